@@ -1,0 +1,35 @@
+"""The repository's root is the package `troupe`; its folders are the subpackages."""
+
+import pathlib
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+ROOT = pathlib.Path(__file__).parent
+FLOORS = ("environments", "partitioning", "agents", "launch", "baselines")
+
+
+def packages() -> list[str]:
+    """`troupe` and every folder with an `__init__.py` below one of its floors."""
+    inits = (path for floor in FLOORS for path in sorted((ROOT / floor).rglob("__init__.py")))
+    return ["troupe"] + [
+        ".".join(("troupe", *path.parent.relative_to(ROOT).parts)) for path in inits
+    ]
+
+
+class BuildPy(build_py):
+    """Keeps the wheel's root to `__init__.py`: setup.py and its like are not part of the package."""
+
+    def find_package_modules(self, package, package_dir):
+        modules = super().find_package_modules(package, package_dir)
+        if package == "troupe":
+            modules = [module for module in modules if module[1] == "__init__"]
+        return modules
+
+
+setup(
+    packages=packages(),
+    package_dir={"troupe": "."},
+    package_data={"troupe": ["py.typed"], "troupe.baselines": ["results/*", "results/**/*"]},
+    cmdclass={"build_py": BuildPy},
+)
