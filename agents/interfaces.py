@@ -1,0 +1,115 @@
+"""What the parts of an agent promise one another.
+
+`Actor`, `Learner`, `VariableSource` and `Worker` have the signatures of `acme.core`, so that agents
+made here run under acme's `EnvironmentLoop` and acme's components run in programs made here. They
+are protocols: nothing needs to inherit from them, and acme need not be installed.
+
+Letters used for shapes, here and in every agent: N environments stepped together, B batch,
+T time, K gradient steps fused in one dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import dm_env
+import jax
+
+Nest = Any  # A pytree of arrays.
+Key = jax.Array
+
+
+@runtime_checkable
+class Worker(Protocol):
+    """Something that runs until it is done."""
+
+    def run(self) -> None: ...
+
+
+@runtime_checkable
+class VariableSource(Protocol):
+    """Something that parameters can be asked of."""
+
+    def get_variables(self, names: Sequence[str]) -> list[Nest]:
+        """The named collections of variables, in the order of `names`."""
+
+
+@runtime_checkable
+class Actor(Protocol):
+    """Chooses actions and is told what came of them.
+
+    With N environments every array has a leading dimension N, and `timestep.step_type` is an array
+    of shape [N]; with one environment there is no such dimension.
+    """
+
+    def select_action(self, observation: Nest) -> Nest: ...
+
+    def observe_first(self, timestep: dm_env.TimeStep) -> None: ...
+
+    def observe(self, action: Nest, next_timestep: dm_env.TimeStep) -> None: ...
+
+    def update(self, wait: bool = False) -> None:
+        """Fetches newer parameters where there are any; with `wait`, before it returns."""
+
+
+@runtime_checkable
+class Adder(Protocol):
+    """Writes what an actor sees into a replay (the signatures of `acme.adders.Adder`)."""
+
+    def add_first(self, timestep: dm_env.TimeStep) -> None: ...
+
+    def add(self, action: Nest, next_timestep: dm_env.TimeStep, extras: Nest = ()) -> None: ...
+
+    def reset(self) -> None: ...
+
+
+@runtime_checkable
+class Learner(VariableSource, Worker, Protocol):
+    """Consumes batches, makes parameters."""
+
+    def step(self) -> None: ...
+
+    def save(self) -> Nest: ...
+
+    def restore(self, state: Nest) -> None: ...
+
+
+class ActorCore(NamedTuple):
+    """A policy: three pure functions of one observation, batched by whoever calls it.
+
+    Attributes:
+      init: `key -> state`. The state holds all that changes between two actions: the key, a step
+        count, a recurrent state. A fresh episode of a recurrent policy restarts from it.
+      select_action: `(params, observation, state) -> (action, state)`.
+      get_extras: `state -> extras`, a nest stored in the replay beside the action just taken.
+    """
+
+    init: Callable[[Key], Nest]
+    select_action: Callable[[Nest, Nest, Nest], tuple[Nest, Nest]]
+    get_extras: Callable[[Nest], Nest] = lambda state: ()
+    reset: Callable[[Nest], Nest] | None = None
+    """`state -> state` at the first step of an episode; None where nothing is forgotten."""
+
+
+class UpdateOutput(NamedTuple):
+    """What one gradient step says besides its new state."""
+
+    metrics: dict[str, jax.Array]
+    """Scalars, by name."""
+    priorities: jax.Array | None = None
+    """New priorities of the items of the batch, [B], where the replay is prioritised."""
+
+
+class Update(NamedTuple):
+    """How an agent learns: pure functions written for one device and the global batch.
+
+    Attributes:
+      init: `key -> state`, all that learning changes, PRNG key included.
+      step: `(state, sample) -> (state, UpdateOutput)`, where sample is a `replay.Sample`.
+      variables: `state -> {name: params}`, what actors may ask for. Actors ask for "policy".
+    """
+
+    init: Callable[[Key], Nest]
+    step: Callable[[Nest, Any], tuple[Nest, UpdateOutput]]
+    variables: Callable[[Nest], dict[str, Nest]]
