@@ -1,0 +1,289 @@
+"""The machine a program would run on: rates, memory, overheads, and how close to them it comes.
+
+A preset states what the vendor publishes, with the source of each figure, and is a plain roofline: an
+efficiency of one. `calibrate` (see `calibration.py`) returns a device whose efficiencies were measured.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import difflib
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A fraction of a peak rate as a function of the work's size, linear in log(size), flat outside."""
+
+    sizes: tuple[float, ...] = (1.0,)
+    """Sizes in increasing order: FLOPs for arithmetic, bytes for memory traffic."""
+    fractions: tuple[float, ...] = (1.0,)
+    """The fraction of the peak that work of that size reaches."""
+
+    def __post_init__(self) -> None:
+        if len(self.sizes) != len(self.fractions) or not self.sizes:
+            raise ValueError(
+                f"a Curve needs as many fractions as sizes and at least one; got {len(self.sizes)} "
+                f"sizes and {len(self.fractions)} fractions"
+            )
+        if any(b <= a for a, b in zip(self.sizes, self.sizes[1:])):
+            raise ValueError(f"the sizes of a Curve must increase; got {self.sizes}")
+        if min(self.fractions) <= 0:
+            raise ValueError(f"the fractions of a Curve must be positive; got {self.fractions}")
+
+    def at(self, size: float) -> float:
+        """The fraction reached by work of this size."""
+        sizes, fractions = self.sizes, self.fractions
+        if size <= sizes[0]:
+            return fractions[0]
+        if size >= sizes[-1]:
+            return fractions[-1]
+        right = bisect.bisect_right(sizes, size)
+        low, high = sizes[right - 1], sizes[right]
+        weight = math.log(size / low) / math.log(high / low)
+        return fractions[right - 1] * (1 - weight) + fractions[right] * weight
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """One accelerator (or one of the devices that a CPU pretends to be)."""
+
+    name: str
+    """What `--device` calls it."""
+    kind: str
+    """"cpu", "gpu" or "tpu": selects how the compiler's fusion and buffers are modelled."""
+    matmul_flops: Mapping[str, float]
+    """Peak FLOP/s of matrix products and convolutions by dtype, at jax's default precision."""
+    vector_flops: float
+    """Peak FLOP/s of elementwise arithmetic in float32."""
+    memory_bytes: int
+    """Memory that programs may use, in bytes."""
+    memory_bandwidth: float
+    """Bytes per second between memory and the cores, reads and writes together."""
+    kernel_seconds: float
+    """Fixed cost of one kernel."""
+    step_seconds: float = 0.0
+    """Fixed cost of one call of a compiled program: dispatch and synchronisation."""
+    loop_seconds: float = 0.0
+    """Fixed cost of one turn of a loop, beyond the kernels of its body."""
+    collective_seconds: float = 0.0
+    """Fixed cost of one collective, beyond what the topology says of latency."""
+    matmul_efficiency: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
+    """Fraction of `matmul_flops` reached by a matrix product of so many FLOPs, by dtype."""
+    convolution_efficiency: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
+    """The same for convolutions."""
+    memory_efficiency: Curve = Curve()
+    """Fraction of `memory_bandwidth` reached by a kernel that moves so many bytes."""
+    transcendental_flops: float = 8.0
+    """How many simple operations one exponential, logarithm or tanh costs."""
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Where each figure comes from."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("cpu", "gpu", "tpu"):
+            raise ValueError(f"kind of device {self.name!r} is {self.kind!r}; use cpu, gpu or tpu")
+        for field in ("vector_flops", "memory_bytes", "memory_bandwidth"):
+            if getattr(self, field) <= 0:
+                raise ValueError(
+                    f"{field} of device {self.name!r} is {getattr(self, field)}; it must be positive"
+                )
+
+    def matmul_rate(self, dtype: str, flops: float, convolution: bool = False) -> float:
+        """FLOP/s of a matrix product (or convolution) of this dtype and size."""
+        peak = self.matmul_flops.get(dtype) or self.matmul_flops.get("float32", self.vector_flops)
+        table = self.convolution_efficiency if convolution else self.matmul_efficiency
+        curve = table.get(dtype) or table.get("float32")
+        return peak * (curve.at(flops) if curve else 1.0)
+
+    def bandwidth(self, nbytes: float) -> float:
+        """Bytes per second that a kernel moving so many bytes reaches."""
+        return self.memory_bandwidth * self.memory_efficiency.at(nbytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value from which `from_json` makes an equal device."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Device:
+        """The device that `to_json` wrote."""
+        values = dict(data)
+        for field in ("matmul_efficiency", "convolution_efficiency"):
+            values[field] = {k: _curve(v) for k, v in values.get(field, {}).items()}
+        if "memory_efficiency" in values:
+            values["memory_efficiency"] = _curve(values["memory_efficiency"])
+        return cls(**values)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the device as JSON, to be read by `load` or given to `--device`."""
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(self.to_json(), file, indent=1)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Device:
+        """Reads what `save` wrote."""
+        with open(path, encoding="utf-8") as file:
+            return cls.from_json(json.load(file))
+
+
+def _curve(data: Any) -> Curve:
+    return Curve(tuple(data["sizes"]), tuple(data["fractions"]))
+
+
+_CLOUD_TPU = "Google Cloud documentation, page 'TPU {}', key chip specifications"
+_VECTOR = "assumed: vendors publish no vector rate; elementwise kernels are bound by memory anyway"
+_OVERHEAD = "assumed order of magnitude; calibrate() measures it"
+
+_TPU_V4 = Device(
+    name="tpu-v4",
+    kind="tpu",
+    matmul_flops={"bfloat16": 275e12, "float32": 275e12, "int8": 275e12},
+    vector_flops=4.3e12,
+    memory_bytes=32 * GIB,
+    memory_bandwidth=1228e9,
+    kernel_seconds=1e-6,
+    step_seconds=5e-5,
+    loop_seconds=1e-6,
+    sources={
+        "matmul_flops": "Jouppi et al. 2023, arXiv 2304.01433, table 4: 275 TFLOP/s bf16 or int8; "
+        "float32 products run as one bf16 pass at jax's default precision",
+        "memory_bytes": "the same table: 32 GiB HBM",
+        "memory_bandwidth": "the same table: 1200 GB/s; " + _CLOUD_TPU.format("v4") + ": 1228 GB/s",
+        "vector_flops": _VECTOR,
+        "kernel_seconds": _OVERHEAD,
+    },
+)
+_TPU_V5E = Device(
+    name="tpu-v5e",
+    kind="tpu",
+    matmul_flops={"bfloat16": 197e12, "float32": 197e12, "int8": 393e12},
+    vector_flops=3.1e12,
+    memory_bytes=16 * 10**9,
+    memory_bandwidth=819e9,
+    kernel_seconds=1e-6,
+    step_seconds=5e-5,
+    loop_seconds=1e-6,
+    sources={
+        "matmul_flops": _CLOUD_TPU.format("v5e") + ": 197 TFLOP/s bf16, 393 TOP/s int8",
+        "memory_bytes": _CLOUD_TPU.format("v5e") + ": 16 GB HBM2",
+        "memory_bandwidth": _CLOUD_TPU.format("v5e") + ": 819 GB/s",
+        "vector_flops": _VECTOR,
+        "kernel_seconds": _OVERHEAD,
+    },
+)
+_TPU_V5P = Device(
+    name="tpu-v5p",
+    kind="tpu",
+    matmul_flops={"bfloat16": 459e12, "float32": 459e12, "int8": 918e12},
+    vector_flops=7.2e12,
+    memory_bytes=95 * 10**9,
+    memory_bandwidth=2765e9,
+    kernel_seconds=1e-6,
+    step_seconds=5e-5,
+    loop_seconds=1e-6,
+    sources={
+        "matmul_flops": _CLOUD_TPU.format("v5p") + ": 459 TFLOP/s bf16, 918 TOP/s int8",
+        "memory_bytes": _CLOUD_TPU.format("v5p") + ": 95 GB HBM2e",
+        "memory_bandwidth": _CLOUD_TPU.format("v5p") + ": 2765 GB/s",
+        "vector_flops": _VECTOR,
+        "kernel_seconds": _OVERHEAD,
+    },
+)
+_A100 = Device(
+    name="a100-80gb",
+    kind="gpu",
+    matmul_flops={
+        "bfloat16": 312e12,
+        "float16": 312e12,
+        "float32": 156e12,
+        "float64": 19.5e12,
+        "int8": 624e12,
+    },
+    vector_flops=19.5e12,
+    memory_bytes=80 * 10**9,
+    memory_bandwidth=2039e9,
+    kernel_seconds=3e-6,
+    step_seconds=3e-5,
+    loop_seconds=1e-5,
+    sources={
+        "matmul_flops": "NVIDIA A100 datasheet (SXM, dense): bf16 312, TF32 156 (what float32 uses "
+        "at jax's default precision), FP64 tensor core 19.5 TFLOP/s, int8 624 TOP/s",
+        "vector_flops": "NVIDIA A100 datasheet: FP32 19.5 TFLOP/s",
+        "memory_bytes": "NVIDIA A100 datasheet: 80 GB HBM2e",
+        "memory_bandwidth": "NVIDIA A100 datasheet: 2039 GB/s (SXM)",
+        "kernel_seconds": _OVERHEAD,
+    },
+)
+_HOPPER = {
+    "bfloat16": 989e12,
+    "float16": 989e12,
+    "float32": 494e12,
+    "float64": 67e12,
+    "int8": 1979e12,
+}
+_H100 = Device(
+    name="h100-sxm",
+    kind="gpu",
+    matmul_flops=_HOPPER,
+    vector_flops=67e12,
+    memory_bytes=80 * 10**9,
+    memory_bandwidth=3350e9,
+    kernel_seconds=3e-6,
+    step_seconds=3e-5,
+    loop_seconds=1e-5,
+    sources={
+        "matmul_flops": "NVIDIA H100 datasheet (SXM; half of the figures with sparsity): bf16 989, "
+        "TF32 494 (what float32 uses at jax's default precision), FP64 tensor core 67 TFLOP/s, "
+        "int8 1979 TOP/s",
+        "vector_flops": "NVIDIA H100 datasheet: FP32 67 TFLOP/s",
+        "memory_bytes": "NVIDIA H100 datasheet: 80 GB HBM3",
+        "memory_bandwidth": "NVIDIA H100 datasheet: 3.35 TB/s",
+        "kernel_seconds": _OVERHEAD,
+    },
+)
+_H200 = dataclasses.replace(
+    _H100,
+    name="h200",
+    memory_bytes=141 * 10**9,
+    memory_bandwidth=4800e9,
+    sources={
+        "matmul_flops": "NVIDIA H200 datasheet (SXM; half of the figures with sparsity): as the H100",
+        "vector_flops": "NVIDIA H200 datasheet: FP32 67 TFLOP/s",
+        "memory_bytes": "NVIDIA H200 datasheet: 141 GB HBM3e",
+        "memory_bandwidth": "NVIDIA H200 datasheet: 4.8 TB/s",
+        "kernel_seconds": _OVERHEAD,
+    },
+)
+
+DEVICES: dict[str, Device] = {d.name: d for d in (_TPU_V4, _TPU_V5E, _TPU_V5P, _A100, _H100, _H200)}
+"""The presets by name."""
+
+_ALIASES = {"a100": "a100-80gb", "h100": "h100-sxm", "v4": "tpu-v4", "v5e": "tpu-v5e", "v5p": "tpu-v5p"}
+
+
+def get_device(device: str | Device) -> Device:
+    """A device from its name, from the path of a saved calibration, or itself.
+
+    Raises:
+      ValueError: the name is neither a preset nor a JSON file that exists.
+    """
+    if isinstance(device, Device):
+        return device
+    name = device.lower().replace("_", "-")
+    name = _ALIASES.get(name, name)
+    if name in DEVICES:
+        return DEVICES[name]
+    if device.endswith(".json") and os.path.exists(device):
+        return Device.load(device)
+    near = difflib.get_close_matches(name, list(DEVICES), n=1, cutoff=0.4)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise ValueError(
+        f"unknown device {device!r}{hint}; known: {', '.join(DEVICES)}, or the path of a JSON file "
+        "written by calibrate().save()"
+    )

@@ -1,0 +1,149 @@
+"""How devices are joined: levels of links, and which mesh axis lies on which of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """One level of a hierarchy of links, such as the chips of a host or the hosts of a pod."""
+
+    name: str
+    """What the level joins: "chip", "host", "pod"."""
+    size: int
+    """How many units of the level below it joins."""
+    bandwidth: float
+    """Bytes per second that one device can send while it receives as many."""
+    latency: float
+    """Seconds from the start of a message to its arrival, besides its bytes."""
+    sharing: int = 1
+    """How many devices share that bandwidth (a host's network card, a CPU's memory)."""
+    source: str = ""
+    """Where the figures come from."""
+
+    @property
+    def share(self) -> float:
+        """Bytes per second left to one device when all send at once."""
+        return self.bandwidth / self.sharing
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """The part of a mesh axis that lies on one level."""
+
+    level: Level
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """Levels from the innermost (fastest) to the outermost, and optionally who lies where."""
+
+    levels: tuple[Level, ...]
+    """Innermost first."""
+    axes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Mesh axis to the name of the level it must lie on; the others are placed in mesh order, the
+    last axis of the mesh innermost."""
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            raise ValueError("a Topology needs at least one Level")
+        names = [level.name for level in self.levels]
+        if len(set(names)) != len(names):
+            raise ValueError(f"the levels of a Topology need different names; got {names}")
+        for axis, name in self.axes.items():
+            if name not in names:
+                raise ValueError(f"axis {axis!r} is put on level {name!r}; the levels are {names}")
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices the topology joins."""
+        return math.prod(level.size for level in self.levels)
+
+    def place(self, mesh: Mapping[str, int]) -> dict[str, tuple[Segment, ...]]:
+        """The levels each mesh axis spans, innermost first.
+
+        Args:
+          mesh: axis name to size, major to minor.
+
+        Raises:
+          ValueError: the mesh does not fit; the message says which axis and what is left.
+        """
+        total = math.prod(mesh.values())
+        described = ", ".join(f"{level.name}={level.size}" for level in self.levels)
+        if total > self.num_devices:
+            raise ValueError(
+                f"mesh {dict(mesh)} needs {total} devices and the topology ({described}) holds "
+                f"{self.num_devices}; add hosts to the topology or shrink the mesh"
+            )
+        left = {level.name: level.size for level in self.levels}
+        placed: dict[str, tuple[Segment, ...]] = {}
+        pinned = [axis for axis in mesh if axis in self.axes]
+        free = [axis for axis in reversed(list(mesh)) if axis not in self.axes]
+        for axis in pinned:
+            (level,) = (lv for lv in self.levels if lv.name == self.axes[axis])
+            if left[level.name] % mesh[axis]:
+                raise ValueError(
+                    f"axis {axis!r} of size {mesh[axis]} does not fit level {level.name!r}: "
+                    f"{left[level.name]} of {level.size} are left; the topology is ({described})"
+                )
+            left[level.name] //= mesh[axis]
+            placed[axis] = (Segment(level, mesh[axis]),)
+        for axis in free:
+            rest, segments = mesh[axis], []
+            for level in self.levels:
+                part = math.gcd(rest, left[level.name])
+                if part > 1:
+                    segments.append(Segment(level, part))
+                    left[level.name] //= part
+                    rest //= part
+            if rest > 1:
+                raise ValueError(
+                    f"axis {axis!r} of size {mesh[axis]} does not divide what the topology "
+                    f"({described}) has left; choose a size that divides, or another topology"
+                )
+            placed[axis] = tuple(segments)
+        return {axis: placed[axis] for axis in mesh}
+
+    @classmethod
+    def uniform(cls, size: int, bandwidth: float, latency: float, **level: object) -> Topology:
+        """One level that joins all devices alike."""
+        return cls((Level("all", size, bandwidth, latency, **level),))  # type: ignore[arg-type]
+
+
+_LINKS = {
+    # name: (devices a host, bytes/s inside, latency inside, bytes/s between hosts, latency, source)
+    "a100-80gb": (8, 300e9, 3e-6, 25e9, 1e-5, "NVLink 3, 600 GB/s both ways (A100 datasheet)"),
+    "h100-sxm": (8, 450e9, 3e-6, 50e9, 1e-5, "NVLink 4, 900 GB/s both ways (H100 datasheet)"),
+    "h200": (8, 450e9, 3e-6, 50e9, 1e-5, "NVLink 4, 900 GB/s both ways (H200 datasheet)"),
+    "tpu-v4": (4096, 100e9, 1e-6, 6.25e9, 5e-5, "3-D torus, 6 links of 50 GB/s each way (2304.01433)"),
+    "tpu-v5e": (256, 100e9, 1e-6, 6.25e9, 5e-5, "2-D torus, 1600 Gbit/s a chip (Cloud TPU v5e)"),
+    "tpu-v5p": (8960, 200e9, 1e-6, 6.25e9, 5e-5, "3-D torus, 4800 Gbit/s a chip (Cloud TPU v5p)"),
+}
+
+
+def default_topology(device_name: str, num_devices: int) -> Topology:
+    """The usual machine made of this device, as large as needed.
+
+    GPUs: hosts of eight, joined by one 200 or 400 Gbit/s network card per GPU. TPUs: one torus, on
+    which a ring along one mesh axis uses the two links of one dimension; pods joined by the data
+    centre's network. Latencies are assumed orders of magnitude.
+    """
+    host, inside, near, between, far, source = _LINKS.get(
+        device_name, (max(num_devices, 1), 10e9, 1e-5, 1e9, 1e-4, "assumed")
+    )
+    inner = math.gcd(num_devices, host) if num_devices > host else num_devices
+    levels: Sequence[Level] = [Level("host", max(inner, 1), inside, near, source=source)]
+    if inner and num_devices > inner:
+        outer = Level(
+            "network",
+            num_devices // inner,
+            between,
+            far,
+            source="assumed: one network card a device",
+        )
+        levels = [*levels, outer]
+    return Topology(tuple(levels))

@@ -1,0 +1,209 @@
+"""From a function and shapes to a :class:`~.program.Program`.
+
+Calls (`jit`, `closed_call`, custom derivatives) are inlined; loops, branches and checkpoints stay as ops with
+regions. What differs between jax versions is levelled out here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, Sequence
+
+import jax
+from jax.extend import core as jex_core
+
+from .program import Op, Program, Signature, Value, scope_of
+
+#: Primitives whose body is put in place of the call, with the parameter that holds the body.
+_CALLS = {
+    "pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
+    "core_closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr", "custom_lin": None,
+}  # fmt: skip
+
+#: Primitives that keep their bodies, with the parameters that hold them.
+_REGIONS = {
+    "scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",), "checkpoint": ("jaxpr",),
+}  # fmt: skip
+
+#: Names that differ between jax versions, or hide what a primitive is.
+_NAMES = {"remat2": "checkpoint", "remat": "checkpoint", "add_any": "add"}
+
+#: Ops that only make an array from nothing: copied for each use, so that uses do not constrain each other.
+_SOURCES = ("iota", "broadcast_in_dim")
+
+
+def trace(fn: Callable[..., Any], *args: Any) -> Program:
+    """Traces `fn` to a program.
+
+    Args:
+      fn: a jax function of positional pytrees of arrays.
+      *args: pytrees of arrays or `jax.ShapeDtypeStruct`; only shapes and dtypes are used.
+
+    Returns:
+      The program. `inputs` carry paths such as "state/params/linear/w"; `outputs` do where nothing else
+      names them.
+    """
+    closed, out_shape = jax.make_jaxpr(fn, return_shape=True)(*args)
+    program = _Tracer().program(closed, "")
+    names = argument_names(fn, len(args))
+    paths: list[str] = []
+    trees, ends = [], []
+    for name, arg in zip(names, args):
+        leaves, tree = jax.tree_util.tree_flatten_with_path(arg)
+        paths.extend(path_text((name,), path) for path, _ in leaves)
+        trees.append(tree)
+        ends.append(len(paths))
+    for value, path in zip(program.inputs, paths, strict=True):
+        value.path = path
+    out_leaves, out_tree = jax.tree_util.tree_flatten_with_path(out_shape)
+    for value, (path, _) in zip(program.outputs, out_leaves, strict=True):
+        if not value.path and value.data is None:
+            value.path = path_text(("out",), path)
+    program.signature = Signature(names, tuple(trees), out_tree, tuple(ends))
+    return program
+
+
+def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
+    """Names of the first `count` positional arguments of `fn`; "arg0", ... where it does not tell."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names.extend(f"{parameter.name}{i}" for i in range(count - len(names)))
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    names.extend(f"arg{i}" for i in range(len(names), count))
+    return tuple(names[:count])
+
+
+def path_text(prefix: tuple[str, ...], path: Sequence[Any]) -> str:
+    """A pytree path as text, its keys joined by "/"."""
+    return "/".join(prefix + tuple(_key_text(key) for key in path))
+
+
+def _key_text(key: Any) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+class _Tracer:
+    """Turns jaxprs into programs; holds nothing but the environment of one region at a time."""
+
+    def program(self, closed: Any, prefix: str) -> Program:
+        jaxpr = getattr(closed, "jaxpr", closed)
+        consts = tuple(getattr(closed, "consts", ()))
+        env: dict[Any, Value] = {}
+        inputs = tuple(self._bind(env, var) for var in jaxpr.invars)
+        constants: list[Value] = []
+        self._constants(env, jaxpr, consts, constants)
+        ops: list[Op] = []
+        self._ops(env, jaxpr, prefix, ops, constants)
+        outputs = tuple(_read(env, var) for var in jaxpr.outvars)
+        ops = _live(ops, outputs)
+        ops = _copy_sources(ops)
+        used = {v for op in ops for v in op.inputs} | set(outputs)
+        return Program(inputs, outputs, ops, tuple(c for c in constants if c in used))
+
+    def _bind(self, env: dict[Any, Value], var: Any) -> Value:
+        aval = var.aval
+        value = Value(tuple(aval.shape), aval.dtype, bool(getattr(aval, "weak_type", False)))
+        env[var] = value
+        return value
+
+    def _constants(self, env: dict[Any, Value], jaxpr: Any, consts: tuple[Any, ...], constants: list[Value]) -> None:
+        for var, const in zip(jaxpr.constvars, consts):
+            value = self._bind(env, var)
+            value.data = const
+            constants.append(value)
+
+    def _ops(self, env: dict[Any, Value], jaxpr: Any, prefix: str, ops: list[Op], constants: list[Value]) -> None:
+        for eqn in jaxpr.eqns:
+            name = eqn.primitive.name
+            name = _NAMES.get(name, name)
+            inputs = tuple([_read(env, var) for var in eqn.invars])
+            if name in _CALLS and (body := eqn.params.get(_CALLS[name] or "call_jaxpr")) is not None:
+                inner = getattr(body, "jaxpr", body)
+                inner_env: dict[Any, Value] = dict(zip(inner.invars, inputs))
+                self._constants(inner_env, inner, tuple(getattr(body, "consts", ())), constants)
+                self._ops(inner_env, inner, scope_of(eqn.source_info, prefix), ops, constants)
+                for var, out in zip(eqn.outvars, inner.outvars):
+                    env[var] = _read(inner_env, out)
+                continue
+            outputs = tuple([self._bind(env, var) for var in eqn.outvars])
+            params, regions = eqn.params, ()
+            if name in _REGIONS:
+                params, regions = self._regions(name, eqn, scope_of(eqn.source_info, prefix))
+            ops.append(
+                Op(name, eqn.primitive, inputs, outputs, params, regions, eqn.effects, eqn.source_info, prefix)
+            )
+
+    def _regions(self, name: str, eqn: Any, scope: str) -> tuple[dict[str, Any], tuple[Program, ...]]:
+        params = dict(eqn.params)
+        bodies: list[Any] = []
+        for key in _REGIONS[name]:
+            body = params.pop(key)
+            bodies.extend(body if isinstance(body, (tuple, list)) else (body,))
+        regions = tuple(self.program(body, scope) for body in bodies)
+        if name == "scan":
+            if "ft_in" in params:
+                consts, carry, _ = params["ft_in"].unpack()
+                num_consts, num_carry = len(consts), len(carry)
+            else:
+                num_consts, num_carry = params["num_consts"], params["num_carry"]
+            params = {
+                "num_consts": num_consts, "num_carry": num_carry, "length": params["length"],
+                "reverse": params["reverse"], "unroll": params["unroll"],
+            }  # fmt: skip
+        return params, regions
+
+
+def _read(env: dict[Any, Value], var: Any) -> Value:
+    if isinstance(var, jex_core.Literal):
+        aval = var.aval
+        return Value(tuple(aval.shape), aval.dtype, bool(getattr(aval, "weak_type", False)), data=var.val)
+    return env[var]
+
+
+def _live(ops: list[Op], outputs: tuple[Value, ...]) -> list[Op]:
+    """Drops ops whose results nobody reads."""
+    needed = set(outputs)
+    kept = []
+    for op in reversed(ops):
+        if op.effects or any(v in needed for v in op.outputs):
+            needed.update(op.inputs)
+            kept.append(op)
+    kept.reverse()
+    return kept
+
+
+def _copy_sources(ops: list[Op]) -> list[Op]:
+    """Gives every use of an array made from nothing its own copy, right before the use."""
+    made: dict[Value, Op] = {}
+    kept: list[Op] = []
+    seen: set[Value] = set()
+    for op in ops:
+        if any(v in made for v in op.inputs):
+            inputs = list(op.inputs)
+            for i, value in enumerate(inputs):
+                if value in made:
+                    if value in seen:
+                        source = made[value]
+                        copy = Value(value.shape, value.dtype, value.weak_type, value.name)
+                        kept.append(
+                            Op(source.name, source.primitive, source.inputs, (copy,), source.params,
+                               (), source.effects, source.source_info, source.prefix)
+                        )  # fmt: skip
+                        inputs[i] = copy
+                    else:
+                        seen.add(value)
+            op.inputs = tuple(inputs)
+        if op.name in _SOURCES and all(v.data is not None for v in op.inputs):
+            made[op.outputs[0]] = op
+        kept.append(op)
+    return kept
