@@ -1,1 +1,39 @@
-"""dm_env environments."""
+"""Environments behind one interface: `dm_env`, single or as a vector, from ids or from specs."""
+
+from .dm_adapter import Conform
+from .errors import (
+    EnvironmentFault,
+    InvalidActionError,
+    InvalidOptionError,
+    InvalidRewardError,
+    MissingExtraError,
+    UnknownEnvironmentError,
+    UnsupportedSpaceError,
+)
+from .factory import make
+from .gymnasium_adapter import GymnasiumEnvironment
+from .seeding import derive_seed
+from .spaces import ActionMode
+from .specs import EnvironmentSpec, StackedArray, make_spec
+from .stacking import StackFrames
+from .vector import Vector
+
+__all__ = [
+    "ActionMode",
+    "Conform",
+    "EnvironmentFault",
+    "EnvironmentSpec",
+    "GymnasiumEnvironment",
+    "InvalidActionError",
+    "InvalidOptionError",
+    "InvalidRewardError",
+    "MissingExtraError",
+    "StackFrames",
+    "StackedArray",
+    "UnknownEnvironmentError",
+    "UnsupportedSpaceError",
+    "Vector",
+    "derive_seed",
+    "make",
+    "make_spec",
+]

@@ -1,0 +1,137 @@
+"""Any `dm_env.Environment` with the types and the conventions of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dm_env
+import numpy as np
+from gymnasium import spaces as gymnasium_spaces
+
+from . import spaces, specs
+from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError, UnsupportedSpaceError
+
+_MAX_REWARD = float(np.finfo(np.float32).max)
+
+
+class Conform(dm_env.Environment):
+    """Narrows what an environment gives to 32 bits and checks the actions that it takes.
+
+    Rewards and discounts become float32 scalars, whatever their spec was. Actions in a Box are
+    refused, clipped or rescaled as `GymnasiumEnvironment` does.
+    """
+
+    def __init__(
+        self,
+        environment: dm_env.Environment,
+        *,
+        name: str,
+        actions: spaces.ActionMode = "strict",
+        reward_clip: float | None = None,
+        render: Callable[[], np.ndarray] | None = None,
+    ) -> None:
+        """Wraps an environment that has its seed already.
+
+        Args:
+            environment: Nothing else may step it from now on.
+            name: What errors call it.
+            actions: What becomes of actions in a Box (see `spaces.ActionMode`).
+            reward_clip: Rewards are clipped to +- this; None leaves them as they are.
+            render: Makes an image, uint8 [height, width, 3], where there is one to make.
+
+        Raises:
+            InvalidOptionError: If an argument has a value that it cannot have.
+            UnsupportedSpaceError: If there is a spec of strings.
+        """
+        if reward_clip is not None and not reward_clip > 0:
+            raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip}")
+        self._environment = environment
+        self._name = name
+        self._reward_clip = reward_clip
+        self._render = render
+        # By way of spaces, so that there is one reader and one writer for every kind of array.
+        observations = _space(environment.observation_spec(), name)
+        taken = _space(environment.action_spec(), name)
+        self._observation_spec = spaces.observation_spec(observations)
+        self._action_spec = spaces.action_spec(taken, actions)
+        self._read = spaces.observation_reader(observations)
+        self._write = spaces.action_writer(taken, actions)
+
+    @property
+    def unwrapped(self) -> dm_env.Environment:
+        """The environment that was wrapped."""
+        return self._environment
+
+    def reset(self) -> dm_env.TimeStep:
+        return self._convert(self._environment.reset())
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """Takes one step, or starts an episode after the last step of one.
+
+        Raises:
+            InvalidActionError: If the action does not fit the action spec.
+            InvalidRewardError: If the environment returned a reward that is not finite.
+        """
+        try:
+            action = self._write(action)
+        except EnvironmentFault as fault:
+            raise type(fault)(f"{self._name}: {fault}") from None
+        return self._convert(self._environment.step(action))
+
+    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        kind, reward, discount, observation = timestep
+        observation = self._read(observation)
+        if kind is dm_env.StepType.FIRST:
+            return dm_env.TimeStep(kind, None, None, observation)
+        if not -_MAX_REWARD <= reward <= _MAX_REWARD:
+            raise InvalidRewardError(
+                f"{self._name}: reward {reward}; rewards must be finite float32 numbers"
+            )
+        if self._reward_clip is not None:
+            reward = min(max(reward, -self._reward_clip), self._reward_clip)
+        return dm_env.TimeStep(kind, np.float32(reward), np.float32(discount), observation)
+
+    def observation_spec(self) -> specs.Nest:
+        return self._observation_spec
+
+    def action_spec(self) -> specs.Nest:
+        return self._action_spec
+
+    def reward_spec(self) -> specs.Array:
+        return specs.reward_spec(self._reward_clip)
+
+    def discount_spec(self) -> specs.BoundedArray:
+        return specs.discount_spec()
+
+    def render_frame(self) -> np.ndarray:
+        """The present state as an image, uint8 [height, width, 3].
+
+        Raises:
+            InvalidOptionError: If there is no image to make.
+        """
+        if self._render is None:
+            raise InvalidOptionError(f"{self._name}: this environment renders no images")
+        return np.asarray(self._render(), np.uint8)
+
+    def close(self) -> None:
+        self._environment.close()
+
+
+def _space(spec: specs.Nest, name: str) -> gymnasium_spaces.Space:
+    """The space of the values that fit a spec."""
+    if isinstance(spec, dict):
+        return gymnasium_spaces.Dict({key: _space(part, name) for key, part in spec.items()})
+    if isinstance(spec, tuple | list):
+        return gymnasium_spaces.Tuple([_space(part, name) for part in spec])
+    if isinstance(spec, specs.DiscreteArray):
+        return gymnasium_spaces.Discrete(spec.num_values)
+    if spec.dtype.kind not in "fiu":
+        raise UnsupportedSpaceError(f"{name}: {spec} is not an array of numbers")
+    low, high = -np.inf, np.inf
+    if isinstance(spec, specs.BoundedArray):
+        low, high = spec.minimum, spec.maximum
+    elif spec.dtype.kind in "iu":
+        low, high = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
+    bounds = (np.broadcast_to(bound, spec.shape) for bound in (low, high))
+    return gymnasium_spaces.Box(*bounds, spec.shape, spec.dtype)

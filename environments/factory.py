@@ -1,0 +1,194 @@
+"""Environments by their ids."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any, overload
+
+import dm_env
+import gymnasium
+
+from . import atari, registry, suites
+from .errors import InvalidOptionError
+from .gymnasium_adapter import GymnasiumEnvironment
+from .seeding import check_seed, derive_seed
+from .spaces import ActionMode
+from .stacking import StackFrames
+from .vector import Vector
+
+_LOG = logging.getLogger(__name__)
+
+
+@overload
+def make(
+    id: str,
+    *,
+    seed: int,
+    num_envs: None = None,
+    actions: ActionMode = "strict",
+    reward_clip: float | None = None,
+    episodic_life: bool = False,
+    max_episode_steps: int | None = None,
+    render_mode: str | None = None,
+    **arguments: Any,
+) -> dm_env.Environment: ...
+
+
+@overload
+def make(
+    id: str,
+    *,
+    seed: int,
+    num_envs: int,
+    actions: ActionMode = "strict",
+    reward_clip: float | None = None,
+    episodic_life: bool = False,
+    max_episode_steps: int | None = None,
+    render_mode: str | None = None,
+    **arguments: Any,
+) -> Vector: ...
+
+
+def make(
+    id: str,
+    *,
+    seed: int,
+    num_envs: int | None = None,
+    actions: ActionMode = "strict",
+    reward_clip: float | None = None,
+    episodic_life: bool = False,
+    max_episode_steps: int | None = None,
+    render_mode: str | None = None,
+    **arguments: Any,
+) -> dm_env.Environment | Vector:
+    """Makes an environment, or a vector of them.
+
+    The ids are those of Gymnasium ("CartPole-v1", "HalfCheetah-v5"), "ALE/GAME-v5" for Atari games
+    with the standard preprocessing and a stack of four frames (uint8 [84, 84, 4]),
+    "dm_control/DOMAIN-TASK" and "bsuite/EXPERIMENT/INDEX".
+
+    Args:
+        id: Which environment.
+        seed: At least 0; every random event follows from it. Environment i of a vector has
+            `derive_seed(seed, i)`: the first is the one that `num_envs=None` makes.
+        num_envs: None for a `dm_env.Environment`, a number of at least 1 for a `Vector`.
+        actions: What becomes of actions in a Box: "strict" refuses those outside of the bounds,
+            "clip" moves them onto the bounds, "rescale" lets the agent act in [-1, 1].
+        reward_clip: Rewards are clipped to +- this; None leaves them as they are.
+        episodic_life: In Atari games, whether the loss of a life terminates an episode. For
+            training; evaluate without it.
+        max_episode_steps: In place of the limit that the id comes with (Gymnasium only).
+        render_mode: "rgb_array" makes `render_frame` work.
+        **arguments: For the environment's own constructor (Gymnasium only).
+
+    Raises:
+        UnknownEnvironmentError: If there is no such id; the message lists near ones.
+        MissingExtraError: If a package that it needs is not installed; the message says which
+            extra has it.
+        InvalidOptionError: If an argument has a value that it cannot have.
+        UnsupportedSpaceError: If the environment's observations or actions have no spec.
+    """
+    seed = check_seed(seed)
+    if num_envs is not None and num_envs < 1:
+        raise InvalidOptionError(f"num_envs must be at least 1 or None, got {num_envs}")
+    common: dict[str, Any] = {
+        "actions": actions,
+        "reward_clip": reward_clip,
+        "render_mode": render_mode,
+    }
+    options = {"max_episode_steps": max_episode_steps, **arguments}
+
+    def make_one(index: int) -> dm_env.Environment:
+        one_seed = derive_seed(seed, index)
+        family = id.partition("/")[0]
+        if family in ("dm_control", "bsuite"):
+            refused = [name for name, value in options.items() if value is not None]
+            if refused or episodic_life:
+                refused += ["episodic_life"] * episodic_life
+                raise InvalidOptionError(f"{id} takes no {', '.join(refused)}")
+            return getattr(suites, family)(id, seed=one_seed, **common)
+        return _gymnasium(id, one_seed, episodic_life, **common, **options)
+
+    if num_envs is None:
+        return make_one(0)
+    return Vector([make_one(index) for index in range(num_envs)])
+
+
+def _gymnasium(
+    id: str,
+    seed: int,
+    episodic_life: bool,
+    *,
+    actions: ActionMode,
+    reward_clip: float | None,
+    render_mode: str | None,
+    max_episode_steps: int | None,
+    **arguments: Any,
+) -> dm_env.Environment:
+    """An environment of Gymnasium's registry."""
+    specification = _specification(id)
+    is_atari = registry.extra_of(specification) == "atari"
+    if episodic_life and not is_atari:
+        raise InvalidOptionError(f"episodic_life is for Atari games, which {id} is not")
+    if is_atari:
+        registry.import_extra("cv2", "atari", id)
+        # The preprocessing skips frames itself, and pools the last two of them.
+        arguments["frameskip"] = 1
+    environment = _build(specification, render_mode, arguments)
+    if is_atari:
+        environment = atari.preprocess(environment, episodic_life=episodic_life)
+    limit = max_episode_steps or specification.max_episode_steps
+    adapted = GymnasiumEnvironment(
+        environment,
+        seed=seed,
+        actions=actions,
+        reward_clip=reward_clip,
+        max_episode_steps=limit,
+        name=id,
+    )
+    return StackFrames(adapted, atari.STACK) if is_atari else adapted
+
+
+def _specification(id: str) -> gymnasium.envs.registration.EnvSpec:
+    """The registered description of `id`, changed so that no wrapper is put around it."""
+    if id.startswith("ALE/"):
+        registry.import_extra("ale_py", "atari", id)
+    if id not in gymnasium.registry:
+        registry.check_known(id, registry.registered_ids())
+    specification = copy.deepcopy(gymnasium.registry[id])
+    # The adapter keeps the order of calls itself, in less time.
+    specification.order_enforce = False
+    return specification
+
+
+def _build(
+    specification: gymnasium.envs.registration.EnvSpec,
+    render_mode: str | None,
+    arguments: dict[str, Any],
+) -> gymnasium.Env:
+    extra = registry.extra_of(specification)
+    if extra == "mujoco":
+        _log_mujoco()
+    if render_mode is not None:
+        arguments = {**arguments, "render_mode": render_mode}
+    try:
+        # The adapter counts the steps to the time limit as well: hence no wrapper for it.
+        return gymnasium.make(
+            specification, max_episode_steps=-1, disable_env_checker=True, **arguments
+        )
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise registry.missing_extra(specification.id, extra, error) from error
+    except TypeError as error:
+        reason = " ".join(str(error).split())
+        raise InvalidOptionError(f"{specification.id}: {reason}") from error
+
+
+def _log_mujoco() -> None:
+    """Sends MuJoCo's warnings to `logging`; by default it writes a file where the process runs."""
+    try:
+        import mujoco
+    except ImportError:
+        return  # `make` is about to say so.
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(lambda text: _LOG.info("MuJoCo: %s", text))

@@ -1,0 +1,165 @@
+"""One Gymnasium environment as a `dm_env.Environment`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dm_env
+import gymnasium
+import numpy as np
+
+from . import spaces, specs
+from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError
+from .seeding import check_seed
+
+_FIRST, _MID, _LAST = dm_env.StepType
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_MAX_REWARD = float(np.finfo(np.float32).max)
+
+
+class GymnasiumEnvironment(dm_env.Environment):
+    """A Gymnasium environment behind the interface, the types and the conventions of dm_env.
+
+    A terminated episode ends with a discount of 0, a truncated one with a discount of 1. A step
+    after the last one starts the next episode and ignores its action. Rewards and discounts are
+    float32 scalars, observations of 64 bits are narrowed to 32, discrete values count from 0.
+
+    The seed is used once, for the first reset: it seeds the environment, whose later episodes go on
+    with the same stream, and its spaces.
+    """
+
+    def __init__(
+        self,
+        environment: gymnasium.Env,
+        *,
+        seed: int,
+        actions: spaces.ActionMode = "strict",
+        reward_clip: float | None = None,
+        max_episode_steps: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Wraps `environment`, which nothing else may step from now on.
+
+        Args:
+            environment: Not yet reset, or its state does not matter.
+            seed: At least 0.
+            actions: What becomes of actions in a Box (see `spaces.ActionMode`).
+            reward_clip: Rewards are clipped to +- this; None leaves them as they are.
+            max_episode_steps: Episodes are truncated after this many steps, exactly as
+                `gymnasium.wrappers.TimeLimit` does; None: only where the environment does.
+            name: What errors call the environment; its id by default.
+
+        Raises:
+            InvalidOptionError: If an argument has a value that it cannot have.
+            UnsupportedSpaceError: If a space has no counterpart among the specs.
+        """
+        if reward_clip is not None and not reward_clip > 0:
+            raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip}")
+        if max_episode_steps is not None and max_episode_steps < 1:
+            raise InvalidOptionError(
+                f"max_episode_steps must be at least 1 or None, got {max_episode_steps}"
+            )
+        registered = environment.spec.id if environment.spec is not None else None
+        self._name = name or registered or type(environment.unwrapped).__name__
+        self._environment = environment
+        self._seed: int | None = check_seed(seed)
+        try:
+            self._observation_spec = spaces.observation_spec(environment.observation_space)
+            self._action_spec = spaces.action_spec(environment.action_space, actions)
+            self._write = spaces.action_writer(environment.action_space, actions)
+        except EnvironmentFault as fault:
+            raise type(fault)(f"{self._name}: {fault}") from None
+        self._read = spaces.observation_reader(environment.observation_space)
+        self._reward_clip = reward_clip
+        self._limit = float("inf") if max_episode_steps is None else max_episode_steps
+        self._step = environment.step
+        self._steps = 0
+        self._episodes = 0
+        self._over = True
+        environment.action_space.seed(seed)
+        environment.observation_space.seed(seed)
+
+    @property
+    def unwrapped(self) -> gymnasium.Env:
+        """The Gymnasium environment that was wrapped."""
+        return self._environment
+
+    def reset(self) -> dm_env.TimeStep:
+        """Starts an episode; the first one with the seed."""
+        observation, _ = self._environment.reset(seed=self._seed)
+        self._seed = None
+        self._steps = 0
+        self._episodes += 1
+        self._over = False
+        observation = self._read(observation)
+        if self._episodes == 1:
+            self._check_observation(observation)
+        return dm_env.TimeStep(_FIRST, None, None, observation)
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """Takes one step, or starts an episode after the last step of one.
+
+        Raises:
+            InvalidActionError: If the action does not fit the action spec.
+            InvalidRewardError: If the environment returned a reward that is not finite.
+        """
+        if self._over:
+            return self.reset()
+        try:
+            action = self._write(action)
+        except EnvironmentFault as fault:
+            raise type(fault)(f"{self._name}: {fault}") from None
+        observation, reward, terminated, truncated, _ = self._step(action)
+        self._steps += 1
+        # The comparison is false for NaN as well.
+        if not -_MAX_REWARD <= reward <= _MAX_REWARD:
+            raise InvalidRewardError(
+                f"{self._name}: reward {reward} at step {self._steps} of episode {self._episodes}; "
+                "rewards must be finite float32 numbers"
+            )
+        if self._reward_clip is not None:
+            reward = min(max(reward, -self._reward_clip), self._reward_clip)
+        if terminated:
+            kind, discount = _LAST, _ZERO
+            self._over = True
+        elif truncated or self._steps >= self._limit:
+            kind, discount = _LAST, _ONE
+            self._over = True
+        else:
+            kind, discount = _MID, _ONE
+        # Not TimeStep(...): its generated __new__ is a Python function, twice the time of this.
+        return tuple.__new__(
+            dm_env.TimeStep, (kind, np.float32(reward), discount, self._read(observation))
+        )
+
+    def observation_spec(self) -> specs.Nest:
+        return self._observation_spec
+
+    def action_spec(self) -> specs.Nest:
+        return self._action_spec
+
+    def reward_spec(self) -> specs.Array:
+        return specs.reward_spec(self._reward_clip)
+
+    def discount_spec(self) -> specs.BoundedArray:
+        return specs.discount_spec()
+
+    def render_frame(self) -> np.ndarray:
+        """The present state as an image, uint8 [height, width, 3].
+
+        Raises:
+            InvalidOptionError: If the environment was made without `render_mode="rgb_array"`.
+        """
+        if self._environment.render_mode != "rgb_array":
+            raise InvalidOptionError(
+                f"{self._name}: no image to render; make the environment with "
+                "render_mode='rgb_array'"
+            )
+        return np.asarray(self._environment.render(), np.uint8)
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def _check_observation(self, observation: specs.Nest) -> None:
+        """Once, for an environment whose observations have not the shape that its space declares."""
+        specs.check_shapes(observation, self._observation_spec, self._name)

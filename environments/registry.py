@@ -1,0 +1,77 @@
+"""Which ids exist, which are near to one that does not, and which extra an environment needs."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import types
+from collections.abc import Iterable
+
+import gymnasium
+
+from .errors import MissingExtraError, UnknownEnvironmentError
+
+# The extra of this package that brings what the environments of a module need.
+_EXTRAS = {
+    "ale_py": "atari",
+    "shimmy": "atari",
+    "gymnasium.envs.box2d": "box2d",
+    "gymnasium.envs.mujoco": "mujoco",
+}
+_NEAR = 5
+
+
+def registered_ids() -> list[str]:
+    """The ids of every Gymnasium environment that could be made here, Atari's included."""
+    if importlib.util.find_spec("ale_py") is not None:
+        importlib.import_module("ale_py")  # Registers its games.
+    return sorted(gymnasium.registry)
+
+
+def check_known(id: str, known: Iterable[str]) -> None:
+    """Accepts an id that is among `known`.
+
+    Raises:
+        UnknownEnvironmentError: If it is not; the message lists the nearest that are.
+    """
+    ids = list(known)
+    if id in ids:
+        return
+    # Without regard to capitals, which are what is most often wrong.
+    by_lower = {name.lower(): name for name in ids}
+    near = difflib.get_close_matches(id.lower(), by_lower, n=_NEAR, cutoff=0.5)
+    hint = f"near names: {', '.join(by_lower[name] for name in near)}" if near else (
+        f"there are {len(ids)}, for example {', '.join(ids[:_NEAR])}"
+    )
+    raise UnknownEnvironmentError(f"unknown environment {id!r}; {hint}")
+
+
+def import_extra(module: str, extra: str, id: str) -> types.ModuleType:
+    """Imports a module that only an extra installs.
+
+    Raises:
+        MissingExtraError: If it, or something that it needs, is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise missing_extra(id, extra, error) from error
+
+
+def extra_of(specification: gymnasium.envs.registration.EnvSpec) -> str | None:
+    """The extra that an environment of Gymnasium needs, if any does."""
+    entry = specification.entry_point
+    where = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+    for module, extra in _EXTRAS.items():
+        if where.startswith(module):
+            return extra
+    return None
+
+
+def missing_extra(id: str, extra: str | None, error: Exception) -> MissingExtraError:
+    """The error that says what to install for `id`, which failed with `error`."""
+    reason = " ".join(str(error).split())
+    if extra is None:
+        return MissingExtraError(f"{id} needs a package that is not installed: {reason}")
+    return MissingExtraError(f"{id} needs an extra: pip install 'troupe[{extra}]' ({reason})")

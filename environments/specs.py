@@ -1,0 +1,171 @@
+"""Descriptions of what an environment takes and gives, as `dm_env.specs`.
+
+The letters of the shapes: N environments in a vector, the rest as in the environment's own spec.
+A nest is an array, or a dict or tuple of nests.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from dm_env import specs
+
+from .errors import EnvironmentFault, InvalidOptionError
+
+Array = specs.Array
+BoundedArray = specs.BoundedArray
+DiscreteArray = specs.DiscreteArray
+
+# A nest of arrays, or of specs: recursive types are beyond what dm_env's untyped classes can say.
+Nest = Any
+
+
+class EnvironmentSpec(NamedTuple):
+    """The four specs of one environment, with the field names of `acme.specs.EnvironmentSpec`."""
+
+    observations: Nest
+    actions: Nest
+    rewards: Nest
+    discounts: Nest
+
+
+class HasSpecs(Protocol):
+    """Anything with the four spec methods: a `dm_env.Environment` or a `Vector`."""
+
+    def observation_spec(self) -> Nest: ...
+
+    def action_spec(self) -> Nest: ...
+
+    def reward_spec(self) -> Nest: ...
+
+    def discount_spec(self) -> Nest: ...
+
+
+def make_spec(environment: HasSpecs) -> EnvironmentSpec:
+    """The specs of one environment; for a `Vector`, of each of its environments.
+
+    Networks and replays are made from these, so that they are the same for one environment and
+    for a vector of them: the leading dimension N is never part of a spec.
+    """
+    return EnvironmentSpec(
+        observations=environment.observation_spec(),
+        actions=environment.action_spec(),
+        rewards=environment.reward_spec(),
+        discounts=environment.discount_spec(),
+    )
+
+
+class StackedArray(specs.BoundedArray):  # type: ignore[misc]
+    """The last `stack` frames of an episode, along `axis`, the newest at the highest index.
+
+    With frames f_0, f_1, ... of one episode, index k of observation t is
+    f_max(0, t - stack + 1 + k): at the start of an episode the first frame is repeated. A replay
+    may therefore keep each frame once and rebuild the stack, at a cost of 1/stack of the memory.
+
+    Attributes:
+        stack: How many frames, at least 1; the size of dimension `axis` of `shape`.
+        axis: The dimension of the stack, counted from the end (-1 is the last).
+        padding: "reset": what stands before the first frame of an episode is that frame itself.
+    """
+
+    __slots__ = ("_axis", "_stack")
+    __hash__ = None  # type: ignore[assignment]
+    padding = "reset"
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: Any,
+        minimum: Any,
+        maximum: Any,
+        stack: int,
+        axis: int = -1,
+        name: str | None = None,
+    ) -> None:
+        """Makes the spec of the stacked array (`shape` includes the stack).
+
+        Raises:
+            InvalidOptionError: If dimension `axis` of `shape` does not exist or is not `stack`.
+        """
+        super().__init__(shape, dtype, minimum, maximum, name)
+        if not -len(self.shape) <= axis < len(self.shape) or stack < 1:
+            raise InvalidOptionError(
+                f"a stack of {stack} along axis {axis} does not fit the shape {self.shape}"
+            )
+        self._axis = axis if axis < 0 else axis - len(self.shape)
+        if self.shape[self._axis] != stack:
+            raise InvalidOptionError(
+                f"dimension {axis} of the shape {self.shape} must be the stack of {stack}"
+            )
+        self._stack = stack
+
+    @property
+    def stack(self) -> int:
+        return self._stack
+
+    @property
+    def axis(self) -> int:
+        return self._axis
+
+    @property
+    def frame(self) -> specs.Array:
+        """The spec of a single frame: this one's shape without the stack's dimension.
+
+        Bounds that differ from frame to frame are not kept: the frame has the widest.
+        """
+        shape = list(self.shape)
+        del shape[self._axis]
+        return specs.BoundedArray(
+            shape, self.dtype, self.minimum.min(), self.maximum.max(), self.name
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"StackedArray(shape={self.shape}, dtype={self.dtype!r}, name={self.name!r}, "
+            f"minimum={self.minimum}, maximum={self.maximum}, stack={self.stack}, axis={self.axis})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StackedArray):
+            return False
+        return bool(
+            super().__eq__(other) and (self.stack, self.axis) == (other.stack, other.axis)
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = self._get_constructor_kwargs()
+        return StackedArray, tuple(arguments.values())
+
+
+def reward_spec(limit: float | None = None) -> specs.Array:
+    """A float32 reward; within +-`limit` where the environment clips it."""
+    if limit is None:
+        return specs.Array((), "float32", name="reward")
+    return specs.BoundedArray((), "float32", -limit, limit, name="reward")
+
+
+def discount_spec() -> specs.BoundedArray:
+    """A float32 discount: 0 where an episode terminated, 1 everywhere else."""
+    return specs.BoundedArray((), "float32", 0.0, 1.0, name="discount")
+
+
+def check_shapes(value: Nest, spec: Nest, name: str) -> None:
+    """Compares the structure and the shapes of a nest with those of its spec.
+
+    Raises:
+        EnvironmentFault: If they differ; the message begins with `name`.
+    """
+    if isinstance(spec, dict):
+        if not isinstance(value, dict) or value.keys() != spec.keys():
+            raise EnvironmentFault(f"{name}: expected a dict of {sorted(spec)}")
+        for key, part in spec.items():
+            check_shapes(value[key], part, name)
+    elif isinstance(spec, tuple):
+        if not isinstance(value, tuple) or len(value) != len(spec):
+            raise EnvironmentFault(f"{name}: expected a tuple of {len(spec)}")
+        for item, part in zip(value, spec):
+            check_shapes(item, part, name)
+    elif value.shape != spec.shape:
+        raise EnvironmentFault(
+            f"{name}: {spec.name} has shape {value.shape} where its space declares {spec.shape}"
+        )

@@ -1,0 +1,184 @@
+"""Several environments stepped as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dm_env
+import numpy as np
+import tree
+
+from . import specs
+from .errors import EnvironmentFault, InvalidActionError, InvalidOptionError
+
+_FIRST, _MID, _LAST = dm_env.StepType
+
+
+class Vector:
+    """N environments whose time steps have a leading dimension N in every field.
+
+    Element by element these are the semantics of dm_env, with numbers where dm_env has None:
+
+    - `step_type` int32 [N]: the values of `dm_env.StepType`, some of one kind, some of another;
+    - `reward` float32 [N]: 0 at FIRST;
+    - `discount` float32 [N]: 1 at FIRST, 0 at the LAST of a terminated episode and 1 at that of a
+      truncated one;
+    - `observation`: the nest of an environment, [N, ...]. At LAST it is the final observation.
+
+    An environment that stands at LAST starts its next episode with the next step, ignores its
+    action, and yields FIRST. Row i is at every step what environment i alone would give. All
+    arrays are new at every step: the caller may keep them.
+
+    The spec methods describe one environment, without N.
+    """
+
+    def __init__(self, environments: Sequence[dm_env.Environment]) -> None:
+        """Takes over the environments, which nothing else may step from now on.
+
+        Raises:
+            InvalidOptionError: If there are none, or their specs differ.
+        """
+        if not environments:
+            raise InvalidOptionError("a vector needs at least 1 environment, got 0")
+        self._environments = list(environments)
+        self._spec = specs.make_spec(self._environments[0])
+        for i, environment in enumerate(self._environments):
+            for field, spec in zip(specs.EnvironmentSpec._fields, specs.make_spec(environment)):
+                if not _equal(spec, getattr(self._spec, field)):
+                    raise InvalidOptionError(
+                        f"environments of a vector must have the same specs: the {field} of "
+                        f"environment {i} differ from those of environment 0"
+                    )
+        n = len(self._environments)
+        self._steps = [environment.step for environment in self._environments]
+        self._all_mid = np.full(n, _MID, np.int32)
+        self._is_flat = isinstance(self._spec.observations, specs.Array)
+        self._leaves = [
+            ((n, *leaf.shape), leaf.dtype) for leaf in tree.flatten(self._spec.observations)
+        ]
+        actions = tree.flatten(self._spec.actions)
+        self._one_action = isinstance(self._spec.actions, specs.Array)
+        self._action_shapes = [(n, *leaf.shape) for leaf in actions]
+
+    @property
+    def num_envs(self) -> int:
+        return len(self._environments)
+
+    @property
+    def environments(self) -> tuple[dm_env.Environment, ...]:
+        """The environments, to look at; stepping one of them breaks the vector."""
+        return tuple(self._environments)
+
+    def reset(self) -> dm_env.TimeStep:
+        """Starts a new episode in every environment, whatever it was doing."""
+        return self._collect([environment.reset() for environment in self._environments])
+
+    def step(self, actions: specs.Nest) -> dm_env.TimeStep:
+        """Steps every environment.
+
+        Args:
+            actions: The nest of the action spec, every leaf with the leading dimension N.
+
+        Raises:
+            InvalidActionError: If the leading dimension is not N, or an action does not fit.
+            InvalidRewardError: If an environment returned a reward that is not finite.
+        """
+        rows = self._rows(actions)
+        i = 0
+        timesteps = []
+        try:
+            for i, step in enumerate(self._steps):
+                timesteps.append(step(rows[i]))
+        except EnvironmentFault as fault:
+            raise type(fault)(f"environment {i} of {self.num_envs}: {fault}") from fault
+        return self._collect(timesteps)
+
+    def _rows(self, actions: specs.Nest) -> Sequence[Any]:
+        """One action per environment."""
+        if self._one_action:
+            array = np.asarray(actions)
+            if array.shape != self._action_shapes[0]:
+                raise InvalidActionError(
+                    f"actions must have shape {self._action_shapes[0]}, got {array.shape}"
+                )
+            # Python's numbers are quicker to check than numpy's scalars.
+            return array.tolist() if array.ndim == 1 else array
+        try:
+            tree.assert_same_structure(actions, self._spec.actions, check_types=False)
+        except (TypeError, ValueError):
+            raise InvalidActionError(
+                f"actions must have the structure {self._spec.actions}"
+            ) from None
+        leaves = [np.asarray(leaf) for leaf in tree.flatten(actions)]
+        shapes = [leaf.shape for leaf in leaves]
+        if shapes != self._action_shapes:
+            raise InvalidActionError(f"actions must have shapes {self._action_shapes}, got {shapes}")
+        return [
+            tree.unflatten_as(self._spec.actions, [leaf[i] for leaf in leaves])
+            for i in range(self.num_envs)
+        ]
+
+    def _collect(self, timesteps: list[dm_env.TimeStep]) -> dm_env.TimeStep:
+        """N time steps as one."""
+        n = len(timesteps)
+        kinds = self._all_mid.copy()
+        rewards = np.empty(n, np.float32)
+        discounts = np.empty(n, np.float32)
+        leaves = [np.empty(shape, dtype) for shape, dtype in self._leaves]
+        first_leaf = leaves[0] if self._is_flat else None
+        for i, (kind, reward, discount, observation) in enumerate(timesteps):
+            if kind is _FIRST:
+                kinds[i], rewards[i], discounts[i] = _FIRST, 0.0, 1.0
+            else:
+                if kind is not _MID:
+                    kinds[i] = kind
+                rewards[i] = reward
+                discounts[i] = discount
+            if first_leaf is not None:
+                first_leaf[i] = observation
+            else:
+                for leaf, value in zip(leaves, tree.flatten(observation)):
+                    leaf[i] = value
+        observations = (
+            first_leaf
+            if first_leaf is not None
+            else tree.unflatten_as(self._spec.observations, leaves)
+        )
+        return dm_env.TimeStep(kinds, rewards, discounts, observations)
+
+    def observation_spec(self) -> specs.Nest:
+        return self._spec.observations
+
+    def action_spec(self) -> specs.Nest:
+        return self._spec.actions
+
+    def reward_spec(self) -> specs.Nest:
+        return self._spec.rewards
+
+    def discount_spec(self) -> specs.Nest:
+        return self._spec.discounts
+
+    def render_frame(self, index: int = 0) -> np.ndarray:
+        """The present state of one environment as an image, uint8 [height, width, 3]."""
+        return self._environments[index].render_frame()
+
+    def close(self) -> None:
+        """Closes every environment."""
+        for environment in self._environments:
+            environment.close()
+
+    def __enter__(self) -> Vector:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _equal(left: specs.Nest, right: specs.Nest) -> bool:
+    """Whether two nests of specs describe the same values."""
+    try:
+        tree.assert_same_structure(left, right)
+    except (TypeError, ValueError):
+        return False
+    return all(a == b and type(a) is type(b) for a, b in zip(*map(tree.flatten, (left, right))))
