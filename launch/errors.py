@@ -1,0 +1,19 @@
+"""What can go wrong with a run, as one line: a wrong request (exit code 2) or a failure (1)."""
+
+from __future__ import annotations
+
+
+class RequestError(ValueError):
+    """What was asked for cannot be: the message names it and says what can be. Exit code 2."""
+
+
+class RunError(RuntimeError):
+    """The run failed on its way: the message names the part that failed and why. Exit code 1."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop by a signal, has saved a checkpoint and has ended cleanly."""
+
+    def __init__(self, signal_number: int, message: str):
+        super().__init__(message)
+        self.signal_number = signal_number

@@ -1,0 +1,190 @@
+"""Nests of arrays as files: one npz of plain arrays whose member `structure` is JSON.
+
+No pickle: a file can hold numbers and text and nothing that runs. PRNG keys are stored as their
+data and the name of their implementation, types that numpy does not know (bfloat16 and its like)
+as bytes and the name of the type. Lists, tuples, dicts, numbers, text and None come back as they
+were; any other container that jax has registered (a NamedTuple, a dataclass) comes back through a
+nest of the same structure, which the reader gives.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from typing import IO, Any
+
+import jax
+import ml_dtypes
+import numpy as np
+
+Nest = Any
+
+_STRUCTURE = "structure"
+_PLAIN_KINDS = "?bhilqBHILQefdFDU"
+
+
+class NestError(ValueError):
+    """A file does not hold what its reader expects; the message says where and what."""
+
+
+def write(file: IO[bytes], nest: Nest) -> None:
+    """Writes a nest.
+
+    Args:
+      file: open for writing; need not be seekable.
+      nest: numbers, text, None and arrays (numpy, jax, PRNG keys), in dicts with text as keys,
+        lists, tuples and containers registered with jax.
+
+    Raises:
+      NestError: if there is something else in it.
+    """
+    arrays: list[np.ndarray] = []
+    structure = _encode(nest, arrays, "")
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for index, array in enumerate(arrays):
+            with archive.open(f"{index}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+        archive.writestr(_STRUCTURE, json.dumps(structure, separators=(",", ":")))
+
+
+def read(file: IO[bytes], like: Nest = None) -> Nest:
+    """Reads a nest.
+
+    Args:
+      file: as `write` left it, seekable.
+      like: a nest of the same structure, from which containers other than list, tuple and dict
+        are rebuilt; None where there are no others. Its leaves are not looked at.
+
+    Returns:
+      The nest, its arrays as numpy arrays (PRNG keys as keys).
+
+    Raises:
+      NestError: if the file is damaged or its structure is not that of `like`.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            structure = json.loads(archive.read(_STRUCTURE))
+
+            def array(index: int) -> np.ndarray:
+                with archive.open(f"{index}.npy") as member:
+                    return np.lib.format.read_array(
+                        io.BufferedReader(member),  # type: ignore[type-var]
+                        allow_pickle=False,
+                    )
+
+            return _decode(structure, array, like, "")
+    except (zipfile.BadZipFile, KeyError, EOFError, json.JSONDecodeError, OSError) as error:
+        raise NestError(f"damaged: {error}") from error
+
+
+def _encode(nest: Nest, arrays: list[np.ndarray], path: str) -> Any:
+    """The structure of a nest as JSON; its arrays are appended to `arrays`."""
+    kind = type(nest)
+    if nest is None or kind in (bool, int, float, str):
+        # JSON has no word for a float without a value; text that `float` reads does for all.
+        return {"float": repr(nest)} if kind is float else {"value": nest}
+    if kind in (list, tuple):
+        items = [_encode(item, arrays, f"{path}[{i}]") for i, item in enumerate(nest)]
+        return {kind.__name__: items}
+    if kind is dict:
+        if not all(isinstance(key, str) for key in nest):
+            raise NestError(f"at {path or 'the root'}: every key of a dict must be text.")
+        return {"dict": {key: _encode(item, arrays, f"{path}.{key}") for key, item in nest.items()}}
+    if isinstance(nest, np.ndarray | np.generic | jax.Array):
+        return _encode_array(nest, arrays, path)
+    children, _ = _one_level(nest)
+    if children is None:
+        raise NestError(f"at {path or 'the root'}: cannot store a {kind.__qualname__}.")
+    return {
+        "node": kind.__qualname__,
+        "children": [_encode(item, arrays, f"{path}{name}") for name, item in children],
+    }
+
+
+def _encode_array(array: Any, arrays: list[np.ndarray], path: str) -> Any:
+    index = len(arrays)
+    if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+        arrays.append(np.asarray(jax.random.key_data(array)))
+        return {"key": index, "impl": str(jax.random.key_impl(array))}
+    plain = np.asarray(array)
+    if plain.dtype.char in _PLAIN_KINDS:
+        arrays.append(plain)
+        return {"array": index}
+    if plain.dtype.kind == "V" or hasattr(ml_dtypes, plain.dtype.name):
+        arrays.append(np.ascontiguousarray(plain).view(np.uint8).reshape(-1))
+        return {"array": index, "dtype": plain.dtype.name, "shape": plain.shape}
+    raise NestError(f"at {path or 'the root'}: cannot store an array of {plain.dtype}.")
+
+
+def _decode(structure: Any, array: Callable[[int], np.ndarray], like: Nest, path: str) -> Nest:
+    where = path or "the root"
+    match structure:
+        case {"value": value}:
+            return value
+        case {"float": text}:
+            return float(text)
+        case {"key": index, "impl": impl}:
+            return jax.random.wrap_key_data(array(index), impl=impl)
+        case {"array": index, "dtype": name, "shape": shape}:
+            return array(index).view(np.dtype(getattr(ml_dtypes, name))).reshape(shape)
+        case {"array": index}:
+            return array(index)
+        case {"list": items}:
+            likes = _likes(like, list, len(items), where)
+            pairs = enumerate(zip(items, likes))
+            return [_decode(item, array, part, f"{path}[{i}]") for i, (item, part) in pairs]
+        case {"tuple": items}:
+            likes = _likes(like, tuple, len(items), where)
+            pairs = enumerate(zip(items, likes))
+            return tuple(_decode(item, array, part, f"{path}[{i}]") for i, (item, part) in pairs)
+        case {"dict": items}:
+            if like is not None and (type(like) is not dict or like.keys() != items.keys()):
+                raise NestError(f"at {where}: the file has {_names(items)}, not {_describe(like)}.")
+            return {
+                key: _decode(item, array, like and like[key], f"{path}.{key}")
+                for key, item in items.items()
+            }
+        case {"node": name, "children": items}:
+            children, rebuild = (None, None) if like is None else _one_level(like)
+            if children is None or rebuild is None or type(like).__qualname__ != name:
+                raise NestError(f"at {where}: the file has a {name}, not {_describe(like)}.")
+            if len(children) != len(items):
+                raise NestError(
+                    f"at {where}: the file has {len(items)} parts in a {name}, not {len(children)}."
+                )
+            parts = zip(items, children)
+            return rebuild([_decode(item, array, c, f"{path}{key}") for item, (key, c) in parts])
+    raise NestError(f"damaged: at {where} there is {structure!r:.60}.")
+
+
+def _one_level(nest: Nest) -> tuple[list[tuple[str, Any]] | None, Callable[..., Any] | None]:
+    """The named children of a registered container and how to rebuild it; None for others."""
+    paths, treedef = jax.tree_util.tree_flatten_with_path(nest, is_leaf=lambda x: x is not nest)
+    if jax.tree_util.treedef_is_leaf(treedef) and paths and paths[0][1] is nest:
+        return None, None
+    children = [(jax.tree_util.keystr(path), child) for path, child in paths]
+    return children, treedef.unflatten
+
+
+def _likes(like: Nest, kind: type, length: int, where: str) -> list[Any]:
+    if like is None:
+        return [None] * length
+    if type(like) is not kind or len(like) != length:
+        message = f"the file has a {kind.__name__} of {length}, not {_describe(like)}."
+        raise NestError(f"at {where}: {message}")
+    return list(like)
+
+
+def _describe(like: Nest) -> str:
+    if type(like) is dict:
+        return _names(like)
+    if type(like) in (list, tuple):
+        return f"a {type(like).__name__} of {len(like)}"
+    return "nothing" if like is None else f"a {type(like).__qualname__}"
+
+
+def _names(items: Any) -> str:
+    names = ", ".join(sorted(items)[:6])
+    return f"a dict of {names}{', ...' if len(items) > 6 else ''}" if names else "an empty dict"

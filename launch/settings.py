@@ -1,0 +1,31 @@
+"""Tuned settings of one agent for one environment, as values that the command line can look up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a run of `agent` on `env` starts from, where the user says nothing else."""
+
+    agent: str
+    """Name of the agent, as in `troupe train AGENT`."""
+    env: str
+    """Id of the environment."""
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of the agent's config that differ from their defaults."""
+    steps: int = 100_000
+    """Budget in actor steps."""
+    target: float | None = None
+    """Mean evaluation return that a good run reaches; None: not known."""
+    source: str = ""
+    """Where the settings come from."""
+    environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Options of `environments.make`, in training and in evaluation."""
+    training_environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Further options of `environments.make` in training only: a clipped reward, say."""
+    evaluation_every: int | None = None
+    """Actor steps between evaluations; None: a tenth of the budget."""
