@@ -1,1 +1,20 @@
-"""Placeholder."""
+"""Agents: the builder and the parts it makes."""
+
+from .actors import Actor
+from .builder import Builder
+from .catalogue import AGENTS, find_builder
+from .interfaces import ActorCore, Update, UpdateOutput
+from .learner import Learner
+from .variables import VariableClient
+
+__all__ = [
+    "AGENTS",
+    "Actor",
+    "ActorCore",
+    "Builder",
+    "Learner",
+    "Update",
+    "UpdateOutput",
+    "VariableClient",
+    "find_builder",
+]

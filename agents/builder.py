@@ -1,0 +1,151 @@
+"""The builder: an agent, said once, from which every kind of launch takes its parts."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+from typing import Any, ClassVar, Generic, TypeVar
+
+import jax
+
+from ..environments.specs import EnvironmentSpec
+from .actors import Actor
+from .interfaces import ActorCore, Adder, Update, VariableSource
+from .learner import Learner
+from .networks import dummy
+from .replay import EmbeddedReplay
+from .replay.items import ReplaySpec, Sample
+from .variables import VariableClient
+
+Nest = Any
+ConfigT = TypeVar("ConfigT")
+NetworksT = TypeVar("NetworksT")
+
+
+class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
+    """Makes the parts of one agent.
+
+    An agent says five things: its config, its networks, its policy, its replay and its update. All
+    else is common, and stands here. A config has at least the fields `num_envs` (environments an
+    actor steps together) and `steps_per_dispatch` (gradient steps fused in one dispatch).
+    """
+
+    name: ClassVar[str]
+    config_class: ClassVar[type]
+
+    def __init__(self, config: ConfigT | None = None):
+        self.config: ConfigT = self.config_class() if config is None else config
+
+    # What an agent says.
+
+    @abc.abstractmethod
+    def make_networks(self, spec: EnvironmentSpec) -> NetworksT:
+        """The agent's networks for an environment.
+
+        Raises:
+          ValueError: where the agent cannot drive it, saying what it can.
+        """
+
+    @abc.abstractmethod
+    def make_policy(
+        self,
+        networks: NetworksT,
+        spec: EnvironmentSpec,
+        *,
+        evaluation: bool = False,
+        num_streams: int = 1,
+    ) -> ActorCore:
+        """How actions are chosen.
+
+        Args:
+          evaluation: the policy that is judged, not the one that explores.
+          num_streams: environments that act at once, over all actors. A schedule given in actor
+            steps runs that much faster in each of them.
+        """
+
+    @abc.abstractmethod
+    def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
+        """What an item is, how many are held, and the pace between writing and reading."""
+
+    @abc.abstractmethod
+    def make_update(self, networks: NetworksT, spec: EnvironmentSpec) -> Update:
+        """How the agent learns from a batch."""
+
+    # What is common.
+
+    def make_replay_tables(
+        self,
+        spec: EnvironmentSpec,
+        policy: ActorCore,
+        *,
+        num_envs: int | None = None,
+        seed: int = 0,
+    ) -> EmbeddedReplay:
+        """The replay inside this process."""
+        return EmbeddedReplay(
+            self.make_replay_spec(spec),
+            spec,
+            self.make_extras_spec(policy),
+            num_envs=num_envs,
+            seed=seed,
+            steps_per_sample=self.steps_per_dispatch,
+        )
+
+    def make_extras_spec(self, policy: ActorCore) -> Nest:
+        """What the policy stores beside an action, as `jax.ShapeDtypeStruct`."""
+        return jax.eval_shape(lambda key: policy.get_extras(policy.init(key)), jax.random.key(0))
+
+    def make_adder(self, replay: EmbeddedReplay) -> Adder:
+        return replay.adder()
+
+    def make_dataset_iterator(self, replay: EmbeddedReplay) -> Iterator[Sample]:
+        """Batches for the learner, fused for one dispatch: every array is [K, B, ...]."""
+        return replay.dataset(self.steps_per_dispatch)
+
+    def make_actor(
+        self,
+        key: jax.Array,
+        policy: ActorCore,
+        spec: EnvironmentSpec,
+        variable_source: VariableSource,
+        adder: Adder | None = None,
+        *,
+        num_envs: int | None = None,
+        device: jax.Device | None = None,
+    ) -> Actor:
+        del spec  # For agents whose actors need it.
+        client = VariableClient(variable_source, device=device)
+        return Actor(policy, key, client, adder, num_envs=num_envs, device=device)
+
+    def make_learner(
+        self,
+        key: jax.Array,
+        networks: NetworksT,
+        spec: EnvironmentSpec,
+        dataset: Iterator[Sample],
+        replay: EmbeddedReplay | None = None,
+        *,
+        device: jax.Device | None = None,
+    ) -> Learner:
+        """The learner; priorities go back to `replay` where one is given and wants them."""
+        prioritised = replay is not None and replay.spec.priority_exponent is not None
+        return Learner(
+            self.make_update(networks, spec),
+            dataset,
+            key,
+            steps_per_dispatch=self.steps_per_dispatch,
+            write_priorities=replay.update_priorities if prioritised and replay else None,
+            device=device,
+        )
+
+    @property
+    def num_envs(self) -> int:
+        return self.config.num_envs  # type: ignore[attr-defined]
+
+    @property
+    def steps_per_dispatch(self) -> int:
+        return self.config.steps_per_dispatch  # type: ignore[attr-defined]
+
+    def dummy_observation(self, spec: EnvironmentSpec) -> Nest:
+        """Zeros like a batch of one observation, [1, ...]: what networks are initialised with."""
+        return dummy(spec.observations, 1)

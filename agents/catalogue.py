@@ -1,0 +1,37 @@
+"""The agents by name. Looking a name up imports that agent and no other."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+
+from .builder import Builder
+
+AGENTS = {
+    "dqn": ".dqn:DQNBuilder",
+    "ppo": ".ppo:PPOBuilder",
+}
+"""Name to module and class; a new agent is a row here."""
+
+
+def find_builder(name: str) -> type[Builder]:
+    """The builder class of an agent: a name of `AGENTS`, or `package.module:Class` of one's own.
+
+    Raises:
+      ValueError: where there is no such agent, listing what there is.
+    """
+    module, _, attribute = AGENTS.get(name, name).partition(":")
+    if not attribute:
+        near = difflib.get_close_matches(name, AGENTS, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(
+            f"There is no agent {name!r}.{hint} There are {', '.join(sorted(AGENTS))}; one of your "
+            "own is named package.module:Builder."
+        )
+    try:
+        found = getattr(importlib.import_module(module, __package__), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"The agent {name!r} cannot be imported: {error}.") from error
+    if not (isinstance(found, type) and issubclass(found, Builder)):
+        raise ValueError(f"{name} is not a subclass of troupe.agents.Builder.")
+    return found

@@ -1,0 +1,58 @@
+"""DQN, said once."""
+
+from __future__ import annotations
+
+import jax
+
+from ...environments.specs import EnvironmentSpec
+from .. import policies, schedules
+from ..builder import Builder
+from ..interfaces import ActorCore, Update
+from ..networks import Network
+from ..replay.items import ReplaySpec, Transitions
+from .config import DQNConfig
+from .networks import make_q_network
+from .update import make_update
+
+
+class DQNBuilder(Builder[DQNConfig, Network]):
+    """Deep Q-networks for one discrete action."""
+
+    name = "dqn"
+    config_class = DQNConfig
+
+    def make_networks(self, spec: EnvironmentSpec) -> Network:
+        return make_q_network(spec, self.config)
+
+    def make_policy(
+        self,
+        networks: Network,
+        spec: EnvironmentSpec,
+        *,
+        evaluation: bool = False,
+        num_streams: int = 1,
+    ) -> ActorCore:
+        def q_values(params, observation):
+            return networks.apply(params, jax.tree.map(lambda x: x[None], observation))[0]
+
+        if evaluation:
+            return policies.epsilon_greedy(q_values, self.config.evaluation_epsilon)
+        config = self.config
+        steps = config.epsilon_decay_steps / num_streams
+        return policies.epsilon_greedy(
+            q_values, schedules.linear(config.epsilon_start, config.epsilon_end, steps)
+        )
+
+    def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
+        config = self.config
+        return ReplaySpec(
+            item=Transitions(config.n_step, config.discount),
+            batch_size=config.batch_size,
+            max_size=config.max_replay_size,
+            min_size=config.min_replay_size,
+            samples_per_insert=config.samples_per_insert,
+            priority_exponent=config.priority_exponent,
+        )
+
+    def make_update(self, networks: Network, spec: EnvironmentSpec) -> Update:
+        return make_update(networks, self.config)

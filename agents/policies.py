@@ -1,0 +1,74 @@
+"""Actor cores that agents share. All are written for one observation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from .interfaces import ActorCore
+
+Nest = Any
+
+
+class StepState(NamedTuple):
+    """State of a policy without memory."""
+
+    key: jax.Array
+    """Never changes: the randomness of a step is folded from it and the count."""
+    count: jax.Array
+    """Actions taken so far, int32."""
+    extras: Nest = ()
+
+
+def epsilon_greedy(
+    q_values: Callable[[Nest, Nest], jax.Array],
+    epsilon: Callable[[jax.Array], jax.Array] | float,
+) -> ActorCore:
+    """The best action by its value, or with probability epsilon any.
+
+    Args:
+      q_values: `(params, observation) -> [A]`, values of the A actions.
+      epsilon: a number, or a function of the count of actions taken.
+    """
+
+    def init(key):
+        return StepState(key, jnp.zeros((), jnp.int32))
+
+    def select_action(params, observation, state):
+        values = q_values(params, observation)
+        draw = jax.random.uniform(jax.random.fold_in(state.key, state.count), (2,))
+        threshold = epsilon(state.count) if callable(epsilon) else epsilon
+        anything = jnp.floor(draw[1] * values.shape[-1]).astype(jnp.int32)
+        action = jnp.where(draw[0] < threshold, anything, jnp.argmax(values).astype(jnp.int32))
+        return action, StepState(state.key, state.count + 1)
+
+    return ActorCore(init, select_action)
+
+
+def stochastic(
+    sample: Callable[[Nest, jax.Array, Nest], tuple[Nest, Nest]], extras: Nest = ()
+) -> ActorCore:
+    """An action drawn from a distribution, with what the learner needs to know of the drawing.
+
+    Args:
+      sample: `(params, key, observation) -> (action, extras)`.
+      extras: a nest of arrays like those `sample` returns, of any value.
+    """
+
+    def init(key):
+        return StepState(key, jnp.zeros((), jnp.int32), extras)
+
+    def select_action(params, observation, state):
+        key = jax.random.fold_in(state.key, state.count)
+        action, extras = sample(params, key, observation)
+        return action, StepState(state.key, state.count + 1, extras)
+
+    return ActorCore(init, select_action, lambda state: state.extras)
+
+
+def deterministic(action: Callable[[Nest, Nest], Nest]) -> ActorCore:
+    """The one action that `(params, observation) -> action` gives."""
+    return ActorCore(lambda key: (), lambda params, observation, state: (action(params, observation), state))
