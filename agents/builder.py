@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import jax
 
+from ..environments.spaces import ActionMode
 from ..environments.specs import EnvironmentSpec
 from .actors import Actor
 from .interfaces import ActorCore, Adder, Update, VariableSource
@@ -32,6 +33,8 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
 
     name: ClassVar[str]
     config_class: ClassVar[type]
+    actions: ClassVar[ActionMode] = "strict"
+    """What the environment does with continuous actions, as `environments.make` takes it."""
 
     def __init__(self, config: ConfigT | None = None):
         self.config: ConfigT = self.config_class() if config is None else config

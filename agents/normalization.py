@@ -1,0 +1,74 @@
+"""Running mean and variance of observations, kept by the learner and applied by the policy."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from dm_env import specs
+
+Nest = Any
+
+
+class Statistics(NamedTuple):
+    """Mean and variance of every number of an observation, as nests like the observation."""
+
+    count: jax.Array
+    mean: Nest
+    variance: Nest
+
+
+def init(spec: Nest) -> Statistics:
+    """Of no observation: mean 0 and variance 1.
+
+    Raises:
+      ValueError: where a part of the observation is not made of real numbers.
+    """
+    for part in jax.tree.leaves(spec):
+        if isinstance(part, specs.DiscreteArray) or part.dtype.kind != "f":
+            raise ValueError(
+                f"Observations of type {part.dtype}{list(part.shape)} cannot be normalised; set "
+                "normalize_observations to False."
+            )
+    return Statistics(
+        jnp.zeros(()),
+        jax.tree.map(lambda s: jnp.zeros(s.shape), spec),
+        jax.tree.map(lambda s: jnp.ones(s.shape), spec),
+    )
+
+
+def update(statistics: Statistics, observation: Nest, mask: jax.Array) -> Statistics:
+    """The statistics with a batch added: observations [..., *shape] where mask [...] is 1.
+
+    Chan et al. (1983), "Algorithms for computing the sample variance", equation 1.5.
+    """
+    batch_count = jnp.sum(mask)
+    count = statistics.count + batch_count
+    axes = tuple(range(mask.ndim))
+
+    def moments(x, mean, variance):
+        weights = mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
+        batch_mean = jnp.sum(weights * x, axes) / jnp.maximum(batch_count, 1.0)
+        batch_square = jnp.sum(weights * (x - batch_mean) ** 2, axes)
+        delta = batch_mean - mean
+        total = variance * statistics.count + batch_square
+        total += delta**2 * statistics.count * batch_count / jnp.maximum(count, 1.0)
+        new_mean = mean + delta * batch_count / jnp.maximum(count, 1.0)
+        return new_mean, jnp.where(count > 0, total / jnp.maximum(count, 1.0), variance)
+
+    pairs = jax.tree.map(moments, observation, statistics.mean, statistics.variance)
+    mean, variance = (
+        jax.tree.map(lambda _, pair, i=i: pair[i], statistics.mean, pairs) for i in (0, 1)
+    )
+    return Statistics(count, mean, variance)
+
+
+def apply(statistics: Statistics, observation: Nest, clip: float = 10.0) -> Nest:
+    """The observation less the mean over the standard deviation, clipped to +-`clip`."""
+    return jax.tree.map(
+        lambda x, mean, var: jnp.clip((x - mean) * jax.lax.rsqrt(var + 1e-8), -clip, clip),
+        observation,
+        statistics.mean,
+        statistics.variance,
+    )

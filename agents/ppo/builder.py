@@ -1,0 +1,68 @@
+"""PPO, said once."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from ...environments.spaces import ActionMode
+from ...environments.specs import EnvironmentSpec
+from .. import policies
+from ..builder import Builder
+from ..interfaces import ActorCore, Update
+from ..replay.items import ReplaySpec, Rollouts
+from .config import PPOConfig
+from .networks import PPONetworks, make_networks
+from .update import Variables, make_update, observe
+
+
+class PPOBuilder(Builder[PPOConfig, PPONetworks]):
+    """Proximal policy optimisation, for discrete and continuous actions."""
+
+    name = "ppo"
+    config_class = PPOConfig
+    # The log-probability is that of the action drawn; the bounds are the environment's affair.
+    actions: ClassVar[ActionMode] = "clip"
+
+    def make_networks(self, spec: EnvironmentSpec) -> PPONetworks:
+        return make_networks(spec, self.config)
+
+    def make_policy(
+        self,
+        networks: PPONetworks,
+        spec: EnvironmentSpec,
+        *,
+        evaluation: bool = False,
+        num_streams: int = 1,
+    ) -> ActorCore:
+        network, actions = networks
+
+        def parameters(variables: Variables, observation):
+            batch = jax.tree.map(lambda x: x[None], observe(variables, observation))
+            return network.apply(variables.params, batch)[0][0]
+
+        if evaluation:
+            return policies.deterministic(
+                lambda variables, observation: actions.mode(parameters(variables, observation))
+            )
+
+        def sample(variables, key, observation):
+            p = parameters(variables, observation)
+            action = actions.sample(p, key)
+            return action, {"log_prob": actions.log_prob(p, action)}
+
+        return policies.stochastic(sample, {"log_prob": jnp.zeros(())})
+
+    def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
+        return ReplaySpec(
+            item=Rollouts(self.config.rollout_length),
+            batch_size=self.config.num_envs,
+            max_size=2 * self.config.num_envs,
+            min_size=self.config.num_envs,
+            max_times_sampled=1,
+        )
+
+    def make_update(self, networks: PPONetworks, spec: EnvironmentSpec) -> Update:
+        return make_update(networks, spec, self.config)

@@ -1,0 +1,75 @@
+"""What can be set of PPO."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..configs import require
+
+
+@dataclasses.dataclass(frozen=True)
+class PPOConfig:
+    """Settings of proximal policy optimisation. The defaults suit small control tasks."""
+
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    """Units of the hidden layers of policy and value, each its own MLP (Nature network on images)."""
+    num_envs: int = 8
+    """Environments that an actor steps together."""
+    rollout_length: int = 128
+    """Steps of every environment that an update learns from."""
+    num_epochs: int = 4
+    """Passes over a rollout."""
+    num_minibatches: int = 4
+    """Parts of a pass, each one gradient step; divides num_envs * rollout_length."""
+    discount: float = 0.99
+    """gamma, per step."""
+    gae_lambda: float = 0.95
+    """lambda of generalised advantage estimation."""
+    clip: float = 0.2
+    """How far the ratio of new to old probabilities may leave 1 and still be rewarded."""
+    entropy_cost: float = 0.0
+    """Weight of the entropy bonus."""
+    value_cost: float = 0.5
+    """Weight of the value's squared error."""
+    learning_rate: float = 3e-4
+    """Step size of Adam."""
+    adam_epsilon: float = 1e-5
+    """Added to the root of Adam's second moment."""
+    max_gradient_norm: float | None = 0.5
+    """Gradients are scaled down to this global norm; None leaves them."""
+    anneal_steps: int | None = None
+    """Actor steps in which learning rate and clip go linearly to 0; None keeps them."""
+    normalize_advantages: bool = True
+    """Advantages of every minibatch to mean 0 and deviation 1."""
+    normalize_observations: bool = False
+    """Observations to mean 0 and deviation 1, by running statistics."""
+    initial_log_std: float = 0.0
+    """Logarithm of the standard deviation of continuous actions at the start."""
+    steps_per_dispatch: int = 1
+    """Updates in one dispatch. On-policy learning has one."""
+
+    def __post_init__(self):
+        require(
+            self,
+            num_envs=(1, None),
+            rollout_length=(1, None),
+            num_epochs=(1, None),
+            num_minibatches=(1, None),
+            discount=(0.0, 1.0),
+            gae_lambda=(0.0, 1.0),
+            clip=(0.0, None),
+            entropy_cost=(0.0, None),
+            value_cost=(0.0, None),
+            learning_rate=(0.0, None),
+            adam_epsilon=(0.0, None),
+            max_gradient_norm=(0.0, None),
+            anneal_steps=(1, None),
+            steps_per_dispatch=(1, 1),
+        )
+        if any(size < 1 for size in self.hidden_sizes):
+            raise ValueError(f"hidden_sizes is {self.hidden_sizes}; each must be at least 1.")
+        if self.num_envs * self.rollout_length % self.num_minibatches:
+            raise ValueError(
+                f"num_minibatches is {self.num_minibatches}; it must divide num_envs * "
+                f"rollout_length = {self.num_envs} * {self.rollout_length}."
+            )

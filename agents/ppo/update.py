@@ -1,0 +1,171 @@
+"""How PPO learns: epochs of shuffled minibatches over one batch of rollouts, in one step."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import optax
+
+from ...environments.specs import EnvironmentSpec
+from .. import normalization
+from ..interfaces import Update, UpdateOutput
+from ..replay.items import Sample, Sequence
+from . import losses
+from .config import PPOConfig
+from .networks import PPONetworks
+
+Nest = Any
+
+
+class Variables(NamedTuple):
+    """What a policy runs with."""
+
+    params: Nest
+    statistics: normalization.Statistics | None
+    """Of observations, where they are normalised."""
+
+
+class State(NamedTuple):
+    """All that learning changes."""
+
+    variables: Variables
+    optimizer: optax.OptState
+    key: jax.Array
+    steps: jax.Array
+    """Updates done, int32."""
+
+
+class Rows(NamedTuple):
+    """The rows of a batch, [B * T, ...], in any order."""
+
+    observation: Nest
+    action: Nest
+    log_prob: jax.Array
+    advantage: jax.Array
+    value_target: jax.Array
+    mask: jax.Array
+
+
+def observe(variables: Variables, observation: Nest) -> Nest:
+    """The observation as the network takes it."""
+    if variables.statistics is None:
+        return observation
+    return normalization.apply(variables.statistics, observation)
+
+
+def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig) -> Update:
+    """Proximal policy optimisation (Schulman et al., 2017)."""
+    network, actions = networks
+    steps_per_update = config.num_envs * config.rollout_length
+    optimizer = optax.chain(
+        optax.identity()
+        if config.max_gradient_norm is None
+        else optax.clip_by_global_norm(config.max_gradient_norm),
+        optax.scale_by_adam(eps=config.adam_epsilon),
+    )
+
+    def remaining(steps: jax.Array) -> jax.Array:
+        """From 1 down to 0 in the course of the annealing; 1 without one."""
+        if config.anneal_steps is None:
+            return jnp.ones(())
+        return jnp.maximum(1.0 - steps * steps_per_update / config.anneal_steps, 0.0)
+
+    def init(key):
+        key, params_key = jax.random.split(key)
+        params = network.init(params_key)
+        statistics = (
+            normalization.init(spec.observations) if config.normalize_observations else None
+        )
+        return State(
+            Variables(params, statistics), optimizer.init(params), key, jnp.zeros((), jnp.int32)
+        )
+
+    def loss(params, rows: Rows, clip):
+        parameters, value = network.apply(params, rows.observation)
+        log_prob = jax.vmap(actions.log_prob)(parameters, rows.action)
+        advantage = rows.advantage
+        if config.normalize_advantages:
+            advantage = losses.normalize(advantage, rows.mask)
+        surrogate = losses.clipped_surrogate(log_prob, rows.log_prob, advantage, clip)
+        policy_loss = losses.masked_mean(surrogate, rows.mask)
+        value_loss = losses.masked_mean((value - rows.value_target) ** 2, rows.mask)
+        entropy = losses.masked_mean(jax.vmap(actions.entropy)(parameters), rows.mask)
+        total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
+        log_ratio = log_prob - rows.log_prob
+        metrics = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            # The estimate of low variance of http://joschu.net/blog/kl-approx.html.
+            "kl": losses.masked_mean(jnp.expm1(log_ratio) - log_ratio, rows.mask),
+        }
+        return total, metrics
+
+    def prepare(variables: Variables, data: Sequence) -> Rows:
+        """Advantages and value targets, with the parameters that acted."""
+        observation = observe(variables, data.observation)
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
+        values = network.apply(variables.params, flat)[1].reshape(data.mask.shape)
+        is_step = data.mask * (data.step_type != int(dm_env.StepType.LAST))
+        advantages = jax.vmap(losses.generalized_advantages, in_axes=(0, 0, 0, 0, None))(
+            data.reward[:, :-1],
+            config.discount * data.discount[:, :-1],
+            values,
+            is_step[:, :-1],
+            config.gae_lambda,
+        )
+        rows = Rows(
+            jax.tree.map(lambda x: x[:, :-1], observation),
+            jax.tree.map(lambda x: x[:, :-1], data.action),
+            data.extras["log_prob"][:, :-1],
+            advantages,
+            advantages + values[:, :-1],
+            is_step[:, :-1],
+        )
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
+
+    def step(state: State, sample: Sample):
+        variables, data = state.variables, sample.data
+        rows = prepare(variables, data)
+        part = remaining(state.steps)
+        size = rows.mask.shape[0]
+
+        def minibatch(carry, minibatch_rows):
+            params, opt_state = carry
+            gradients, metrics = jax.grad(loss, has_aux=True)(
+                params, minibatch_rows, part * config.clip
+            )
+            direction, opt_state = optimizer.update(gradients, opt_state, params)
+            params = jax.tree.map(
+                lambda p, d: p - part * config.learning_rate * d, params, direction
+            )
+            return (params, opt_state), metrics
+
+        def epoch(carry, key):
+            if config.num_minibatches == 1:  # There is nothing to shuffle.
+                return minibatch(carry, rows)
+            order = jax.random.permutation(key, size).reshape(config.num_minibatches, -1)
+            shuffled = jax.tree.map(lambda x: x[order], rows)
+            carry, metrics = jax.lax.scan(minibatch, carry, shuffled)
+            return carry, jax.tree.map(jnp.mean, metrics)
+
+        key, epochs_key = jax.random.split(state.key)
+        (params, opt_state), metrics = jax.lax.scan(
+            epoch,
+            (variables.params, state.optimizer),
+            jax.random.split(epochs_key, config.num_epochs),
+        )
+        statistics = variables.statistics
+        if statistics is not None:
+            statistics = normalization.update(
+                statistics,
+                jax.tree.map(lambda x: x[:, :-1], data.observation),
+                data.mask[:, :-1],
+            )
+        state = State(Variables(params, statistics), opt_state, key, state.steps + 1)
+        return state, UpdateOutput(jax.tree.map(lambda x: x[-1], metrics))
+
+    return Update(init, step, lambda state: {"policy": state.variables})

@@ -1,0 +1,57 @@
+"""What a learner and the loop around it may ask of a replay, wherever the replay lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from ..interfaces import Adder, Nest
+from .items import Sample
+
+
+@runtime_checkable
+class Replay(Protocol):
+    """Items in, batches out. K: batches drawn together, B: batch."""
+
+    def adder(self) -> Adder:
+        """What writes into this replay."""
+
+    def can_insert(self) -> bool:
+        """Whether the pace lets actors go on."""
+
+    def can_sample(self, num_batches: int = 1) -> bool:
+        """Whether the pace lets the learner draw `num_batches` batches."""
+
+    def sample(self, num_batches: int | None = None) -> Sample:
+        """A batch, [B, ...]; with `num_batches` K, as many at once, [K, B, ...]."""
+
+    def dataset(self, num_batches: int | None = None) -> Iterator[Sample]:
+        """Batches without end, as `sample` gives them."""
+
+    def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+        """Gives items new priorities; keys of items that are gone are ignored."""
+
+    def save(self) -> Nest:
+        """All that the replay holds, as a nest of numpy arrays."""
+
+    def restore(self, state: Nest) -> None:
+        """Takes back what `save` gave."""
+
+    def close(self) -> None: ...
+
+    def __len__(self) -> int:
+        """Items held."""
+
+    @property
+    def inserted(self) -> int:
+        """Items ever inserted."""
+
+    @property
+    def sampled(self) -> int:
+        """Items ever drawn."""
+
+    @property
+    def observed_samples_per_insert(self) -> float:
+        """Items drawn per item inserted since the replay held its `min_size`; 0 before."""
