@@ -1,0 +1,208 @@
+"""Running programs: a local one under `shard_map`, a global one under sharding constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .program import Layout, Op, Program, Value
+
+
+def evaluate(
+    program: Program,
+    args: Sequence[Any],
+    mesh: Mapping[str, int] | None = None,
+    after: Callable[[Value, Any], Any] | None = None,
+) -> list[Any]:
+    """Runs a program on arrays, under whatever transformation is going on.
+
+    Args:
+      program: global, or local (then within `shard_map`).
+      args: an array for each of `program.inputs`.
+      mesh: axis sizes, for a local program.
+      after: called on every result, which it may replace.
+    """
+    env: dict[Value, Any] = {}
+    for value in program.constants:
+        env[value] = value.data
+    for value, arg in zip(program.inputs, args, strict=True):
+        env[value] = arg if after is None else after(value, arg)
+    last = _last_uses(program)
+    for op, dead in zip(program.ops, last):
+        operands = [value.data if value.data is not None else env[value] for value in op.inputs]
+        if op.regions:
+            results = _REGIONS[op.name](op, operands, mesh, after)
+        elif op.primitive is None:
+            results = (_COLLECTIVES[op.name](op, mesh, *operands),)
+        else:
+            results = op.primitive.bind(*operands, **op.params)
+            if not op.primitive.multiple_results:
+                results = (results,)
+        for value, result in zip(op.outputs, results):
+            env[value] = result if after is None else after(value, result)
+        for value in dead:
+            del env[value]
+    return [
+        jnp.asarray(v.data, v.dtype) if v.data is not None and v not in env else env[v] for v in program.outputs
+    ]
+
+
+def _last_uses(program: Program) -> list[list[Value]]:
+    """For each op the values that nothing after it reads."""
+    kept = set(program.outputs)
+    dead: list[list[Value]] = []
+    seen: set[Value] = set()
+    for op in reversed(program.ops):
+        gone = [v for v in dict.fromkeys(op.inputs + op.outputs) if v not in seen and v.data is None]
+        seen.update(gone)
+        dead.append([v for v in gone if v not in kept])
+    dead.reverse()
+    return dead
+
+
+# Regions.
+
+
+def _scan(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
+    (body,) = op.regions
+    consts, carry = op.params["num_consts"], op.params["num_carry"]
+
+    def step(carried: Any, x: Any) -> tuple[Any, Any]:
+        results = evaluate(body, [*operands[:consts], *carried, *x], mesh, after)
+        return tuple(_as(v, r) for v, r in zip(body.inputs[consts:], results[:carry])), tuple(results[carry:])
+
+    init = tuple(_as(v, x) for v, x in zip(body.inputs[consts:], operands[consts : consts + carry]))
+    last, stacked = lax.scan(
+        step, init, tuple(operands[consts + carry :]), length=op.params["length"],
+        reverse=op.params["reverse"], unroll=op.params["unroll"],
+    )  # fmt: skip
+    return (*last, *stacked)
+
+
+def _while(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
+    cond, body = op.regions
+    cond_consts, body_consts = op.params["cond_nconsts"], op.params["body_nconsts"]
+    shared = operands[:cond_consts], operands[cond_consts : cond_consts + body_consts]
+    carried = body.inputs[body_consts:]
+
+    def test(carry: Any) -> Any:
+        return evaluate(cond, [*shared[0], *carry], mesh, after)[0]
+
+    def step(carry: Any) -> Any:
+        results = evaluate(body, [*shared[1], *carry], mesh, after)
+        return tuple(_as(v, r) for v, r in zip(carried, results))
+
+    init = tuple(_as(v, x) for v, x in zip(carried, operands[cond_consts + body_consts :]))
+    return lax.while_loop(test, step, init)
+
+
+def _cond(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
+    index, *rest = operands
+
+    def branch(region: Program) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            results = evaluate(region, args, mesh, after)
+            return tuple(_as(v, r) for v, r in zip(op.outputs, results))
+
+        return run
+
+    index = index.astype(jnp.int32) if index.dtype == bool else index
+    return lax.switch(index, [branch(region) for region in op.regions], *rest)
+
+
+def _checkpoint(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
+    # What jax itself emits for a differentiated checkpoint: the barrier keeps the compiler from sharing the
+    # recomputation with the forward pass.
+    if op.params.get("differentiated") and op.params.get("prevent_cse"):
+        operands = list(lax.optimization_barrier(tuple(operands)))
+    return evaluate(op.regions[0], operands, mesh, after)
+
+
+_REGIONS = {"scan": _scan, "while": _while, "cond": _cond, "checkpoint": _checkpoint}
+
+
+def _as(value: Value, array: Any) -> Any:
+    """The array with exactly the dtype and weak type that a carry or branch must have."""
+    return lax._convert_element_type(array, value.dtype, value.weak_type) if _differs(value, array) else array
+
+
+def _differs(value: Value, array: Any) -> bool:
+    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+        return False
+    aval = jax.typeof(array)
+    return aval.dtype != value.dtype or bool(getattr(aval, "weak_type", False)) != value.weak_type
+
+
+# Collectives.
+
+
+def _on_words(fn: Callable[[Any], Any], x: Any) -> Any:
+    """Applies a collective to the words of PRNG keys, which collectives themselves do not take."""
+    if not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return fn(x)
+    return jax.random.wrap_key_data(fn(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+
+
+def _all_reduce(op: Op, mesh: Any, x: Any) -> Any:
+    axes, monoid = op.params["axes"], op.params["monoid"]
+    if monoid == "sum":
+        return lax.psum(x, axes)
+    if monoid in ("and", "or"):
+        reduce = lax.pmin if monoid == "and" else lax.pmax
+        return reduce(x.astype(jnp.int32), axes).astype(x.dtype)
+    return (lax.pmax if monoid == "max" else lax.pmin)(x, axes)
+
+
+def _all_gather(op: Op, mesh: Any, x: Any) -> Any:
+    return _on_words(lambda y: lax.all_gather(y, op.params["axes"], axis=op.params["dim"], tiled=True), x)
+
+
+def _reduce_scatter(op: Op, mesh: Any, x: Any) -> Any:
+    return lax.psum_scatter(x, op.params["axes"], scatter_dimension=op.params["dim"], tiled=True)
+
+
+def _all_to_all(op: Op, mesh: Any, x: Any) -> Any:
+    split, concat = op.params["split_dim"], op.params["concat_dim"]
+    return _on_words(lambda y: lax.all_to_all(y, op.params["axes"], split, concat, tiled=True), x)
+
+
+def _index(axes: Sequence[str], mesh: Mapping[str, int]) -> Any:
+    index: Any = 0
+    for axis in axes:
+        index = index * mesh[axis] + lax.axis_index(axis)
+    return index
+
+
+def _all_slice(op: Op, mesh: Any, x: Any) -> Any:
+    (result,) = op.outputs
+    for dim, axes in enumerate(op.params["slices"]):
+        if axes:
+            size = result.shape[dim]
+            x = lax.dynamic_slice_in_dim(x, _index(axes, mesh) * size, size, dim)
+    return x
+
+
+def _axis_offset(op: Op, mesh: Any) -> Any:
+    return (_index(op.params["axes"], mesh) * op.params["size"]).astype(jnp.int32)
+
+
+_COLLECTIVES = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "all_slice": _all_slice,
+    "axis_offset": _axis_offset,
+}
+
+
+def spec_of(layout: Layout) -> jax.sharding.PartitionSpec:
+    """A layout as jax's PartitionSpec."""
+    parts = [axes[0] if len(axes) == 1 else axes or None for axes in layout]
+    while parts and parts[-1] is None:
+        parts.pop()
+    return jax.sharding.PartitionSpec(*parts)

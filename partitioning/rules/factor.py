@@ -1,0 +1,114 @@
+"""What a rule is: which factor each dimension of an op's operands and results carries."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..program import Op, Value
+
+if TYPE_CHECKING:
+    from ..lower import Emitter
+
+#: The factor of a dimension that the op needs whole.
+WHOLE = -1
+
+#: For each dimension, its factor or WHOLE.
+Dims = tuple[int, ...]
+
+#: From an op, and the local shapes of its operands and results, to the params the local op runs with.
+Localize = Callable[[Mapping[str, Any], list[tuple[int, ...]], list[tuple[int, ...]]], dict[str, Any]]
+
+#: Writes the local ops of an op one of whose `special` factors is tiled. Takes the emitter, the op, the
+#: local operands and the axes of every factor; returns the local results.
+Expand = Callable[["Emitter", Op, list[Value], Mapping[int, tuple[str, ...]]], list[Value]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """An op in einsum form. Propagation and lowering know ops only through this.
+
+    A factor is an independent loop of the op. A factor that a result carries passes through; one that only
+    operands carry is reduced, and the results of a tiled run are partial until reduced with its monoid.
+
+    Attributes:
+      operands: for each operand, the factor of each dimension. A scalar has none.
+      results: the same for results.
+      sizes: for each factor, how often it may be divided: the dimension's size, or that of the part of it
+        that moves as a block (the major part of a dimension that a reshape splits).
+      monoids: reduced factors, with "sum", "max", "min", "and" or "or".
+      localize: see :data:`Localize`; None where the params hold no sizes.
+      special: factors that cannot be tiled by shrinking shapes alone.
+      expand: see :data:`Expand`; needed where `special` is not empty.
+    """
+
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
+    sizes: tuple[int, ...]
+    monoids: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    localize: Localize | None = None
+    special: frozenset[int] = frozenset()
+    expand: Expand | None = None
+
+    def __str__(self) -> str:
+        operands = ", ".join(_dims_text(dims) for dims in self.operands)
+        results = ", ".join(_dims_text(dims) for dims in self.results)
+        text = f"({operands}) -> ({results})"
+        sizes = " ".join(f"{_letter(i)}={size}" for i, size in enumerate(self.sizes))
+        if sizes:
+            text += f" {sizes}"
+        if self.monoids:
+            text += " reduce " + " ".join(f"{_letter(f)}:{m}" for f, m in sorted(self.monoids.items()))
+        return text
+
+
+def _letter(factor: int) -> str:
+    return chr(ord("a") + factor) if factor < 26 else f"a{factor}"
+
+
+def _dims_text(dims: Dims) -> str:
+    return "[" + " ".join("_" if f == WHOLE else _letter(f) for f in dims) + "]"
+
+
+class Builder:
+    """Numbers factors while a rule is written."""
+
+    def __init__(self, op: Op):
+        self.operands = [[WHOLE] * v.ndim for v in op.inputs]
+        self.results = [[WHOLE] * v.ndim for v in op.outputs]
+        self.sizes: list[int] = []
+        self.monoids: dict[int, str] = {}
+        self.special: set[int] = set()
+
+    def factor(
+        self,
+        size: int,
+        operands: Sequence[tuple[int, int]] = (),
+        results: Sequence[tuple[int, int]] = (),
+        monoid: str = "",
+        special: bool = False,
+    ) -> int:
+        """Adds a factor carried by the given (position, dimension) pairs, and returns its number."""
+        number = len(self.sizes)
+        self.sizes.append(size)
+        for position, dim in operands:
+            self.operands[position][dim] = number
+        for position, dim in results:
+            self.results[position][dim] = number
+        if monoid:
+            self.monoids[number] = monoid
+        if special:
+            self.special.add(number)
+        return number
+
+    def rule(self, localize: Localize | None = None, expand: Expand | None = None) -> Rule:
+        return Rule(
+            tuple(map(tuple, self.operands)),
+            tuple(map(tuple, self.results)),
+            tuple(self.sizes),
+            self.monoids,
+            localize,
+            frozenset(self.special),
+            expand,
+        )

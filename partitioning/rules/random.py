@@ -1,0 +1,28 @@
+"""Random numbers: keys are needed whole, and a tiled result has the values of the whole run."""
+
+from __future__ import annotations
+
+from ..program import Op
+from .factor import Builder, Rule
+from .registry import register, without_rule
+
+without_rule(
+    ("random_bits", "random_split", "rng_bit_generator", "rng_uniform"),
+    "computed whole from the whole key, then sliced, so that values do not depend on the mesh",
+)
+without_rule(("random_gamma",), "keys and parameters are needed whole")
+
+
+@register(
+    ("random_wrap", "random_unwrap", "random_fold_in", "random_clone", "random_seed"),
+    "random",
+    "the dimensions of a batch of keys pass through; the words of a key are needed whole",
+)
+def keys(op: Op) -> Rule:
+    build = Builder(op)
+    rank = min(op.outputs[0].ndim, *(v.ndim for v in op.inputs if v.ndim or len(op.inputs) == 1))
+    for dim in range(rank):
+        size = op.outputs[0].shape[dim]
+        operands = [(i, dim) for i, v in enumerate(op.inputs) if v.ndim > dim and v.shape[dim] == size]
+        build.factor(size, operands, [(0, dim)])
+    return build.rule()

@@ -1,0 +1,205 @@
+"""Ops that rearrange dimensions: reshape, transpose, broadcasting, slices and joins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from ..program import Op, Value
+from .factor import Builder, Rule
+from .registry import register
+
+_Shapes = list[tuple[int, ...]]
+
+
+@register("transpose", "shape", "permuted dimensions pass through")
+def transpose(op: Op) -> Rule:
+    build = Builder(op)
+    for result_dim, dim in enumerate(op.params["permutation"]):
+        build.factor(op.inputs[0].shape[dim], [(0, dim)], [(0, result_dim)])
+    return build.rule()
+
+
+@register("squeeze", "shape", "kept dimensions pass through")
+def squeeze(op: Op) -> Rule:
+    build = Builder(op)
+    dropped = {d % op.inputs[0].ndim for d in op.params["dimensions"]}
+    kept = [d for d in range(op.inputs[0].ndim) if d not in dropped]
+    for result_dim, dim in enumerate(kept):
+        build.factor(op.inputs[0].shape[dim], [(0, dim)], [(0, result_dim)])
+    return build.rule()
+
+
+@register("expand_dims", "shape", "kept dimensions pass through")
+def expand_dims(op: Op) -> Rule:
+    build = Builder(op)
+    added = {d % op.outputs[0].ndim for d in op.params["dimensions"]}
+    kept = [d for d in range(op.outputs[0].ndim) if d not in added]
+    for dim, result_dim in enumerate(kept):
+        build.factor(op.inputs[0].shape[dim], [(0, dim)], [(0, result_dim)])
+    return build.rule()
+
+
+@register(
+    "broadcast_in_dim", "shape", "mapped dimensions pass through; new ones are factors of the result alone"
+)
+def broadcast_in_dim(op: Op) -> Rule:
+    build = Builder(op)
+    shape = op.outputs[0].shape
+    mapped = {result_dim: dim for dim, result_dim in enumerate(op.params["broadcast_dimensions"])}
+    for result_dim, size in enumerate(shape):
+        dim = mapped.get(result_dim)
+        if dim is None or op.inputs[0].shape[dim] != size:
+            build.factor(size, [], [(0, result_dim)])
+        else:
+            build.factor(size, [(0, dim)], [(0, result_dim)])
+    return build.rule(lambda params, ins, outs: {**params, "shape": outs[0]})
+
+
+@register(
+    "reshape",
+    "shape",
+    "dimensions of equal products align; the major part of a split or merged one passes through",
+)
+def reshape(op: Op) -> Rule:
+    build = Builder(op)
+    for size, dim, result_dim in aligned_blocks(op.inputs[0].shape, op.outputs[0].shape):
+        build.factor(size, [(0, dim)], [(0, result_dim)])
+    return build.rule(lambda params, ins, outs: {**params, "new_sizes": outs[0], "dimensions": None})
+
+
+def aligned_blocks(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """Which dimensions of two shapes of equal size start at the same element and step alike.
+
+    Returns:
+      Triples (size, source dim, target dim): the common major part of the two dimensions that begin at an
+      equal product. [6, 4] and [2, 12] give [(2, 0, 0)]; [2, 3, 4] and [6, 4] give [(2, 0, 0), (4, 2, 1)].
+    """
+    if 0 in source:
+        return []
+    found = []
+    i = j = 0
+    left = right = 1  # elements before dimension i, and before dimension j
+    while i < len(source) and j < len(target):
+        if source[i] == 1:
+            i += 1
+        elif target[j] == 1:
+            j += 1
+        elif left == right:
+            size = math.gcd(source[i], target[j])
+            if size > 1:
+                found.append((size, i, j))
+            left, right = left * source[i], right * target[j]
+            i, j = i + 1, j + 1
+        elif left < right:
+            left *= source[i]
+            i += 1
+        else:
+            right *= target[j]
+            j += 1
+    return found
+
+
+def _untouched(op: Op, touched: set[int]) -> Builder:
+    """Dimensions not in `touched` pass through all operands and results of equal rank."""
+    build = Builder(op)
+    rank = op.outputs[0].ndim
+    for dim in range(rank):
+        if dim not in touched:
+            operands = [(i, dim) for i, v in enumerate(op.inputs) if v.ndim == rank]
+            build.factor(op.outputs[0].shape[dim], operands, [(i, dim) for i in range(len(op.outputs))])
+    return build
+
+
+@register("concatenate", "shape", "other dimensions pass through; the joined one is needed whole")
+def concatenate(op: Op) -> Rule:
+    return _untouched(op, {op.params["dimension"]}).rule()
+
+
+@register("pad", "shape", "dimensions that are not padded pass through")
+def pad(op: Op) -> Rule:
+    touched = {d for d, config in enumerate(op.params["padding_config"]) if tuple(config) != (0, 0, 0)}
+    build = Builder(op)
+    for dim, size in enumerate(op.outputs[0].shape):
+        if dim not in touched:
+            build.factor(size, [(0, dim)], [(0, dim)])
+    return build.rule()
+
+
+def _localize_slice(params: Mapping[str, Any], ins: _Shapes, outs: _Shapes) -> dict[str, Any]:
+    limits = list(params["limit_indices"])
+    strides = params["strides"] or (1,) * len(limits)
+    for dim, start in enumerate(params["start_indices"]):
+        if start == 0 and strides[dim] == 1 and ins[0][dim] == outs[0][dim]:
+            limits[dim] = ins[0][dim]
+    return {**params, "limit_indices": tuple(limits)}
+
+
+@register("slice", "shape", "dimensions that are kept in full pass through")
+def slice_(op: Op) -> Rule:
+    source, target = op.inputs[0].shape, op.outputs[0].shape
+    return _untouched(op, {d for d, n in enumerate(source) if target[d] != n}).rule(_localize_slice)
+
+
+@register("rev", "shape", "dimensions that are not reversed pass through")
+def rev(op: Op) -> Rule:
+    return _untouched(op, set(op.params["dimensions"])).rule()
+
+
+@register("split", "shape", "other dimensions pass through; the split one is needed whole")
+def split(op: Op) -> Rule:
+    return _untouched(op, {op.params["axis"]}).rule()
+
+
+@register("unstack", "shape", "other dimensions pass through; the unstacked one is needed whole")
+def unstack(op: Op) -> Rule:
+    build = Builder(op)
+    axis = op.params["axis"]
+    kept = [d for d in range(op.inputs[0].ndim) if d != axis]
+    for result_dim, dim in enumerate(kept):
+        build.factor(
+            op.inputs[0].shape[dim], [(0, dim)], [(i, result_dim) for i in range(len(op.outputs))]
+        )
+    return build.rule()
+
+
+@register("tile", "shape", "dimensions that are not repeated pass through")
+def tile(op: Op) -> Rule:
+    source, target = op.inputs[0].shape, op.outputs[0].shape
+    return _untouched(op, {d for d, n in enumerate(source) if target[d] != n}).rule()
+
+
+@register("bitcast_convert_type", "shape", "every dimension passes through, but one that is split or joined")
+def bitcast(op: Op) -> Rule:
+    build = Builder(op)
+    source, target = op.inputs[0].shape, op.outputs[0].shape
+    for dim in range(min(len(source), len(target))):
+        if source[dim] == target[dim]:
+            build.factor(source[dim], [(0, dim)], [(0, dim)])
+    return build.rule()
+
+
+@register("iota", "shape", "every dimension tiles; the counted one by offset")
+def iota(op: Op) -> Rule:
+    build = Builder(op)
+    for dim, size in enumerate(op.outputs[0].shape):
+        build.factor(size, [], [(0, dim)], special=dim == op.params["dimension"])
+    return build.rule(lambda params, ins, outs: {**params, "shape": outs[0]}, _expand_iota)
+
+
+def _expand_iota(emit: Any, op: Op, operands: list[Value], axes: Mapping[int, tuple[str, ...]]) -> list[Value]:
+    dim, (result,) = op.params["dimension"], op.outputs
+    layout = tuple(axes.get(d, ()) for d in range(result.ndim))
+    shape = emit.local_shape(result.shape, layout)
+    start = emit.offset(axes[dim], shape[dim])
+
+    def counted(start: jax.Array) -> jax.Array:
+        # Counting in integers keeps narrow float types exact beyond the first shard.
+        return (lax.broadcasted_iota(np.int32, shape, dim) + start).astype(result.dtype)
+
+    return emit.function(op, counted, [start], [layout])

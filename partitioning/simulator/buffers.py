@@ -1,0 +1,389 @@
+"""From a schedule of kernels to buffers: who shares one, how long each lives, how large the heap gets.
+
+The steps of XLA's buffer assignment: values that must share a buffer are grouped (loop carries, in-place
+updates, donated arguments), copies are made where a value would be overwritten while it may still be
+read, temporaries move into buffers of results and donated arguments that are not in use yet, and what
+is left is packed, largest first, into the best-fitting hole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .fusion import Kernel, fuse, order
+from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, OPAQUE, PARAM, Graph, Node
+
+_PACKED = 3000  # how many temporaries are packed exactly; smaller ones are summed
+
+
+@dataclasses.dataclass
+class Buffer:
+    """A piece of the heap and when it is in use.
+
+    Attributes:
+      nbytes: its size.
+      spans: (first, last) schedule positions, inclusive.
+      owner: the node that it holds first.
+      offset: place in the heap, once packed.
+    """
+
+    nbytes: int
+    spans: list[tuple[int, int]]
+    owner: Node
+    offset: int = 0
+
+    @property
+    def start(self) -> int:
+        """The first position at which it is in use."""
+        return min(first for first, _ in self.spans)
+
+    @property
+    def end(self) -> int:
+        """The last position at which it is in use."""
+        return max(last for _, last in self.spans)
+
+
+@dataclasses.dataclass
+class Assignment:
+    """The buffers of one computation.
+
+    Attributes:
+      schedule: kernels in the order in which they run.
+      temporaries: buffers in the heap.
+      temporary_bytes: size of the heap.
+      inner: for kernels that run loops or branches, the assignment of the largest body.
+      copied: bytes of the copies that were needed.
+    """
+
+    schedule: list[Kernel]
+    temporaries: list[Buffer]
+    temporary_bytes: int
+    inner: dict[Kernel, list[Assignment]]
+    copied: int = 0
+
+
+def assign(graph: Graph, donated: Mapping[int, int] | None = None, body: bool = False) -> Assignment:
+    """Schedules a graph and assigns its buffers.
+
+    Args:
+      graph: what `build` made.
+      donated: index of a parameter to the index of the result that takes its buffer.
+      body: whether the graph is the body of a loop or a branch, whose parameters and results live outside.
+    """
+    return _Assigner(graph, dict(donated or {}), body).run()
+
+
+class _Assigner:
+    def __init__(self, graph: Graph, donated: dict[int, int], body: bool):
+        self.graph = graph
+        self.body = body
+        self.schedule = order(fuse(graph))
+        self.kernel = {k.root: k for k in self.schedule}
+        self.readers: dict[Node, list[Kernel]] = {}
+        for kernel in self.schedule:
+            for node in kernel.inputs:
+                self.readers.setdefault(node, []).append(kernel)
+        self.end = len(self.schedule)
+        self.group: dict[Node, Node] = {}
+        self.copied = 0
+        self.inner: dict[Kernel, list[Assignment]] = {}
+        self.extra: list[Buffer] = []
+        # (parameter, result) pairs that share one buffer.
+        if body:
+            self.pairs = [(p, o) for p, o in zip(graph.carried, graph.outputs) if p is not o]
+        else:
+            self.pairs = [(graph.params[i], graph.outputs[o]) for i, o in donated.items()]
+
+    # -- sharing ----------------------------------------------------------------------------------
+
+    def find(self, node: Node) -> Node:
+        """The node that stands for everything that shares a buffer with this one."""
+        root = node
+        while root in self.group:
+            root = self.group[root]
+        while node is not root:
+            self.group[node], node = root, self.group[node]
+        return root
+
+    def last_read(self, node: Node) -> int:
+        readers = self.readers.get(node)
+        return max(k.position for k in readers) if readers else self.kernel[node].position
+
+    def run(self) -> Assignment:
+        for kernel in self.schedule:
+            if kernel.root.kind in (LOOP, BRANCH):
+                self.inner[kernel] = [assign(g, body=True) for g in kernel.root.body]
+        self.share_in_place()
+        self.share_loops()
+        free_params = self.share_donated()
+        results = {self.find(n) for n in self.graph.outputs}
+        taken_over = {self.find(result) for _, result in self.pairs}
+        groups: dict[Node, list[Node]] = {}
+        for kernel in self.schedule:
+            root = kernel.root
+            if root.kind not in (LOOP, BRANCH) and root.nbytes and not (root.kind == OPAQUE and not root.nbytes):
+                groups.setdefault(self.find(root), []).append(root)
+        temporaries: list[Buffer] = list(self.extra)
+        windows: list[tuple[int, int, int]] = list(free_params)
+        for root, nodes in groups.items():
+            if any(n.kind in (PARAM, CONSTANT) for n in nodes):
+                continue
+            spans = sorted(self.span(n) for n in nodes)
+            size = max(n.nbytes for n in nodes)
+            if root in results:
+                if not self.body and root not in taken_over:
+                    windows.append((size, 0, spans[0][0]))
+                continue
+            temporaries.append(Buffer(size, _merge(spans), nodes[0]))
+        for kernel, bodies in self.inner.items():
+            size = max((b.temporary_bytes for b in bodies), default=0)
+            if size:
+                at = kernel.position
+                temporaries.append(Buffer(size, [(at, at)], kernel.root))
+        temporaries = _reuse(temporaries, windows)
+        temporaries = self.share_dying(temporaries)
+        heap = _pack(temporaries)
+        return Assignment(self.schedule, temporaries, heap, self.inner, self.copied)
+
+    def span(self, node: Node) -> tuple[int, int]:
+        kernel = self.kernel[node]
+        start = kernel.position
+        if node.kind == ELEMENT:
+            start = self.kernel[node.operands[0]].position
+        return start, max(start, self.last_read(node))
+
+    def share_in_place(self) -> None:
+        """Updates and scatters write into their operand's buffer when nobody needs it afterwards."""
+        for kernel in self.schedule:
+            node = kernel.root
+            if node.in_place < 0:
+                continue
+            target = node.operands[node.in_place]
+            if target not in kernel.inputs or target.nbytes != node.nbytes:
+                continue
+            alone = all(k.position <= kernel.position for k in self.readers[target])
+            free = target.kind not in (PARAM, CONSTANT) or self.body
+            if alone and free and target not in self.graph.outputs:
+                self.join(target, node)
+
+    def join(self, first: Node, second: Node) -> None:
+        a, b = self.find(first), self.find(second)
+        if a is not b:
+            self.group[b] = a
+
+    def share_loops(self) -> None:
+        """A loop's carries live in one buffer from before the loop until the last use of the result."""
+        taken: set[Node] = set()
+        for kernel in self.schedule:
+            loop = kernel.root
+            if loop.kind != LOOP:
+                continue
+            body = loop.body[0]
+            elements = {n.data: n for n in loop.users if n.kind == ELEMENT}
+            for i, (source, param, result) in enumerate(zip(loop.data, body.carried, body.outputs)):
+                element = elements.get(i)
+                if param is result:
+                    if element is not None:
+                        self.join(source, element)
+                    continue
+                fixed = source.kind in (PARAM, CONSTANT) or source in taken or source in self.graph.outputs
+                later = any(k.position > kernel.position for k in self.readers.get(source, ()))
+                if fixed or later:
+                    # The loop works on a copy, which runs as soon as its source is there.
+                    self.copied += source.nbytes
+                    start = self.kernel[source].position
+                    stop = self.last_read(element) if element is not None else kernel.position
+                    if element is not None and self.is_result(element):
+                        continue  # the copy is made in the result's own buffer
+                    span = (start, max(stop, kernel.position))
+                    if element is not None:
+                        self.carry_span(element, span)
+                    else:
+                        self.extra.append(Buffer(source.nbytes, [span], source))
+                    continue
+                taken.add(source)
+                if element is not None:
+                    self.join(source, element)
+
+    def carry_span(self, element: Node, span: tuple[int, int]) -> None:
+        """Makes the element's buffer live from the copy on."""
+        ghost = Buffer(element.nbytes, [span], element)
+        self.extra.append(ghost)
+        self.group[element] = _NOWHERE
+
+    def is_result(self, node: Node) -> bool:
+        return node in self.graph.outputs
+
+    def share_donated(self) -> list[tuple[int, int, int]]:
+        """Results written into donated arguments (or loop carries); returns windows left for others."""
+        if not self.pairs:
+            return []
+        watched = {p for p, _ in self.pairs}
+        bits: dict[Kernel, int] = {}
+        marks: dict[Kernel, int] = {}
+        for node in watched:
+            for kernel in self.readers.get(node, ()):
+                marks.setdefault(kernel, 1 << len(marks))
+        before: list[int] = [0] * len(self.schedule)
+        for kernel in self.schedule:
+            seen = marks.get(kernel, 0)
+            inputs = kernel.root.operands if kernel.root.kind == ELEMENT else kernel.inputs
+            for node in inputs:
+                seen |= before[self.kernel[node].position]
+            before[kernel.position] = seen
+        windows = []
+        for param, result in self.pairs:
+            writer = self.kernel[result]
+            if result.kind in (PARAM, CONSTANT):
+                continue
+            if result.kind == ELEMENT:
+                writer = self.kernel[result.operands[0]]
+            seen = before[writer.position]
+            safe = True
+            for reader in self.readers.get(param, ()):
+                if reader is writer:
+                    safe = safe and (
+                        param.index in writer.shared
+                        or writer.root.in_place >= 0
+                        or writer.root.kind == LOOP
+                        or param.nbytes != writer.nbytes
+                    )
+                else:
+                    safe = safe and bool(seen & marks[reader])
+            last = self.last_read(param)
+            start = self.buffer_start(result)
+            if not safe:
+                self.copied += param.nbytes
+                self.extra.append(Buffer(param.nbytes, [(self.kernel[param].position, last)], param))
+                last = self.kernel[param].position
+            if not self.body:
+                windows.append((param.nbytes, last + 1, start))
+        del bits
+        return windows
+
+    def buffer_start(self, node: Node) -> int:
+        root = self.find(node)
+        return min(
+            (self.kernel[n].position for n in (node, root) if n in self.kernel), default=self.kernel[node].position
+        )
+
+    def share_dying(self, temporaries: list[Buffer]) -> list[Buffer]:
+        """An elementwise kernel writes over an operand of the same size that dies with it."""
+        holder = {b.owner: b for b in temporaries}
+        merged: set[int] = set()
+        for kernel in self.schedule:
+            node = kernel.root
+            mine = holder.get(self.find(node)) or holder.get(node)
+            if mine is None or id(mine) in merged or mine.start != kernel.position:
+                continue
+            for source in kernel.inputs:
+                if source.index not in kernel.shared or source.nbytes != node.nbytes:
+                    continue
+                theirs = holder.get(self.find(source)) or holder.get(source)
+                if theirs is None or theirs is mine or theirs.end != kernel.position or theirs.nbytes != mine.nbytes:
+                    continue
+                theirs.spans = _merge(sorted([*theirs.spans, *mine.spans]))
+                merged.add(id(mine))
+                for key, value in list(((node, theirs), (self.find(node), theirs))):
+                    holder[key] = value
+                break
+        return [b for b in temporaries if id(b) not in merged]
+
+
+_NOWHERE = Node(-1, PARAM, "elsewhere", 0, ())
+
+
+def _merge(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans of one buffer whose content must survive between them: one span from first to last."""
+    return [(min(s for s, _ in spans), max(e for _, e in spans))]
+
+
+def _reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> list[Buffer]:
+    """Moves temporaries into result and donated buffers while those are not in use, largest first.
+
+    Args:
+      temporaries: candidates.
+      windows: (size, first free position, first used position) of those buffers.
+
+    Returns:
+      The temporaries that found no place.
+    """
+    if not windows:
+        return temporaries
+    capacity = 2 * len(windows) + 2 * len(temporaries)
+    size, low, high = (np.zeros(capacity, np.int64) for _ in range(3))
+    count = len(windows)
+    ordered = sorted(windows)
+    for column, values in zip((size, low, high), zip(*ordered)):
+        column[:count] = values
+    largest = int(size.max())
+    left = []
+    for buffer in sorted(temporaries, key=lambda b: (-b.nbytes, b.start)):
+        if buffer.nbytes > largest:
+            left.append(buffer)
+            continue
+        start, end = buffer.start, buffer.end
+        fits = np.flatnonzero((size[:count] >= buffer.nbytes) & (low[:count] <= start) & (high[:count] > end))
+        if not len(fits):
+            left.append(buffer)
+            continue
+        best = fits[np.argmin(size[fits])]
+        size[count], low[count], high[count] = size[best], end + 1, high[best]
+        high[best] = start
+        count += 1
+    return left
+
+
+def _pack(buffers: list[Buffer]) -> int:
+    """Places buffers in a heap, largest first, each in the smallest hole that fits; returns its size."""
+    ordered = sorted(buffers, key=lambda b: (-b.nbytes, b.start - b.end, b.start))
+    exact, rest = ordered[:_PACKED], ordered[_PACKED:]
+    count = len(exact)
+    start = np.zeros(count, np.int64)
+    end = np.zeros(count, np.int64)
+    offset = np.zeros(count, np.int64)
+    top = np.zeros(count, np.int64)
+    heap = 0
+    for i, buffer in enumerate(exact):
+        first, last = buffer.start, buffer.end
+        clash = np.flatnonzero((start[:i] <= last) & (end[:i] >= first))
+        place, hole = -1, None
+        if len(clash):
+            lows = offset[clash]
+            by = np.argsort(lows, kind="stable")
+            lows, tops = lows[by], np.maximum.accumulate(top[clash][by])
+            edges = np.concatenate([[0], tops])
+            gaps = np.concatenate([lows, [edges[-1]]])[: len(edges)] - edges
+            gaps = gaps[:-1]
+            fits = np.flatnonzero(gaps >= buffer.nbytes)
+            if len(fits):
+                hole = fits[np.argmin(gaps[fits])]
+                place = int(edges[hole])
+            else:
+                place = int(edges[-1])
+        else:
+            place = 0
+        start[i], end[i], offset[i], top[i] = first, last, place, place + buffer.nbytes
+        buffer.offset = place
+        heap = max(heap, place + buffer.nbytes)
+    if rest:
+        heap += peak_of(rest)[0]
+    return heap
+
+
+def peak_of(buffers: Sequence[Buffer]) -> tuple[int, int]:
+    """(bytes, position) of the largest sum of buffers in use at once."""
+    if not buffers:
+        return 0, 0
+    last = max(b.end for b in buffers) + 2
+    change = np.zeros(last, np.int64)
+    for b in buffers:
+        for first, stop in b.spans:
+            change[first] += b.nbytes
+            change[stop + 1] -= b.nbytes
+    used = np.cumsum(change)
+    at = int(np.argmax(used))
+    return int(used[at]), at

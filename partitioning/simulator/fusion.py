@@ -1,0 +1,154 @@
+"""Which nodes become kernels, and which are computed inside another node's kernel.
+
+The rules of XLA's instruction fusion: a fusible producer goes into its consumer; one with several
+consumers is computed again in each of them, unless it is expensive or that would read more memory, in
+which case it goes nowhere unless it can go everywhere.
+"""
+
+from __future__ import annotations
+
+from .graph import CONSTANT, ELEMENT, FUSIBLE, PARAM, Graph, Node
+
+
+class Kernel:
+    """One node that is written to memory, with what is computed on the way.
+
+    Attributes:
+      root: the node whose array the kernel writes.
+      inputs: nodes in memory that it reads, in the order of discovery.
+      members: fused nodes, the root included.
+      shared: indices of inputs whose buffer the result may take over.
+      position: place in the schedule, set by `order`.
+    """
+
+    __slots__ = ("root", "inputs", "members", "shared", "position")
+
+    def __init__(self, root: Node):
+        self.root = root
+        self.inputs: dict[Node, None] = {}
+        self.members: list[Node] = [root]
+        self.shared: set[int] = set()
+        self.position = -1
+
+    @property
+    def nbytes(self) -> int:
+        return self.root.nbytes
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.root!r} <- {[n.index for n in self.inputs]})"
+
+
+def fuse(graph: Graph) -> list[Kernel]:
+    """The kernels of a graph, in the order of its nodes. Parameters and constants get one as well."""
+    count = len(graph.nodes)
+    # For each node: the kernels that compute it, and those of them that use its elements repeatedly or
+    # in another position than the result's.
+    hosts: list[tuple[Kernel, ...]] = [()] * count
+    reusing: list[frozenset[Kernel]] = [frozenset()] * count
+    moving: list[frozenset[Kernel]] = [frozenset()] * count
+    kernels: list[Kernel] = []
+    results = {n.index for n in graph.outputs}
+    for node in reversed(graph.nodes):
+        index = node.index
+        users = node.users
+        inside: dict[Kernel, None] = {}
+        reused: set[Kernel] = set()
+        moved: set[Kernel] = set()
+        stays = index in results or node.kind != FUSIBLE or not node.feeds or not users
+        fused_everywhere = not stays
+        if node.kind == FUSIBLE and node.feeds:
+            for user in users:
+                if not user.fuses:
+                    fused_everywhere = False
+                    continue
+                repeats = user.reuses or (bool(reusing[user.index]) and not reusing[user.index].isdisjoint(hosts[user.index]))
+                if node.expensive and (repeats or len(users) > 1 or stays):
+                    fused_everywhere = False
+                    continue
+                for kernel in hosts[user.index]:
+                    inside[kernel] = None
+            if fused_everywhere and len(inside) > 1 and not node.unary and _linked(inside):
+                fused_everywhere = False
+            if not fused_everywhere and inside and not _may_repeat(node):
+                inside = {}
+        if not fused_everywhere:
+            own = Kernel(node)
+            kernels.append(own)
+        for user in users:
+            place = user.index
+            elementwise = user.elementwise and index in user.direct
+            for kernel in hosts[place]:
+                if kernel in inside:
+                    if user.reuses or kernel in reusing[place]:
+                        reused.add(kernel)
+                    if not elementwise or kernel in moving[place]:
+                        moved.add(kernel)
+        if fused_everywhere:
+            hosts[index] = tuple(inside)
+        else:
+            hosts[index] = (own, *inside)
+            for user in users:
+                for kernel in hosts[user.index]:
+                    # A copy of this node inside the kernel replaces the read.
+                    if kernel not in inside or not user.fuses:
+                        kernel.inputs[node] = None
+            share = set()
+            for user in users:
+                elementwise = user.elementwise and index in user.direct
+                for kernel in hosts[user.index]:
+                    if kernel not in inside:
+                        if elementwise and kernel not in moving[user.index]:
+                            share.add(kernel)
+                        else:
+                            moved.add(kernel)
+            for kernel in share - moved:
+                kernel.shared.add(index)
+        for kernel in inside:
+            kernel.members.append(node)
+        reusing[index] = frozenset(reused)
+        moving[index] = frozenset(moved)
+    kernels.reverse()
+    return kernels
+
+
+def _may_repeat(node: Node) -> bool:
+    """Whether computing the node in several kernels reads no more memory than writing it once."""
+    if node.expensive:
+        return False
+    return node.unary or sum(n.nbytes for n in node.operands) <= node.nbytes
+
+
+def _linked(kernels: dict[Kernel, None]) -> bool:
+    """Whether one of the kernels reads another's result."""
+    roots = {kernel.root for kernel in kernels}
+    return any(not roots.isdisjoint(kernel.inputs) for kernel in kernels)
+
+
+def order(kernels: list[Kernel]) -> list[Kernel]:
+    """The schedule: breadth first, each kernel as soon as its inputs are there.
+
+    This is what XLA's CPU compiler does for the sake of concurrency; it runs independent work early,
+    whatever that does to memory.
+    """
+    place = {kernel.root: i for i, kernel in enumerate(kernels)}
+    waiting = [0] * len(kernels)
+    readers: list[list[int]] = [[] for _ in kernels]
+    for i, kernel in enumerate(kernels):
+        inputs = kernel.root.operands if kernel.root.kind == ELEMENT else kernel.inputs
+        for node in inputs:
+            source = place[node]
+            readers[source].append(i)
+        waiting[i] = len(inputs)
+    queue = [i for i, kernel in enumerate(kernels) if kernel.root.kind in (PARAM,)]
+    queue += [i for i, kernel in enumerate(kernels) if kernel.root.kind == CONSTANT]
+    first = set(queue)
+    queue += [i for i in range(len(kernels)) if waiting[i] == 0 and i not in first]
+    schedule = []
+    for i in queue:  # grows as kernels become ready
+        kernels[i].position = len(schedule)
+        schedule.append(kernels[i])
+        for j in readers[i]:
+            waiting[j] -= 1
+            if not waiting[j]:
+                queue.append(j)
+    return schedule

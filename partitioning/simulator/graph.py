@@ -1,0 +1,476 @@
+"""From a program to the compiler's view of it: arrays that may become buffers, and what makes them.
+
+The passes of a compiler that matter for memory and time are followed here, one by one: views disappear,
+equal computations are shared, matrix products get their operands in a canonical order (which may need a
+transposed copy), large reductions work in two stages, checkpoint regions are inlined, and a scan becomes
+a loop over stacked buffers that are updated in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..program import Op, Program, Value
+from . import costs
+
+# What a node is, as far as fusion is concerned.
+PARAM, CONSTANT, FUSIBLE, OPAQUE, LOOP, BRANCH, ELEMENT = range(7)
+
+REDUCE_WINDOW = 32  # a reduction over a longer dimension first reduces blocks of this length
+
+_FUSIBLE_MOVES = frozenset(
+    "slice dynamic_slice dynamic_update_slice pad concatenate rev iota select_and_gather_add clamp".split()
+)
+_EXPENSIVE = costs.TRANSCENDENTAL | {"div", "rem", "gather", "all_slice_offset"}
+_IN_PLACE = frozenset(["dynamic_update_slice"])
+_HALF = frozenset(["bfloat16", "float16"])
+
+
+class Node:
+    """One array (or, for a loop or a branch, a group of arrays) of the compiled program.
+
+    Attributes:
+      index: position in the graph, after every operand.
+      kind: one of the constants above.
+      name: the op's name.
+      nbytes: size of the array; 0 for loops and branches, whose elements are nodes of their own.
+      shape: the array's shape.
+      operands: nodes read, without repetition.
+      users: nodes that read this one.
+      op: the program's op, or None.
+      flops, transcendentals: of one run.
+      expensive: not worth computing twice.
+      reuses: each operand element is read many times (a broadcast, a gather).
+      elementwise: result position i depends on operand positions i alone.
+      unary: computing it again reads no more than one full array.
+      direct: operands used in their own shape, not through a view.
+      in_place: index in `operands` of the array whose buffer the result must take, or -1.
+      fuses: whether it may take producers into its kernel.
+      body: for loops and branches, the graphs inside.
+    """
+
+    __slots__ = (
+        "index", "kind", "name", "nbytes", "shape", "operands", "users", "op", "flops", "transcendentals",
+        "expensive", "reuses", "elementwise", "unary", "direct", "in_place", "fuses", "feeds", "body", "data",
+    )  # fmt: skip
+
+    def __init__(self, index: int, kind: int, name: str, nbytes: int, shape: tuple[int, ...]):
+        self.index = index
+        self.kind = kind
+        self.name = name
+        self.nbytes = nbytes
+        self.shape = shape
+        self.operands: list[Node] = []
+        self.users: list[Node] = []
+        self.op: Op | None = None
+        self.flops = 0.0
+        self.transcendentals = 0.0
+        self.expensive = False
+        self.reuses = False
+        self.elementwise = False
+        self.unary = True
+        self.direct: frozenset[int] = frozenset()
+        self.in_place = -1
+        self.fuses = False
+        self.feeds = True
+        self.body: tuple[Graph, ...] = ()
+        self.data: Any = None
+
+    def __repr__(self) -> str:
+        return f"Node({self.index} {self.name} {self.shape} {self.nbytes})"
+
+
+class Graph:
+    """Nodes in an order that respects dependencies, inputs and results.
+
+    Attributes:
+      nodes: every node.
+      params: one per input of the program, in order.
+      outputs: one per result; an input or a constant may be a result.
+      trips: for a loop's body, how often it runs; else 1.
+      carried: for a loop's body, per result the parameter whose buffer it goes back to.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.params: list[Node] = []
+        self.outputs: list[Node] = []
+        self.trips = 1
+        self.carried: list[Node] = []
+
+
+def build(program: Program, kind: str = "cpu") -> Graph:
+    """The compiler's view of a program.
+
+    Args:
+      program: global or local.
+      kind: the device's kind; it decides how reductions, half-precision products and checkpoints are
+        compiled.
+    """
+    builder = _Builder(kind)
+    for value in program.inputs:
+        builder.env[value] = builder.param(value)
+    builder.graph.params = list(builder.graph.nodes)
+    builder.run(program)
+    builder.graph.outputs = [builder.read(v) for v in program.outputs]
+    _finish(builder.graph)
+    return builder.graph
+
+
+def _finish(graph: Graph) -> None:
+    """Drops what no result needs and records who reads what."""
+    needed = [False] * len(graph.nodes)
+    for node in graph.outputs:
+        needed[node.index] = True
+    for node in graph.params:
+        needed[node.index] = True
+    for node in reversed(graph.nodes):
+        if needed[node.index]:
+            for operand in node.operands:
+                needed[operand.index] = True
+    graph.nodes = [n for n in graph.nodes if needed[n.index]]
+    for index, node in enumerate(graph.nodes):
+        node.index = index
+        for operand in node.operands:
+            operand.users.append(node)
+
+
+class _Builder:
+    def __init__(self, kind: str):
+        self.kind = kind
+        self.graph = Graph()
+        self.env: dict[Value, Node] = {}
+        self.known: dict[Any, Node] = {}
+        self.epoch = 0
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def node(
+        self,
+        kind: int,
+        name: str,
+        nbytes: int,
+        shape: tuple[int, ...],
+        operands: Sequence[Node] = (),
+        op: Op | None = None,
+    ) -> Node:
+        node = Node(len(self.graph.nodes), kind, name, nbytes, shape)
+        node.operands = list(dict.fromkeys(operands))
+        node.op = op
+        node.fuses = kind == FUSIBLE
+        self.graph.nodes.append(node)
+        return node
+
+    def param(self, value: Value) -> Node:
+        return self.node(PARAM, "parameter", value.nbytes, value.shape)
+
+    def read(self, value: Value) -> Node:
+        node = self.env.get(value)
+        if node is None:
+            key: Any = ("literal", id(value))
+            if value.size == 1:
+                try:
+                    key = ("literal", str(value.dtype), np.asarray(value.data).item())
+                except Exception:  # PRNG keys and abstract data have no plain value
+                    pass
+            node = self.known.get(key)
+            if node is None:
+                node = self.node(CONSTANT, "constant", value.nbytes, value.shape)
+                self.known[key] = node
+            self.env[value] = node
+        return node
+
+    # -- programs ---------------------------------------------------------------------------------
+
+    def run(self, program: Program) -> None:
+        for op in program.ops:
+            self.add(op)
+
+    def add(self, op: Op) -> None:
+        name = op.name
+        if name in ("checkpoint", "custom_vjp_call", "custom_jvp_call", "shard_map") and op.regions:
+            self.inline(op)
+        elif name == "scan":
+            self.scan(op)
+        elif name == "while":
+            self.while_loop(op)
+        elif name == "cond":
+            self.cond(op)
+        else:
+            self.plain(op)
+
+    def inline(self, op: Op) -> None:
+        region = op.regions[0]
+        for inner, outer in zip(region.inputs, op.inputs):
+            self.env[inner] = self.read(outer)
+        outside = self.epoch
+        if op.name == "checkpoint" and self.kind != "cpu" and op.params.get("prevent_cse", True):
+            # A CPU drops the barrier that keeps recomputation apart from the first computation.
+            self.epoch = len(self.graph.nodes) + 1
+        self.run(region)
+        self.epoch = outside
+        for outer, inner in zip(op.outputs, region.outputs):
+            self.env[outer] = self.read(inner)
+
+    def plain(self, op: Op) -> None:
+        name, inputs = op.name, op.inputs
+        out = op.outputs[0] if op.outputs else None
+        if out is None:
+            return
+        if name in costs.VIEWS or name in ("random_wrap", "random_unwrap", "copy_p", "pvary"):
+            for value, source in zip(op.outputs, inputs):
+                self.env[value] = self.read(source)
+            return
+        operands = [self.read(v) for v in inputs]
+        if self.is_view(op, operands):
+            self.env[out] = operands[0]
+            return
+        try:
+            params = tuple(op.params.values()) if name != "broadcast_in_dim" else op.params.get("broadcast_dimensions")
+            key: Any = (name, self.epoch, out.shape, out.dtype, params, *[n.index for n in operands])
+            known = self.known.get(key) if not op.effects else None
+        except TypeError:  # params that cannot be hashed are never shared
+            key = known = None
+        if known is not None:
+            if len(op.outputs) == 1:
+                self.env[out] = known
+            else:
+                for value, element in zip(op.outputs, known.data):
+                    self.env[value] = element
+            return
+        node = self.make(op, operands)
+        if key is not None:
+            self.known[key] = node
+
+    def is_view(self, op: Op, operands: list[Node]) -> bool:
+        name, out, source = op.name, op.outputs[0], op.inputs[0] if op.inputs else None
+        if source is None or not op.outputs or len(op.outputs) > 1:
+            return False
+        if name == "broadcast_in_dim" or name == "slice" or name == "pad" or name.startswith("reduce_"):
+            return out.size == source.size and out.dtype == source.dtype and name != "reduce_precision"
+        if name == "concatenate":
+            return len(op.inputs) == 1
+        if name == "convert_element_type":
+            return out.dtype == source.dtype
+        if name == "transpose":
+            permutation = op.params["permutation"]
+            moved = [d for d in permutation if source.shape[d] > 1]
+            if moved == sorted(moved):
+                return True
+            # The transpose of a plain matrix product is the product of the swapped operands.
+            return operands[0].name == "dot" and out.ndim == 2 and len(operands[0].shape) == 2
+        return False
+
+    def make(self, op: Op, operands: list[Node]) -> Node:
+        """The node (or nodes) of an op; binds its outputs."""
+        name, out = op.name, op.outputs[0]
+        if name == "dot_general":
+            node = self.dot(op, operands)
+        elif name in costs.REDUCTIONS and not name.startswith("arg"):
+            node = self.reduce(op, operands)
+        elif (
+            name in costs.ELEMENTWISE
+            or name in costs.TRANSCENDENTAL
+            or name in _FUSIBLE_MOVES
+            or name in ("broadcast_in_dim", "transpose", "gather", "all_slice", "axis_offset")
+        ):
+            node = self.fusible(op, operands)
+        else:
+            return self.opaque(op, operands)
+        self.env[out] = node
+        return node
+
+    def fusible(self, op: Op, operands: list[Node]) -> Node:
+        name, out = op.name, op.outputs[0]
+        node = self.node(FUSIBLE, name, out.nbytes, out.shape, operands, op)
+        node.flops, node.transcendentals = costs.op_flops(op)
+        floating = getattr(out.dtype, "kind", "f") in "fcV"
+        node.expensive = name in _EXPENSIVE and (floating or name not in ("div", "rem"))
+        node.elementwise = name in costs.ELEMENTWISE or name in costs.TRANSCENDENTAL or name == "clamp"
+        node.reuses = name in ("broadcast_in_dim", "gather")
+        node.in_place = 0 if name in _IN_PLACE else -1
+        full = 0
+        direct = []
+        for value, operand in zip(op.inputs, operands):
+            if value.shape == operand.shape:
+                direct.append(operand.index)
+            if operand.name in ("broadcast_in_dim", "iota") or (operand.kind == CONSTANT and value.size == 1):
+                continue
+            full += value.ndim >= out.ndim
+        node.unary = full <= 1
+        node.direct = frozenset(direct)
+        return node
+
+    def reduce(self, op: Op, operands: list[Node]) -> Node:
+        out, source = op.outputs[0], op.inputs[0]
+        axes = op.params["axes"]
+        shape = list(source.shape)
+        flops, transcendentals = costs.op_flops(op)
+        if self.kind == "cpu" and any(shape[a] > REDUCE_WINDOW for a in axes):
+            for a in axes:
+                shape[a] = -(-shape[a] // REDUCE_WINDOW) if shape[a] > REDUCE_WINDOW else 1
+            size = math.prod(shape) * source.dtype.itemsize
+            window = self.node(OPAQUE, "reduce_window", size, tuple(shape), operands[:1], op)
+            window.flops, window.transcendentals = flops, transcendentals
+            operands, flops, transcendentals = [window], float(math.prod(shape)), 0.0
+        node = self.node(FUSIBLE, "reduce", out.nbytes, out.shape, operands, op)
+        node.flops, node.transcendentals = flops, transcendentals
+        node.expensive = True
+        if self.kind == "cpu":
+            # Only a reduction that includes the minor dimension is worth fusing.
+            node.fuses = node.feeds = source.ndim - 1 in axes
+        return node
+
+    def dot(self, op: Op, operands: list[Node]) -> Node:
+        (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = op.params["dimension_numbers"]
+        out = op.outputs[0]
+        sides = []
+        canonical = (
+            len(lhs_contract) == 1
+            and tuple(lhs_batch) == tuple(rhs_batch) == tuple(range(len(lhs_batch)))
+            and all(v.ndim <= len(lhs_batch) + 2 for v in op.inputs)
+        )
+        parts = (lhs_batch, lhs_contract, False), (rhs_batch, rhs_contract, True)
+        for value, operand, (batch, contract, contract_first) in zip(op.inputs, operands, parts):
+            if not canonical:
+                operand = self.canonical(op, value, operand, batch, contract, contract_first)
+            if self.kind == "cpu" and str(value.dtype) in _HALF:
+                operand = self.convert(op, operand, 2)
+            sides.append(operand)
+        half = self.kind == "cpu" and str(out.dtype) in _HALF
+        node = self.node(OPAQUE, "dot", out.nbytes * (2 if half else 1), out.shape, sides, op)
+        node.flops, node.transcendentals = costs.op_flops(op)
+        return self.convert(op, node, 0.5) if half else node
+
+    def convert(self, op: Op, operand: Node, factor: float) -> Node:
+        """The operand in another precision: `factor` times its bytes."""
+        key = ("convert", operand.index, factor)
+        if key not in self.known:
+            node = self.node(FUSIBLE, "convert_element_type", int(operand.nbytes * factor), operand.shape, [operand], op)
+            node.elementwise = True
+            node.direct = frozenset([operand.index])
+            node.flops = float(math.prod(operand.shape))
+            self.known[key] = node
+        return self.known[key]
+
+    def canonical(
+        self, op: Op, value: Value, operand: Node, batch: Any, contract: Any, contract_first: bool
+    ) -> Node:
+        """The operand with batch, then free, then contracting dimensions (contracting first on the right)."""
+        free = [d for d in range(value.ndim) if d not in batch and d not in contract]
+        middle = [*contract, *free] if contract_first else [*free, *contract]
+        order = [d for d in (*batch, *middle) if value.shape[d] > 1]
+        if order == sorted(order):
+            return operand
+        swapped = [*free, *contract] if contract_first else [*contract, *free]
+        simple = len(free) == 1 and len(contract) == 1
+        other = [d for d in (*batch, *swapped) if value.shape[d] > 1]
+        if simple and other == sorted(other):
+            return operand  # the product reads it transposed
+        key = ("transposed", operand.index, tuple(order), value.shape)
+        if key not in self.known:
+            shape = tuple(value.shape[d] for d in (*batch, *middle))
+            node = self.node(FUSIBLE, "transpose", operand.nbytes, shape, [operand], op)
+            self.known[key] = node
+        return self.known[key]
+
+    def opaque(self, op: Op, operands: list[Node]) -> Node:
+        sizes = [v.nbytes for v in op.outputs]
+        if len(sizes) == 1:
+            node = self.node(OPAQUE, op.name, sizes[0], op.outputs[0].shape, operands, op)
+            self.env[op.outputs[0]] = node
+        else:
+            node = self.node(OPAQUE, op.name, 0, (), operands, op)
+            node.data = [self.element(node, i, v) for i, v in enumerate(op.outputs)]
+        node.flops, node.transcendentals = costs.op_flops(op)
+        if op.name.startswith("scatter"):
+            node.in_place = 0
+        return node
+
+    def element(self, group: Node, position: int, value: Value) -> Node:
+        node = self.node(ELEMENT, group.name, value.nbytes, value.shape, [group], group.op)
+        node.data = position
+        self.env[value] = node
+        return node
+
+    # -- control flow -----------------------------------------------------------------------------
+
+    def scan(self, op: Op) -> None:
+        consts, carry = op.params["num_consts"], op.params["num_carry"]
+        region = op.regions[0]
+        inner = _Builder(self.kind)
+        counter = inner.node(PARAM, "counter", 4, ())
+        params: list[Node] = []
+        for i, (inside, outside) in enumerate(zip(region.inputs, op.inputs)):
+            param = inner.param(outside)
+            params.append(param)
+            if i < consts + carry:
+                inner.env[inside] = param
+            else:
+                piece = inner.node(FUSIBLE, "dynamic_slice", inside.nbytes, inside.shape, [param, counter], op)
+                inner.env[inside] = piece
+        stacks = [inner.param(v) for v in op.outputs[carry:]]
+        inner.graph.params = [counter, *params, *stacks]
+        inner.run(region)
+        results = [inner.read(v) for v in region.outputs]
+        updates = []
+        for stack, piece in zip(stacks, results[carry:]):
+            update = inner.node(FUSIBLE, "dynamic_update_slice", stack.nbytes, stack.shape, [stack, piece, counter], op)
+            update.in_place = 0
+            update.unary = False
+            updates.append(update)
+        inner.graph.outputs = [*results[:carry], *updates]
+        inner.graph.carried = [*params[consts : consts + carry], *stacks]
+        inner.graph.trips = int(op.params["length"])
+        _finish(inner.graph)
+        zeros = [self.zeros(v) for v in op.outputs[carry:]]
+        operands = [self.read(v) for v in op.inputs]
+        self.loop(op, [*operands, *zeros], inner.graph, [*operands[consts : consts + carry], *zeros])
+
+    def zeros(self, value: Value) -> Node:
+        key = ("zeros", value.shape, str(value.dtype))
+        if key not in self.known:
+            self.known[key] = self.node(FUSIBLE, "broadcast_in_dim", value.nbytes, value.shape)
+        return self.known[key]
+
+    def while_loop(self, op: Op) -> None:
+        skip, consts = op.params["cond_nconsts"], op.params["body_nconsts"]
+        region = op.regions[1]
+        inner = _Builder(self.kind)
+        for inside in region.inputs:
+            inner.env[inside] = inner.param(inside)
+        inner.graph.params = list(inner.graph.nodes)
+        inner.run(region)
+        inner.graph.outputs = [inner.read(v) for v in region.outputs]
+        inner.graph.carried = inner.graph.params[consts:]
+        _finish(inner.graph)
+        operands = [self.read(v) for v in op.inputs]
+        self.loop(op, operands, inner.graph, operands[skip + consts :])
+
+    def loop(self, op: Op, operands: list[Node], body: Graph, carried: list[Node]) -> None:
+        node = self.node(LOOP, op.name, 0, (), operands, op)
+        node.body = (body,)
+        node.data = carried
+        for i, value in enumerate(op.outputs):
+            self.element(node, i, value)
+
+    def cond(self, op: Op) -> None:
+        operands = [self.read(v) for v in op.inputs]
+        node = self.node(BRANCH, "cond", 0, (), operands, op)
+        bodies = []
+        for region in op.regions:
+            inner = _Builder(self.kind)
+            for inside in region.inputs:
+                inner.env[inside] = inner.param(inside)
+            inner.graph.params = list(inner.graph.nodes)
+            inner.run(region)
+            inner.graph.outputs = [inner.read(v) for v in region.outputs]
+            _finish(inner.graph)
+            bodies.append(inner.graph)
+        node.body = tuple(bodies)
+        for i, value in enumerate(op.outputs):
+            self.element(node, i, value)
