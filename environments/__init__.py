@@ -1,5 +1,6 @@
 """Environments behind one interface: `dm_env`, single or as a vector, from ids or from specs."""
 
+from . import fakes
 from .dm_adapter import Conform
 from .errors import (
     EnvironmentFault,
@@ -34,6 +35,7 @@ __all__ = [
     "UnsupportedSpaceError",
     "Vector",
     "derive_seed",
+    "fakes",
     "make",
     "make_spec",
 ]

@@ -54,6 +54,8 @@ class Conform(dm_env.Environment):
         observations = _space(environment.observation_spec(), name)
         taken = _space(environment.action_spec(), name)
         self._observation_spec = spaces.observation_spec(observations)
+        if isinstance(environment.observation_spec(), specs.StackedArray):
+            self._observation_spec = environment.observation_spec()
         self._action_spec = spaces.action_spec(taken, actions)
         self._read = spaces.observation_reader(observations)
         self._write = spaces.action_writer(taken, actions)
@@ -128,10 +130,11 @@ def _space(spec: specs.Nest, name: str) -> gymnasium_spaces.Space:
         return gymnasium_spaces.Discrete(spec.num_values)
     if spec.dtype.kind not in "fiu":
         raise UnsupportedSpaceError(f"{name}: {spec} is not an array of numbers")
-    low, high = -np.inf, np.inf
+    low: Any = -np.inf
+    high: Any = np.inf
     if isinstance(spec, specs.BoundedArray):
         low, high = spec.minimum, spec.maximum
     elif spec.dtype.kind in "iu":
         low, high = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
-    bounds = (np.broadcast_to(bound, spec.shape) for bound in (low, high))
-    return gymnasium_spaces.Box(*bounds, spec.shape, spec.dtype)
+    low, high = (np.full(spec.shape, bound, spec.dtype) for bound in (low, high))
+    return gymnasium_spaces.Box(low, high, spec.shape, spec.dtype)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import logging
+import warnings
 from typing import Any, overload
 
 import dm_env
 import gymnasium
 
-from . import atari, registry, suites
-from .errors import InvalidOptionError
+from . import atari, fakes, registry, suites
+from .dm_adapter import Conform
+from .errors import InvalidOptionError, UnknownEnvironmentError
 from .gymnasium_adapter import GymnasiumEnvironment
 from .seeding import check_seed, derive_seed
 from .spaces import ActionMode
@@ -66,7 +69,8 @@ def make(
 
     The ids are those of Gymnasium ("CartPole-v1", "HalfCheetah-v5"), "ALE/GAME-v5" for Atari games
     with the standard preprocessing and a stack of four frames (uint8 [84, 84, 4]),
-    "dm_control/DOMAIN-TASK" and "bsuite/EXPERIMENT/INDEX".
+    "dm_control/DOMAIN-TASK", "bsuite/EXPERIMENT/INDEX", and "fake/NAME" for one of `fakes.FAKES`.
+    "MODULE:ID" imports the module first, which registers the id.
 
     Args:
         id: Which environment.
@@ -80,7 +84,7 @@ def make(
             training; evaluate without it.
         max_episode_steps: In place of the limit that the id comes with (Gymnasium only).
         render_mode: "rgb_array" makes `render_frame` work.
-        **arguments: For the environment's own constructor (Gymnasium only).
+        **arguments: For the environment's own constructor (Gymnasium and fakes).
 
     Raises:
         UnknownEnvironmentError: If there is no such id; the message lists near ones.
@@ -99,20 +103,47 @@ def make(
     }
     options = {"max_episode_steps": max_episode_steps, **arguments}
 
+    family = id.partition("/")[0]
+
     def make_one(index: int) -> dm_env.Environment:
         one_seed = derive_seed(seed, index)
-        family = id.partition("/")[0]
+        if family == "fake":
+            _refuse(id, episodic_life=episodic_life, max_episode_steps=max_episode_steps)
+            return _fake(id, one_seed, arguments, **common)
         if family in ("dm_control", "bsuite"):
-            refused = [name for name, value in options.items() if value is not None]
-            if refused or episodic_life:
-                refused += ["episodic_life"] * episodic_life
-                raise InvalidOptionError(f"{id} takes no {', '.join(refused)}")
+            _refuse(id, episodic_life=episodic_life, **options)
             return getattr(suites, family)(id, seed=one_seed, **common)
         return _gymnasium(id, one_seed, episodic_life, **common, **options)
 
     if num_envs is None:
         return make_one(0)
     return Vector([make_one(index) for index in range(num_envs)])
+
+
+def _refuse(id: str, **options: Any) -> None:
+    """Raises `InvalidOptionError` where an option was given that this kind of id cannot have."""
+    given = [name for name, value in options.items() if value is not None and value is not False]
+    if given:
+        raise InvalidOptionError(f"{id} takes no {', '.join(given)}")
+
+
+def _fake(
+    id: str,
+    seed: int,
+    arguments: dict[str, Any],
+    *,
+    actions: ActionMode,
+    reward_clip: float | None,
+    render_mode: str | None,
+) -> dm_env.Environment:
+    """One of `fakes.FAKES`; it takes the options of every environment, and its own."""
+    registry.check_known(id, [f"fake/{name}" for name in fakes.FAKES])
+    _refuse(id, render_mode=render_mode)
+    try:
+        environment = fakes.FAKES[id.removeprefix("fake/")](seed=seed, **arguments)
+    except TypeError as error:
+        raise InvalidOptionError(f"{id}: {error}") from error
+    return Conform(environment, name=id, actions=actions, reward_clip=reward_clip)
 
 
 def _gymnasium(
@@ -152,11 +183,20 @@ def _gymnasium(
 
 def _specification(id: str) -> gymnasium.envs.registration.EnvSpec:
     """The registered description of `id`, changed so that no wrapper is put around it."""
-    if id.startswith("ALE/"):
-        registry.import_extra("ale_py", "atari", id)
-    if id not in gymnasium.registry:
-        registry.check_known(id, registry.registered_ids())
-    specification = copy.deepcopy(gymnasium.registry[id])
+    module, _, name = id.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UnknownEnvironmentError(
+                f"unknown environment {id!r}; its module cannot be imported: {error}"
+            ) from error
+    if name.startswith("ALE/"):
+        ale = registry.import_extra("ale_py", "atari", name)
+        ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)  # Else it prints a banner.
+    if name not in gymnasium.registry:
+        registry.check_known(name, registry.registered_ids())
+    specification = copy.deepcopy(gymnasium.registry[name])
     # The adapter keeps the order of calls itself, in less time.
     specification.order_enforce = False
     return specification
@@ -170,6 +210,8 @@ def _build(
     extra = registry.extra_of(specification)
     if extra == "mujoco":
         _log_mujoco()
+    if extra == "box2d":
+        _import_box2d(specification.id)
     if render_mode is not None:
         arguments = {**arguments, "render_mode": render_mode}
     try:
@@ -177,9 +219,9 @@ def _build(
         return gymnasium.make(
             specification, max_episode_steps=-1, disable_env_checker=True, **arguments
         )
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise registry.missing_extra(specification.id, extra, error) from error
-    except TypeError as error:
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise InvalidOptionError(f"{specification.id}: {reason}") from error
 
@@ -192,3 +234,10 @@ def _log_mujoco() -> None:
         return  # `make` is about to say so.
     if mujoco.get_mju_user_warning() is None:
         mujoco.set_mju_user_warning(lambda text: _LOG.info("MuJoCo: %s", text))
+
+
+def _import_box2d(id: str) -> None:
+    """Imports Box2D, whose generated bindings crash where their own warnings are errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        registry.import_extra("Box2D", "box2d", id)

@@ -109,6 +109,7 @@ class GymnasiumEnvironment(dm_env.Environment):
             action = self._write(action)
         except EnvironmentFault as fault:
             raise type(fault)(f"{self._name}: {fault}") from None
+        reward: Any
         observation, reward, terminated, truncated, _ = self._step(action)
         self._steps += 1
         # The comparison is false for NaN as well.
@@ -161,5 +162,5 @@ class GymnasiumEnvironment(dm_env.Environment):
         self._environment.close()
 
     def _check_observation(self, observation: specs.Nest) -> None:
-        """Once, for an environment whose observations have not the shape that its space declares."""
+        """Once: not every environment keeps to the shapes that its space declares."""
         specs.check_shapes(observation, self._observation_spec, self._name)

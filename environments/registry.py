@@ -41,9 +41,9 @@ def check_known(id: str, known: Iterable[str]) -> None:
     # Without regard to capitals, which are what is most often wrong.
     by_lower = {name.lower(): name for name in ids}
     near = difflib.get_close_matches(id.lower(), by_lower, n=_NEAR, cutoff=0.5)
-    hint = f"near names: {', '.join(by_lower[name] for name in near)}" if near else (
-        f"there are {len(ids)}, for example {', '.join(ids[:_NEAR])}"
-    )
+    hint = f"there are {len(ids)}, for example {', '.join(ids[:_NEAR])}"
+    if near:
+        hint = f"near names: {', '.join(by_lower[name] for name in near)}"
     raise UnknownEnvironmentError(f"unknown environment {id!r}; {hint}")
 
 

@@ -19,7 +19,7 @@ from . import specs
 from .errors import InvalidActionError, InvalidOptionError, UnsupportedSpaceError
 
 # What becomes of actions in a Box: "strict" refuses those outside of the bounds, "clip" moves them
-# onto the bounds, "rescale" lets the agent act in [-1, 1] (clipped) and stretches that to the bounds.
+# onto the bounds, "rescale" lets the agent act in [-1, 1] (clipped) and stretches that range.
 ActionMode = Literal["strict", "clip", "rescale"]
 ACTION_MODES: tuple[str, ...] = get_args(ActionMode)
 
@@ -61,7 +61,7 @@ def observation_reader(space: spaces.Space) -> Callable[[Any], specs.Nest]:
         return lambda value: {key: read(value[key]) for key, read in readers.items()}
     if isinstance(space, spaces.Tuple):
         parts = [observation_reader(part) for part in space]
-        return lambda value: tuple(read(item) for read, item in zip(parts, value))
+        return lambda value: tuple(read(item) for read, item in zip(parts, value, strict=True))
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return lambda value: np.int32(value - start)
@@ -215,10 +215,10 @@ def _within(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], bool]:
     if low.size > 32:
         return lambda value: bool(((value >= low) & (value <= high)).all())
     # For a few numbers Python's comparisons take a fifth of the time of numpy's reductions.
-    pairs = list(zip(low.ravel().tolist(), high.ravel().tolist()))
+    pairs = list(zip(low.ravel().tolist(), high.ravel().tolist(), strict=True))
 
     def within(value: np.ndarray) -> bool:
-        for item, (least, most) in zip(value.ravel().tolist(), pairs):
+        for item, (least, most) in zip(value.ravel().tolist(), pairs, strict=True):
             if not least <= item <= most:
                 return False
         return True
@@ -258,7 +258,7 @@ def _narrow(dtype: Any) -> np.dtype:
 def _paired(parts: list[Callable], action: Any, name: str) -> Any:
     if not isinstance(action, tuple | list) or len(action) != len(parts):
         raise InvalidActionError(f"{name} must be a tuple of {len(parts)}, got {_show(action)}")
-    return zip(parts, action)
+    return zip(parts, action, strict=True)
 
 
 def _paired_dict(named: dict[str, Callable], action: Any, name: str) -> Any:

@@ -128,9 +128,7 @@ class StackedArray(specs.BoundedArray):  # type: ignore[misc]
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StackedArray):
             return False
-        return bool(
-            super().__eq__(other) and (self.stack, self.axis) == (other.stack, other.axis)
-        )
+        return bool(super().__eq__(other) and (self.stack, self.axis) == (other.stack, other.axis))
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = self._get_constructor_kwargs()
@@ -163,7 +161,7 @@ def check_shapes(value: Nest, spec: Nest, name: str) -> None:
     elif isinstance(spec, tuple):
         if not isinstance(value, tuple) or len(value) != len(spec):
             raise EnvironmentFault(f"{name}: expected a tuple of {len(spec)}")
-        for item, part in zip(value, spec):
+        for item, part in zip(value, spec, strict=True):
             check_shapes(item, part, name)
     elif value.shape != spec.shape:
         raise EnvironmentFault(

@@ -22,17 +22,23 @@ class StackFrames(dm_env.Environment):
         """Wraps an environment whose observation is one array.
 
         Raises:
-            InvalidOptionError: If the observation is a nest, or `stack` is below 1.
+            InvalidOptionError: If the observation is a nest or unbounded, or `stack` is below 1.
         """
         frame = environment.observation_spec()
         if not isinstance(frame, specs.Array):
             raise InvalidOptionError("only observations of one array can be stacked, not a nest")
         if stack < 1:
             raise InvalidOptionError(f"a stack must be of at least 1 frame, got {stack}")
-        low = np.asarray(getattr(frame, "minimum", -np.inf))[..., np.newaxis]
-        high = np.asarray(getattr(frame, "maximum", np.inf))[..., np.newaxis]
+        if not isinstance(frame, specs.BoundedArray):
+            raise InvalidOptionError("only observations with bounds can be stacked")
         self._spec = specs.StackedArray(
-            (*frame.shape, stack), frame.dtype, low, high, stack, -1, frame.name
+            (*frame.shape, stack),
+            frame.dtype,
+            frame.minimum.min(),
+            frame.maximum.max(),
+            stack,
+            -1,
+            frame.name,
         )
         self._environment = environment
         self._stacked = np.empty(self._spec.shape, self._spec.dtype)

@@ -38,9 +38,7 @@ def dm_control(
     render = None
     if render_mode is not None:
         render = functools.partial(environment.physics.render, height=240, width=320, camera_id=0)
-    return Conform(
-        environment, name=id, actions=actions, reward_clip=reward_clip, render=render
-    )
+    return Conform(environment, name=id, actions=actions, reward_clip=reward_clip, render=render)
 
 
 def bsuite(

@@ -44,7 +44,7 @@ class Vector:
         self._environments = list(environments)
         self._spec = specs.make_spec(self._environments[0])
         for i, environment in enumerate(self._environments):
-            for field, spec in zip(specs.EnvironmentSpec._fields, specs.make_spec(environment)):
+            for field, spec in specs.make_spec(environment)._asdict().items():
                 if not _equal(spec, getattr(self._spec, field)):
                     raise InvalidOptionError(
                         f"environments of a vector must have the same specs: the {field} of "
@@ -94,7 +94,7 @@ class Vector:
             raise type(fault)(f"environment {i} of {self.num_envs}: {fault}") from fault
         return self._collect(timesteps)
 
-    def _rows(self, actions: specs.Nest) -> Sequence[Any]:
+    def _rows(self, actions: specs.Nest) -> Any:
         """One action per environment."""
         if self._one_action:
             array = np.asarray(actions)
@@ -113,7 +113,9 @@ class Vector:
         leaves = [np.asarray(leaf) for leaf in tree.flatten(actions)]
         shapes = [leaf.shape for leaf in leaves]
         if shapes != self._action_shapes:
-            raise InvalidActionError(f"actions must have shapes {self._action_shapes}, got {shapes}")
+            raise InvalidActionError(
+                f"actions must have shapes {self._action_shapes}, got {shapes}"
+            )
         return [
             tree.unflatten_as(self._spec.actions, [leaf[i] for leaf in leaves])
             for i in range(self.num_envs)
@@ -138,7 +140,7 @@ class Vector:
             if first_leaf is not None:
                 first_leaf[i] = observation
             else:
-                for leaf, value in zip(leaves, tree.flatten(observation)):
+                for leaf, value in zip(leaves, tree.flatten(observation), strict=True):
                     leaf[i] = value
         observations = (
             first_leaf
@@ -181,4 +183,5 @@ def _equal(left: specs.Nest, right: specs.Nest) -> bool:
         tree.assert_same_structure(left, right)
     except (TypeError, ValueError):
         return False
-    return all(a == b and type(a) is type(b) for a, b in zip(*map(tree.flatten, (left, right))))
+    pairs = zip(tree.flatten(left), tree.flatten(right), strict=True)
+    return all(a == b and type(a) is type(b) for a, b in pairs)

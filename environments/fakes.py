@@ -1,0 +1,315 @@
+"""Environments made up from specs, for tests and for measurements.
+
+Their observations and rewards are random numbers that fit the specs, their episodes have given
+lengths, and they refuse actions that do not fit. `make("fake/NAME", seed=...)` makes those of
+`FAKES` as it makes real ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dm_env
+import numpy as np
+import tree
+
+from . import specs
+from .errors import InvalidActionError, InvalidOptionError
+from .seeding import check_seed
+from .stacking import StackFrames
+
+_FIRST, _MID, _LAST = dm_env.StepType
+
+
+class Fake(dm_env.Environment):
+    """Random observations and rewards that fit a spec, in episodes of given lengths.
+
+    Everything follows from the seed and the number of steps taken, nothing from the actions.
+    """
+
+    def __init__(
+        self,
+        spec: specs.EnvironmentSpec,
+        *,
+        seed: int,
+        episode_lengths: Sequence[int] = (10,),
+        truncated: Sequence[bool] = (False,),
+        step_ms: float = 0.0,
+    ) -> None:
+        """Makes a fake.
+
+        Args:
+            spec: What the environment gives and takes.
+            seed: At least 0.
+            episode_lengths: Steps of the episodes, in turn and then again from the first. An
+                episode of n steps has n + 1 time steps, FIRST and LAST among them.
+            truncated: Which episodes are truncated (discount 1 at LAST) instead of terminated, in
+                turn and then again from the first.
+            step_ms: How many milliseconds a step and a reset sleep, as an environment does that
+                waits for a simulator in another process.
+
+        Raises:
+            InvalidOptionError: If a length is below 1, a sequence is empty, or `step_ms` negative.
+        """
+        if not episode_lengths or min(episode_lengths) < 1 or not truncated or step_ms < 0:
+            raise InvalidOptionError(
+                "a fake needs episode_lengths of at least 1, truncated not empty and step_ms not "
+                f"negative, got {episode_lengths}, {truncated} and {step_ms}"
+            )
+        self._spec = spec
+        self._random = np.random.default_rng(check_seed(seed))
+        self._lengths = tuple(episode_lengths)
+        self._truncated = tuple(truncated)
+        self._sleep = step_ms / 1000
+        self._episode = -1
+        self._left = 0
+
+    def reset(self) -> dm_env.TimeStep:
+        self._wait()
+        self._episode += 1
+        self._left = self._lengths[self._episode % len(self._lengths)]
+        return dm_env.restart(self._draw(self._spec.observations))
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        if self._left == 0:
+            return self.reset()
+        self._check(action)
+        self._wait()
+        self._left -= 1
+        observation = self._draw(self._spec.observations)
+        reward = self._draw(self._spec.rewards)
+        if self._left > 0:
+            return dm_env.TimeStep(_MID, reward, np.float32(1.0), observation)
+        truncated = self._truncated[self._episode % len(self._truncated)]
+        return dm_env.TimeStep(_LAST, reward, np.float32(truncated), observation)
+
+    def _wait(self) -> None:
+        if self._sleep:
+            time.sleep(self._sleep)
+
+    def _check(self, action: specs.Nest) -> None:
+        """Compares an action with the spec; numbers of another width pass, as with spaces."""
+        try:
+            tree.assert_same_structure(action, self._spec.actions, check_types=False)
+        except (TypeError, ValueError):
+            raise InvalidActionError(
+                f"action must have the structure {self._spec.actions}"
+            ) from None
+        leaves = zip(tree.flatten(action), tree.flatten(self._spec.actions), strict=True)
+        for value, spec in leaves:
+            array = np.asarray(value)
+            if array.dtype.kind == "f" and spec.dtype.kind in "iu":
+                raise InvalidActionError(f"action must be of {spec.dtype}, got {array.dtype}")
+            try:
+                spec.validate(array.astype(spec.dtype))
+            except ValueError as error:
+                raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
+
+    def _draw(self, spec: specs.Nest) -> specs.Nest:
+        return tree.map_structure(self._draw_leaf, spec)
+
+    def _draw_leaf(self, spec: specs.Array) -> np.ndarray:
+        bounded = isinstance(spec, specs.BoundedArray)
+        if spec.dtype.kind in "iu":
+            info = np.iinfo(spec.dtype)
+            low, high = (spec.minimum, spec.maximum) if bounded else (info.min, info.max)
+            drawn = self._random.integers(low, high, spec.shape, np.int64, endpoint=True)
+        else:
+            drawn = self._random.standard_normal(spec.shape, np.float32)
+            if bounded:
+                low, high = (np.broadcast_to(b, spec.shape) for b in (spec.minimum, spec.maximum))
+                finite = np.isfinite(low) & np.isfinite(high)
+                share = self._random.random(spec.shape, np.float32)
+                within = np.where(finite, low, 0) + np.where(finite, high - low, 0) * share
+                drawn = np.clip(np.where(finite, within, drawn), low, high)
+        return np.asarray(drawn, spec.dtype)
+
+    def observation_spec(self) -> specs.Nest:
+        return self._spec.observations
+
+    def action_spec(self) -> specs.Nest:
+        return self._spec.actions
+
+    def reward_spec(self) -> specs.Nest:
+        return self._spec.rewards
+
+    def discount_spec(self) -> specs.Nest:
+        return self._spec.discounts
+
+
+class Match(dm_env.Environment):
+    """A task that every agent must learn: say the number that you are shown.
+
+    The observation is a one-hot float32 [num_values]. With discrete actions the reward is 1 for
+    the number shown and 0 otherwise; with continuous ones, float32 [1] in [-1, 1], it is 1 less
+    the distance to that number's place among `num_values` evenly spaced ones. The best return is
+    `length`; the numbers are drawn anew at every step.
+    """
+
+    def __init__(
+        self, *, seed: int, num_values: int = 4, length: int = 16, continuous: bool = False
+    ) -> None:
+        """Makes the task.
+
+        Raises:
+            InvalidOptionError: If there are less than 2 values, or `length` is below 1.
+        """
+        if num_values < 2 or length < 1:
+            raise InvalidOptionError(
+                f"num_values must be at least 2 and length 1, got {num_values} and {length}"
+            )
+        self._random = np.random.default_rng(check_seed(seed))
+        self._length = length
+        self._places = np.linspace(-1, 1, num_values)
+        self._observations = specs.BoundedArray(
+            (num_values,), np.float32, 0.0, 1.0, name="observation"
+        )
+        self._actions: specs.BoundedArray = (
+            specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="action")
+            if continuous
+            else specs.DiscreteArray(num_values, np.int32, name="action")
+        )
+        self._shown = 0
+        self._left = 0
+
+    def reset(self) -> dm_env.TimeStep:
+        self._left = self._length
+        return dm_env.restart(self._show())
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        if self._left == 0:
+            return self.reset()
+        self._left -= 1
+        array = np.asarray(action)
+        try:
+            self._actions.validate(array.astype(self._actions.dtype))
+        except ValueError as error:
+            raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
+        if self._actions.shape:
+            reward = np.float32(1 - abs(array[0] - self._places[self._shown]))
+        else:
+            reward = np.float32(array == self._shown)
+        if self._left > 0:
+            return dm_env.TimeStep(_MID, reward, np.float32(1.0), self._show())
+        return dm_env.TimeStep(_LAST, reward, np.float32(0.0), self._show())
+
+    def _show(self) -> np.ndarray:
+        self._shown = int(self._random.integers(len(self._places)))
+        observation = np.zeros(self._observations.shape, np.float32)
+        observation[self._shown] = 1.0
+        return observation
+
+    def observation_spec(self) -> specs.BoundedArray:
+        return self._observations
+
+    def action_spec(self) -> specs.BoundedArray:
+        return self._actions
+
+    def reward_spec(self) -> specs.Array:
+        return specs.reward_spec()
+
+    def discount_spec(self) -> specs.BoundedArray:
+        return specs.discount_spec()
+
+
+def from_spec(spec: specs.EnvironmentSpec, *, seed: int, **options: Any) -> dm_env.Environment:
+    """A fake of any environment: `from_spec(make_spec(environment), seed=0)`.
+
+    Args:
+        spec: Where the observation is a `StackedArray`, frames are drawn and then stacked.
+        seed: At least 0.
+        **options: Those of `Fake`.
+    """
+    observation = spec.observations
+    if not isinstance(observation, specs.StackedArray):
+        return Fake(spec, seed=seed, **options)
+    if observation.axis != -1:
+        raise InvalidOptionError(f"frames are stacked along axis -1, not {observation.axis}")
+    frames = Fake(spec._replace(observations=observation.frame), seed=seed, **options)
+    return StackFrames(frames, observation.stack)
+
+
+def discrete(
+    *, seed: int, observation_size: int = 4, num_actions: int = 3, **options: Any
+) -> dm_env.Environment:
+    """Float32 [observation_size] in, one of `num_actions` out."""
+    return from_spec(
+        _spec(
+            specs.Array((observation_size,), np.float32, "observation"),
+            specs.DiscreteArray(num_actions, np.int32, "action"),
+        ),
+        seed=seed,
+        **options,
+    )
+
+
+def continuous(
+    *, seed: int, observation_size: int = 4, action_size: int = 2, **options: Any
+) -> dm_env.Environment:
+    """Float32 [observation_size] in, float32 [action_size] in [-1, 1] out."""
+    return from_spec(
+        _spec(
+            specs.Array((observation_size,), np.float32, "observation"),
+            specs.BoundedArray((action_size,), np.float32, -1.0, 1.0, "action"),
+        ),
+        seed=seed,
+        **options,
+    )
+
+
+def image(
+    *, seed: int, size: int = 84, stack: int = 4, num_actions: int = 6, **options: Any
+) -> dm_env.Environment:
+    """Stacked frames, uint8 [size, size, stack], in; one of `num_actions` out."""
+    shape = (size, size, stack)
+    return from_spec(
+        _spec(
+            specs.StackedArray(shape, np.uint8, 0, 255, stack, -1, "observation"),
+            specs.DiscreteArray(num_actions, np.int32, "action"),
+        ),
+        seed=seed,
+        **options,
+    )
+
+
+def nested(*, seed: int, **options: Any) -> dm_env.Environment:
+    """A dict of an array, a tuple and a small image in; a dict of a number and a choice out."""
+    observations = {
+        "position": specs.Array((3,), np.float32, "position"),
+        "parts": (
+            specs.BoundedArray((2,), np.float32, -1.0, 1.0, "left"),
+            specs.DiscreteArray(5, np.int32, "right"),
+        ),
+        "picture": specs.BoundedArray((8, 8, 1), np.uint8, 0, 255, "picture"),
+    }
+    actions = {
+        "push": specs.BoundedArray((2,), np.float32, -1.0, 1.0, "push"),
+        "choice": specs.DiscreteArray(3, np.int32, "choice"),
+    }
+    return from_spec(_spec(observations, actions), seed=seed, **options)
+
+
+def ragged(
+    *, seed: int, episodes: int = 32, longest: int = 12, **options: Any
+) -> dm_env.Environment:
+    """`discrete`, with episodes of 1 to `longest` steps, a third of them truncated."""
+    random = np.random.default_rng([check_seed(seed), 1])
+    lengths = random.integers(1, longest, episodes, endpoint=True).tolist()
+    truncated = (random.random(episodes) < 1 / 3).tolist()
+    return discrete(seed=seed, episode_lengths=lengths, truncated=truncated, **options)
+
+
+def _spec(observations: specs.Nest, actions: specs.Nest) -> specs.EnvironmentSpec:
+    return specs.EnvironmentSpec(observations, actions, specs.reward_spec(), specs.discount_spec())
+
+
+FAKES: dict[str, Callable[..., dm_env.Environment]] = {
+    "continuous": continuous,
+    "discrete": discrete,
+    "image": image,
+    "match": Match,
+    "nested": nested,
+    "ragged": ragged,
+}

@@ -1,0 +1,185 @@
+"""A vector gives, row by row and step by step, what each of its environments alone would give."""
+
+import dm_env
+import numpy as np
+import pytest
+import tree
+
+from troupe import environments
+from troupe.environments import Vector, derive_seed, fakes
+
+FIRST, MID, LAST = (int(kind) for kind in dm_env.StepType)
+
+
+def random_actions(spec, n, steps):
+    random = np.random.default_rng(0)
+
+    def draw(leaf):
+        if leaf.dtype.kind == "f":
+            return random.uniform(-1, 1, (n, *leaf.shape)).astype(leaf.dtype)
+        return random.integers(0, leaf.maximum, (n, *leaf.shape), leaf.dtype, endpoint=True)
+
+    return [tree.map_structure(draw, spec) for _ in range(steps)]
+
+
+def assert_rows_equal(vectorised, timesteps):
+    """Compares a vector's time step with those of single environments."""
+    for i, single in enumerate(timesteps):
+        assert vectorised.step_type[i] == single.step_type
+        assert vectorised.reward[i] == (0.0 if single.first() else single.reward)
+        assert vectorised.discount[i] == (1.0 if single.first() else single.discount)
+        row = tree.map_structure(lambda leaf, i=i: leaf[i], vectorised.observation)
+        tree.map_structure(np.testing.assert_array_equal, row, single.observation)
+
+
+@pytest.mark.parametrize(
+    ("id", "steps"),
+    [
+        ("CartPole-v1", 150),
+        ("Pendulum-v1", 20),
+        ("LunarLander-v3", 150),
+        ("HalfCheetah-v5", 10),
+        ("ALE/Pong-v5", 20),
+        ("fake/ragged", 100),
+        ("fake/nested", 30),
+    ],
+)
+def test_same_seeds_give_the_same_episodes_as_single_environments(id, steps):
+    n = 3
+    vector = environments.make(id, seed=5, num_envs=n)
+    singles = [environments.make(id, seed=derive_seed(5, i)) for i in range(n)]
+    assert environments.make_spec(vector) == environments.make_spec(singles[0])
+    assert_rows_equal(vector.reset(), [single.reset() for single in singles])
+    for actions in random_actions(vector.action_spec(), n, steps):
+        rows = [tree.map_structure(lambda leaf, i=i: leaf[i], actions) for i in range(n)]
+        timesteps = [single.step(row) for single, row in zip(singles, rows, strict=True)]
+        assert_rows_equal(vector.step(actions), timesteps)
+    vector.close()
+
+
+def test_the_first_environment_has_the_seed_itself():
+    assert derive_seed(42, 0) == 42
+    single, vector = (environments.make("CartPole-v1", seed=42, num_envs=n) for n in (None, 4))
+    np.testing.assert_array_equal(vector.reset().observation[0], single.reset().observation)
+
+
+def test_derived_seeds_are_apart():
+    derived = {derive_seed(seed, index) for seed in range(20) for index in range(50)}
+    assert len(derived) == 1000
+
+
+def test_episodes_of_different_lengths():
+    """Written out: lengths 1, 2 and 3, the second truncated."""
+    vector = Vector(
+        [
+            fakes.discrete(seed=length, episode_lengths=(length,), truncated=(length == 2,))
+            for length in (1, 2, 3)
+        ]
+    )
+    steps = [vector.reset(), *(vector.step(np.zeros(3, int)) for _ in range(4))]
+    assert [step.step_type.tolist() for step in steps] == [
+        [FIRST, FIRST, FIRST],
+        [LAST, MID, MID],
+        [FIRST, LAST, MID],
+        [LAST, FIRST, LAST],
+        [FIRST, MID, FIRST],
+    ]
+    assert [step.discount.tolist() for step in steps] == [
+        [1, 1, 1],
+        [0, 1, 1],
+        [1, 1, 1],
+        [0, 1, 0],
+        [1, 1, 1],
+    ]
+    assert [step.reward[step.first()].tolist() for step in steps] == [
+        [0, 0, 0],
+        [],
+        [0],
+        [0],
+        [0, 0],
+    ]
+    assert (steps[1].last() == [True, False, False]).all()
+
+
+def test_types_and_shapes():
+    vector = environments.make("CartPole-v1", seed=0, num_envs=2)
+    for step in (vector.reset(), vector.step([0, 1])):
+        assert (step.step_type.dtype, step.step_type.shape) == (np.int32, (2,))
+        assert (step.reward.dtype, step.reward.shape) == (np.float32, (2,))
+        assert (step.discount.dtype, step.discount.shape) == (np.float32, (2,))
+        assert (step.observation.dtype, step.observation.shape) == (np.float32, (2, 4))
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "fake/nested", "fake/image"])
+def test_what_was_returned_never_changes(id):
+    vector = environments.make(id, seed=0, num_envs=2)
+    kept = [vector.reset()]
+    for actions in random_actions(vector.action_spec(), 2, 15):
+        kept.append(vector.step(actions))
+        before = tree.map_structure(np.copy, kept[0])
+        tree.map_structure(np.testing.assert_array_equal, before, kept[0])
+    pointers = {leaf.__array_interface__["data"][0] for step in kept for leaf in tree.flatten(step)}
+    assert len(pointers) == sum(len(tree.flatten(step)) for step in kept)
+
+
+def test_resetting_the_vector_resets_all():
+    vector = environments.make("fake/ragged", seed=0, num_envs=4)
+    vector.reset()
+    vector.step(np.zeros(4, int))
+    assert vector.reset().first().all()
+    assert not vector.step(np.zeros(4, int)).first().any()
+
+
+def test_the_first_step_of_a_fresh_vector_is_first():
+    vector = environments.make("CartPole-v1", seed=0, num_envs=2)
+    assert vector.step([0, 0]).first().all()
+
+
+@pytest.mark.parametrize("actions", [[0, 0], [[0], [0], [0]], 0])
+def test_actions_of_another_shape_are_refused(actions):
+    vector = environments.make("CartPole-v1", seed=0, num_envs=3)
+    vector.reset()
+    with pytest.raises(environments.InvalidActionError, match=r"must have shape \(3,\)"):
+        vector.step(actions)
+
+
+def test_an_action_that_does_not_fit_names_the_environment():
+    vector = environments.make("CartPole-v1", seed=0, num_envs=3)
+    vector.reset()
+    with pytest.raises(environments.InvalidActionError, match="environment 1 of 3: CartPole-v1"):
+        vector.step([0, 2, 0])
+
+
+def test_nested_actions_of_another_structure_are_refused():
+    vector = environments.make("fake/nested", seed=0, num_envs=2)
+    vector.reset()
+    with pytest.raises(environments.InvalidActionError, match="structure"):
+        vector.step({"push": np.zeros((2, 2), np.float32)})
+    with pytest.raises(environments.InvalidActionError, match="shapes"):
+        vector.step({"push": np.zeros((2, 2), np.float32), "choice": np.zeros(3, int)})
+
+
+def test_environments_with_different_specs_are_refused():
+    pair = [fakes.discrete(seed=0), fakes.discrete(seed=0, num_actions=7)]
+    with pytest.raises(environments.InvalidOptionError, match="actions of environment 1 differ"):
+        Vector(pair)
+
+
+@pytest.mark.parametrize("num_envs", [0, -1])
+def test_a_vector_has_at_least_one_environment(num_envs):
+    with pytest.raises(environments.InvalidOptionError, match="num_envs"):
+        environments.make("CartPole-v1", seed=0, num_envs=num_envs)
+    with pytest.raises(environments.InvalidOptionError, match="at least 1"):
+        Vector([])
+
+
+def test_closing_closes_all():
+    closed = []
+
+    class Closing(fakes.Match):
+        def close(self):
+            closed.append(self)
+
+    with Vector([Closing(seed=0), Closing(seed=1)]) as vector:
+        vector.reset()
+    assert closed == list(vector.environments)
