@@ -1,0 +1,67 @@
+"""Every example runs on one device, gives finite numbers, and gives the same ones again."""
+
+import jax
+import numpy as np
+import pytest
+
+from troupe.partitioning import examples
+
+CASES = [(name, {}) for name in examples.CATALOGUE] + [
+    ("transformer", {"fused_qkv": True, "tied": True, "rotary": True}),
+    ("transformer", {"pre_norm": False, "dropout": 0.1, "padding": True}),
+    ("transformer", {"num_layers": 3, "scan": True, "checkpoint": "dots", "dropout": 0.1}),
+    ("transformer", {"dtype": "bfloat16", "typed_key": True, "dropout": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("name", "sizes"), CASES, ids=lambda x: str(x))
+def test_runs_and_repeats(name, sizes):
+    example = examples.make(name, **sizes)
+    state, batch = example.init(jax.random.PRNGKey(0)), example.make_batch(jax.random.PRNGKey(1))
+    step = jax.jit(example.update)
+    first, second = step(state, batch), step(state, batch)
+    assert jax.tree_util.tree_structure(first[0]) == jax.tree_util.tree_structure(state)
+    for new, old in zip(jax.tree_util.tree_leaves(first[0]), jax.tree_util.tree_leaves(state)):
+        assert (new.shape, new.dtype) == (old.shape, old.dtype)
+    for a, b in zip(jax.tree_util.tree_leaves(first), jax.tree_util.tree_leaves(second)):
+        if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        assert np.isfinite(np.asarray(a, np.float64)).all()
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.parametrize("name", examples.CATALOGUE)
+def test_every_batch_leaf_begins_with_the_batch(name):
+    example = examples.make(name)
+    for leaf in jax.tree_util.tree_leaves(example.batch_shapes):
+        assert leaf.shape[0] % 8 == 0
+
+
+@pytest.mark.parametrize("name", ["mlp", "transformer", "lstm", "residual_net", "experts"])
+def test_descends(name):
+    example = examples.make(name)
+    state, batch = example.init(jax.random.PRNGKey(0)), example.make_batch(jax.random.PRNGKey(1))
+    step, losses = jax.jit(example.update), []
+    for _ in range(20):
+        state, metrics = step(state, batch)
+        losses.append(float(metrics["loss"]))
+    assert losses[-1] < losses[0]
+
+
+def test_every_parameter_learns():
+    for name in examples.CATALOGUE:
+        example = examples.make(name)
+        state = example.init(jax.random.PRNGKey(0))
+        new, _ = jax.jit(example.update)(state, example.make_batch(jax.random.PRNGKey(1)))
+        old, new = (
+            jax.tree_util.tree_flatten_with_path(tree["params"])[0] for tree in (state, new)
+        )
+        for (path, before), (_, after) in zip(old, new):
+            assert (np.asarray(before) != np.asarray(after)).any(), (name, path)
+
+
+def test_unknown_names_are_listed():
+    with pytest.raises(ValueError, match="there are mlp, transformer"):
+        examples.make("perceptron")
+    with pytest.raises(ValueError, match="has no depth; its fields are batch, num_layers"):
+        examples.make("mlp", depth=3)
