@@ -1,0 +1,45 @@
+# make run   trains DQN on CartPole-v1 and shows where the curve is   (SEED=n, ARGS=further flags)
+# make test  the whole suite                                         (ARGS=flags of pytest)
+# make quick the suite without its long tests
+# make lint  ruff and mypy
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+SEED ?= 0
+OUT ?= runs/dqn-CartPole-v1-seed$(SEED)
+ARGS ?=
+
+export TF_CPP_MIN_LOG_LEVEL := 3
+
+.PHONY: run test quick lint install clean
+
+run: $(INSTALLED)
+	@$(VENV)/bin/troupe train dqn --env CartPole-v1 --seed $(SEED) --target 475 --out $(OUT) $(ARGS)
+
+test: $(INSTALLED) lint
+	$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
+
+quick: $(INSTALLED)
+	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not long" $(ARGS)
+
+lint: $(INSTALLED)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	@mkdir -p .typing && ln -sfn .. .typing/troupe
+	$(VENV)/bin/mypy $(addprefix .typing/troupe/,__init__.py environments partitioning agents launch baselines)
+
+install: $(INSTALLED)
+
+# Launchpad, Reverb and TensorFlow have wheels for Python 3.10 and no later: .ci/python finds one.
+$(INSTALLED): constraints.txt pyproject.toml setup.py
+	@python=$$(bash .ci/python 3.10) && echo "troupe: making $(VENV) with $$python" && \
+	$$python -m venv $(VENV) && \
+	$(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt pip setuptools wheel && \
+	$(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt \
+	  -e '.[atari,box2d,dm-control,bsuite,distributed,lint,mujoco,test,video]' && touch $@
+
+clean:
+	rm -rf $(VENV) .typing build *.egg-info
