@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.wrappers import AtariPreprocessing
 
 FRAME_SKIP = 4
@@ -19,19 +20,22 @@ NOOP_MAX = 30
 SCREEN_SIZE = 84
 STACK = 4
 
+# What the game itself must be made with.
+ARGUMENTS: dict[str, Any] = {"frameskip": 1, "obs_type": "ram"}
+
 
 def preprocess(game: gymnasium.Env, *, episodic_life: bool) -> gymnasium.Env:
     """A game whose frames are not skipped yet, with everything but the stack of frames.
 
     Args:
-        game: An `ale_py` environment made with `frameskip=1`.
+        game: An `ale_py` environment made with `ARGUMENTS`.
         episodic_life: Whether losing a life ends an episode (see `EpisodicLife`).
 
     Returns:
         An environment whose observation is uint8 [84, 84].
     """
     environment: gymnasium.Env = AtariPreprocessing(
-        game,
+        Unseen(game),
         noop_max=NOOP_MAX,
         frame_skip=FRAME_SKIP,
         screen_size=SCREEN_SIZE,
@@ -40,6 +44,19 @@ def preprocess(game: gymnasium.Env, *, episodic_life: bool) -> gymnasium.Env:
         scale_obs=False,
     )
     return EpisodicLife(environment) if episodic_life else environment
+
+
+class Unseen(gymnasium.Wrapper):
+    """A game that returns its memory and says that it returns its screen.
+
+    `AtariPreprocessing` reads the last two screens of four itself and looks at no observation: that
+    the game copies 128 bytes instead of a coloured screen every frame saves a fifth of the time.
+    """
+
+    def __init__(self, game: gymnasium.Env) -> None:
+        super().__init__(game)
+        screen = game.unwrapped.ale.getScreenDims()  # type: ignore[attr-defined]
+        self.observation_space = gymnasium.spaces.Box(0, 255, screen, np.uint8)
 
 
 class EpisodicLife(gymnasium.Wrapper):

@@ -164,8 +164,7 @@ def _gymnasium(
         raise InvalidOptionError(f"episodic_life is for Atari games, which {id} is not")
     if is_atari:
         registry.import_extra("cv2", "atari", id)
-        # The preprocessing skips frames itself, and pools the last two of them.
-        arguments["frameskip"] = 1
+        arguments.update(atari.ARGUMENTS)
     environment = _build(specification, render_mode, arguments)
     if is_atari:
         environment = atari.preprocess(environment, episodic_life=episodic_life)
