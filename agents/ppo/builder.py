@@ -61,7 +61,6 @@ class PPOBuilder(Builder[PPOConfig, PPONetworks]):
             batch_size=self.config.num_envs,
             max_size=2 * self.config.num_envs,
             min_size=self.config.num_envs,
-            max_times_sampled=1,
         )
 
     def make_update(self, networks: PPONetworks, spec: EnvironmentSpec) -> Update:

@@ -1,0 +1,29 @@
+"""Replay: items that actors write and learners draw. `items` says what they are."""
+
+from .embedded import EmbeddedReplay
+from .interface import Replay
+from .items import (
+    Episodes,
+    ReplaySpec,
+    Rollouts,
+    Sample,
+    SampleInfo,
+    Sequence,
+    Sequences,
+    Transition,
+    Transitions,
+)
+
+__all__ = [
+    "EmbeddedReplay",
+    "Episodes",
+    "Replay",
+    "ReplaySpec",
+    "Rollouts",
+    "Sample",
+    "SampleInfo",
+    "Sequence",
+    "Sequences",
+    "Transition",
+    "Transitions",
+]

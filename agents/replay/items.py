@@ -19,9 +19,9 @@ Nest = Any
 class Transition(NamedTuple):
     """A batch of n-step transitions; B: batch.
 
-    With n = 1, (s_t, a_t, r_{t+1}, d_{t+1}, s_{t+1}). With n > 1, `reward` is
-    sum_k gamma^k r_{t+k+1} prod_{j<=k} d_{t+j} and `discount` is gamma^{n-1} times the product of the environment's
-    discounts; a window that meets the end of its episode stops there and is shorter.
+    With n = 1, (s_t, a_t, r_{t+1}, d_{t+1}, s_{t+1}). With n > 1, `reward` is the sum over k < n of
+    gamma^k d_{t+1} ... d_{t+k} r_{t+k+1}, and `discount` is gamma^{n-1} d_{t+1} ... d_{t+n}; a
+    window that meets the end of its episode stops there and is shorter.
     """
 
     observation: Nest
@@ -113,7 +113,7 @@ class Sequences:
             )
         if not 0 <= self.burn_in < self.length:
             raise ValueError(
-                f"burn_in is {self.burn_in}; it must be at least 0 and below length ({self.length})."
+                f"burn_in is {self.burn_in}; it must be at least 0 and below length, {self.length}."
             )
 
 
@@ -155,19 +155,17 @@ class ReplaySpec:
     batch_size: int
     """B, items per gradient step. Of `Rollouts`, the number of streams."""
     max_size: int
-    """Items held; the oldest make room."""
+    """Items held; the oldest make room. Of `Rollouts`, those that wait are one dispatch's worth."""
     min_size: int = 1
     """Items needed before the first batch."""
     samples_per_insert: float | None = None
-    """Items drawn per item inserted once `min_size` is reached; None: no pace is kept. Gradient steps per
-    insert are this over `batch_size`."""
+    """Items drawn per item inserted once `min_size` is reached; None: no pace is kept. Gradient
+    steps per insert are this over `batch_size`."""
     tolerance: float | None = None
-    """How far drawn items may run from the pace, in drawn items; None: the larger of two dispatches' worth
-    and a tenth of `min_size * samples_per_insert`."""
+    """How far drawn items may run from the pace, in drawn items; None: the larger of two
+    dispatches' worth and a tenth of `min_size * samples_per_insert`."""
     priority_exponent: float | None = None
     """alpha of prioritised replay (Schaul et al., 2016); None samples uniformly."""
-    max_times_sampled: int | None = None
-    """Drawings after which an item is removed; None: no limit."""
 
     def __post_init__(self):
         if self.batch_size < 1:

@@ -19,8 +19,8 @@ class Priorities:
 
     def __init__(self, capacity: int) -> None:
         """All weights are 0."""
-        # Of a step that draws and updates 64 slots, 64 W operations go into blocks and capacity / W into
-        # the sums of the blocks.
+        # Of a step that draws and updates 64 slots, 64 W operations go into blocks and capacity / W
+        # into the sums of the blocks.
         width = int(2 ** np.clip(np.round(np.log2(capacity / 192.0) / 2.0), 3, 8))
         blocks = -(-capacity // width)
         self._width = width

@@ -1,0 +1,174 @@
+"""Items that are n-step transitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from dm_env import StepType
+
+from .entries import Entries
+from .items import Transition, Transitions
+from .nests import Batches
+from .rows import Rows
+
+_FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
+
+
+class TransitionWindows:
+    """Finds the transitions in the rows as they are written, and gathers them again.
+
+    Returns are summed as rewards come, so that drawing an item reads its first and its last row and
+    nothing between them.
+    """
+
+    stored: tuple[str, ...] = ()  # Of reward, discount and step type, what rows must hold.
+
+    def __init__(self, item: Transitions, num_envs: int | None) -> None:
+        self._n = item.n_step
+        self._gamma = item.discount
+        self.span = item.n_step + 1
+        self.columns = {"row": np.int64, "reward": np.float32, "discount": np.float32}
+        self._has_stream = (num_envs or 1) > 1
+        if self._has_stream:
+            self.columns["stream"] = np.int32
+        self._has_span = self._n > 1
+        if self._has_span:
+            self.columns["span"] = np.int32
+        streams = num_envs or 1
+        self._is_one = num_envs is None
+        # Of one stream: [row, return, discount] of every transition in the making, oldest first.
+        self._pending: list[list[Any]] = []
+        # Of several: the same, by row mod n and stream; and the actions of the episode so far.
+        self._returns = np.zeros((self._n, streams))
+        self._discounts = np.ones((self._n, streams))
+        self._actions = np.zeros(streams, np.int64)
+
+    def attach(self, rows: Rows, entries: Entries) -> None:
+        """Takes the rows to read and the table to insert into."""
+        self._rows, self._entries = rows, entries
+        kinds = {
+            name: [(column.shape, column.dtype) for column in columns]
+            for name, columns in rows.columns.items()
+        }
+        self._counts = [len(kinds[name]) for name in ("observation", "action", "extras")]
+        numbers = [((), np.float32)] * 2
+        self._batches = Batches(
+            [*kinds["observation"] * 2, *kinds["action"], *kinds["extras"], *numbers]
+        )
+
+    def restart(self, row: int) -> None:
+        """Forgets transitions in the making: every stream begins an episode with `row`."""
+        del row
+        self._pending.clear()
+        self._actions[:] = 0
+
+    def advance(self, row: int, reward: Any, discount: Any, kinds: Any) -> None:
+        """Inserts what `row`, just begun with these step types, completes.
+
+        Args:
+            row: Its number.
+            reward: That came with it, [N].
+            discount: That came with it, [N].
+            kinds: Its step types, [N].
+        """
+        if self._is_one:
+            if kinds != _FIRST:
+                self._advance_one(row, float(reward), float(discount), kinds == _LAST)
+        else:
+            self._advance_all(row, reward, discount, kinds)
+
+    def _advance_one(self, row: int, reward: float, discount: float, ends: bool) -> None:
+        insert = self._entries.insert_one
+        if not self._has_span:
+            insert((row - 1, reward, discount))
+            return
+        pending = self._pending
+        pending.append([row - 1, 0.0, 1.0])
+        for item in pending:
+            item[1] += item[2] * reward
+            item[2] *= discount
+        if ends:
+            for start, total, product in pending:
+                insert((start, total, product, row - start))
+            pending.clear()
+        elif len(pending) == self._n:
+            start, total, product = pending.pop(0)
+            insert((start, total, product, row - start))
+        for item in pending:
+            item[2] *= self._gamma
+
+    def _advance_all(
+        self, row: int, reward: np.ndarray, discount: np.ndarray, kinds: np.ndarray
+    ) -> None:
+        acted = kinds != _FIRST
+        if not self._has_span:
+            if acted.all():
+                self._insert(row - 1, slice(None), reward, discount, 1)
+            else:
+                streams = np.flatnonzero(acted)
+                self._insert(row - 1, streams, reward[streams], discount[streams], 1)
+            return
+        n, returns, discounts = self._n, self._returns, self._discounts
+        returns[(row - 1) % n] = 0.0
+        discounts[(row - 1) % n] = 1.0
+        returns += discounts * reward
+        discounts *= discount
+        self._actions += 1
+        self._actions *= acted
+        ends = kinds == _LAST
+        streams = np.flatnonzero((self._actions >= n) & ~ends)
+        oldest = row % n  # Of row - n.
+        self._insert(row - n, streams, returns[oldest, streams], discounts[oldest, streams], n)
+        for stream in np.flatnonzero(ends):
+            for span in range(min(n, int(self._actions[stream])), 0, -1):
+                at = (row - span) % n, slice(stream, stream + 1)
+                self._insert(row - span, np.array([stream]), returns[at], discounts[at], span)
+        discounts *= self._gamma
+
+    def _insert(
+        self, row: int, streams: Any, reward: np.ndarray, discount: np.ndarray, span: int
+    ) -> None:
+        values: tuple[Any, ...] = (row, reward, discount)
+        if self._has_stream:
+            values += (np.arange(self._rows.streams)[streams],)
+        if self._has_span:
+            values += (span,)
+        if len(reward):
+            self._entries.insert(values, len(reward))
+
+    def gather(self, slots: np.ndarray) -> Transition:
+        """The transitions in slots of the table, any shape."""
+        rows, columns = self._rows, self._entries.columns
+        streams, total = rows.streams, rows.capacity * rows.streams
+        first = columns["row"].take(slots)
+        first %= rows.capacity
+        if streams > 1:
+            first *= streams
+            first += columns["stream"].take(slots)
+        if self._has_span:
+            last = first + columns["span"].take(slots) * streams
+        else:
+            last = first + streams
+        last -= (last >= total) * total
+        leaves = self._batches.make(slots.shape)
+        observations, actions, extras = self._counts
+        observation, rest = leaves[:observations], leaves[observations:]
+        next_observation, rest = rest[:observations], rest[observations:]
+        action, rest = rest[:actions], rest[actions:]
+        extra, (reward, discount) = rest[:extras], rest[extras:]
+        rows.gather("observation", first, observation)
+        rows.gather("observation", last, next_observation)
+        rows.gather("action", first, action)
+        rows.gather("extras", first, extra)
+        columns["reward"].take(slots, out=reward, mode="clip")
+        columns["discount"].take(slots, out=discount, mode="clip")
+        structures = rows.structures
+        return Transition(
+            observation=structures["observation"].unflatten(observation),
+            action=structures["action"].unflatten(action),
+            reward=reward,
+            discount=discount,
+            next_observation=structures["observation"].unflatten(next_observation),
+            extras=structures["extras"].unflatten(extra),
+        )
