@@ -47,7 +47,8 @@ def evaluate(
         for value in dead:
             del env[value]
     return [
-        jnp.asarray(v.data, v.dtype) if v.data is not None and v not in env else env[v] for v in program.outputs
+        jnp.asarray(v.data, v.dtype) if v.data is not None and v not in env else env[v]
+        for v in program.outputs
     ]
 
 
@@ -57,7 +58,9 @@ def _last_uses(program: Program) -> list[list[Value]]:
     dead: list[list[Value]] = []
     seen: set[Value] = set()
     for op in reversed(program.ops):
-        gone = [v for v in dict.fromkeys(op.inputs + op.outputs) if v not in seen and v.data is None]
+        gone = [
+            v for v in dict.fromkeys(op.inputs + op.outputs) if v not in seen and v.data is None
+        ]
         seen.update(gone)
         dead.append([v for v in gone if v not in kept])
     dead.reverse()
@@ -73,7 +76,9 @@ def _scan(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
 
     def step(carried: Any, x: Any) -> tuple[Any, Any]:
         results = evaluate(body, [*operands[:consts], *carried, *x], mesh, after)
-        return tuple(_as(v, r) for v, r in zip(body.inputs[consts:], results[:carry])), tuple(results[carry:])
+        return tuple(_as(v, r) for v, r in zip(body.inputs[consts:], results[:carry])), tuple(
+            results[carry:]
+        )
 
     init = tuple(_as(v, x) for v, x in zip(body.inputs[consts:], operands[consts : consts + carry]))
     last, stacked = lax.scan(
@@ -127,7 +132,11 @@ _REGIONS = {"scan": _scan, "while": _while, "cond": _cond, "checkpoint": _checkp
 
 def _as(value: Value, array: Any) -> Any:
     """The array with exactly the dtype and weak type that a carry or branch must have."""
-    return lax._convert_element_type(array, value.dtype, value.weak_type) if _differs(value, array) else array
+    return (
+        lax._convert_element_type(array, value.dtype, value.weak_type)
+        if _differs(value, array)
+        else array
+    )
 
 
 def _differs(value: Value, array: Any) -> bool:
@@ -158,7 +167,9 @@ def _all_reduce(op: Op, mesh: Any, x: Any) -> Any:
 
 
 def _all_gather(op: Op, mesh: Any, x: Any) -> Any:
-    return _on_words(lambda y: lax.all_gather(y, op.params["axes"], axis=op.params["dim"], tiled=True), x)
+    return _on_words(
+        lambda y: lax.all_gather(y, op.params["axes"], axis=op.params["dim"], tiled=True), x
+    )
 
 
 def _reduce_scatter(op: Op, mesh: Any, x: Any) -> Any:

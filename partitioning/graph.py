@@ -27,7 +27,9 @@ class Node:
 
     __slots__ = ("dims", "loops", "op", "owner", "rule", "values")
 
-    def __init__(self, op: Op | None, owner: Op | None, rule: Rule, values: tuple[Value, ...], loops: int):
+    def __init__(
+        self, op: Op | None, owner: Op | None, rule: Rule, values: tuple[Value, ...], loops: int
+    ):
         self.op = op
         self.owner = owner
         self.rule = rule
@@ -147,9 +149,7 @@ def ties(op: Op) -> Iterator[list[tuple[Value, int]]]:
             yield [(inner, 0), (outer, 0)]
 
 
-def state_pairs(
-    program: Program, makers: dict[Value, Op]
-) -> tuple[tuple[Value, Value, int], ...]:
+def state_pairs(program: Program, makers: dict[Value, Op]) -> tuple[tuple[Value, Value, int], ...]:
     """Inputs that come out again updated, found by structure.
 
     An argument whose pytree, shapes and dtypes are those of the result, or of one of its elements, is state.
@@ -172,7 +172,11 @@ def state_pairs(
         begin = end
         for out_tree, offset in spans:
             outputs = program.outputs[offset : offset + out_tree.num_leaves]
-            if tree != out_tree or not inputs or any(offset + i in taken for i in range(len(inputs))):
+            if (
+                tree != out_tree
+                or not inputs
+                or any(offset + i in taken for i in range(len(inputs)))
+            ):
                 continue
             if tree.num_nodes == 1 and not _updated(inputs[0], outputs[0], makers):
                 continue

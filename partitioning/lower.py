@@ -10,25 +10,27 @@ import jax
 
 from .graph import Graph
 from .program import Layout, Op, Program, Value
-from .reshard import steps
+from .reshard import retiled, steps
 from .rules import rule_of
 from .rules.factor import Rule
-from .sharding import State
+from .sharding import ATOMIC, State
 from .trace import trace
 
 
-def lower(graph: Graph, state: State) -> Program:
+def lower(graph: Graph, state: State, gather_again: bool = False) -> Program:
     """The program of one device of the mesh, before clean-ups.
 
     Args:
       graph: the traced program.
       state: what propagation decided.
+      gather_again: whether the backward pass gathers for itself instead of keeping what the forward pass
+        gathered.
 
     Returns:
       A program whose values have local shapes and a `layout`. Outputs that are updated state have the layout
       in which they come in.
     """
-    emitter = Emitter(graph, state)
+    emitter = Emitter(graph, state, gather_again)
     program = graph.program
     layouts = [state.layout(v) for v in program.inputs]
     outputs: list[Layout | None] = [None] * len(program.outputs)
@@ -44,13 +46,14 @@ def lower(graph: Graph, state: State) -> Program:
 class Emitter:
     """Writes local ops, one region at a time. Rules with special factors write through it too."""
 
-    def __init__(self, graph: Graph, state: State):
+    def __init__(self, graph: Graph, state: State, gather_again: bool):
         self.graph = graph
         self.state = state
+        self.gather_again = gather_again
         self.mesh = state.mesh
         self.ops: list[Op] = []
         self.env: dict[Value, Value] = {}
-        self.reshaped: dict[tuple[Value, Layout], Value] = {}
+        self.reshaped: dict[tuple[Value, Layout, bool], Value] = {}
         self.offsets: dict[tuple[tuple[str, ...], int], Value] = {}
 
     # What rules use.
@@ -64,7 +67,10 @@ class Emitter:
         """The shape of one device's part."""
         mesh = self.mesh
         return tuple(
-            [n // math.prod([mesh[a] for a in axes]) if axes else n for n, axes in zip(shape, layout)]
+            [
+                n // math.prod([mesh[a] for a in axes]) if axes else n
+                for n, axes in zip(shape, layout)
+            ]
         )
 
     def result_layouts(self, op: Op, axes: Mapping[int, tuple[str, ...]]) -> list[Layout]:
@@ -107,7 +113,9 @@ class Emitter:
 
     # The walk.
 
-    def region(self, program: Program, ins: Sequence[Layout], outs: Sequence[Layout | None]) -> Program:
+    def region(
+        self, program: Program, ins: Sequence[Layout], outs: Sequence[Layout | None]
+    ) -> Program:
         """Lowers a program whose inputs arrive in layouts `ins` and outputs leave in `outs` (None: as they are)."""
         saved = self.ops, self.env, self.reshaped, self.offsets
         self.ops, self.env, self.reshaped, self.offsets = [], {}, {}, {}
@@ -138,7 +146,12 @@ class Emitter:
 
     def constant(self, value: Value) -> Value:
         return Value(
-            value.shape, value.dtype, value.weak_type, value.name, data=value.data, layout=((),) * value.ndim
+            value.shape,
+            value.dtype,
+            value.weak_type,
+            value.name,
+            data=value.data,
+            layout=((),) * value.ndim,
         )
 
     def read(self, value: Value) -> Value:
@@ -154,25 +167,20 @@ class Emitter:
         assert source is not None
         if source == target:
             return local
-        found = self.reshaped.get((local, target))
+        again = self.gather_again and like is not None and like.backward
+        found = self.reshaped.get((local, target, again))
         if found is not None:
             return found
         value = local
-        shape = tuple(n * self._parts(axes) for n, axes in zip(local.shape, source))
         for name, params, layout in steps(source, target):
-            result = Value(
-                self.local_shape(shape, layout), value.dtype, value.weak_type, value.name, value.path, layout=layout
-            )
+            result = retiled(value, layout, self.mesh)
             self.ops.append(
                 Op(name, None, (value,), (result,), params, (), (), like.source_info if like else None,
                    like.prefix if like else "")
             )  # fmt: skip
             value = result
-        self.reshaped[local, target] = value
+        self.reshaped[local, target, again] = value
         return value
-
-    def _parts(self, axes: tuple[str, ...]) -> int:
-        return math.prod([self.mesh[a] for a in axes])
 
     def lower_op(self, op: Op) -> None:
         if op.regions:
@@ -220,13 +228,22 @@ class Emitter:
         )  # fmt: skip
         return results
 
-    def reduce(self, op: Op, results: list[Value], axes: tuple[str, ...], monoid: str) -> list[Value]:
+    def reduce(
+        self, op: Op, results: list[Value], axes: tuple[str, ...], monoid: str
+    ) -> list[Value]:
         """Adds the reduction that results of a tiled sum still owe."""
         reduced = []
         order = tuple(a for a in self.mesh if a in axes)
         for value in results:
             value.partial = (order, monoid)
-            whole = Value(value.shape, value.dtype, value.weak_type, value.name, value.path, layout=value.layout)
+            whole = Value(
+                value.shape,
+                value.dtype,
+                value.weak_type,
+                value.name,
+                value.path,
+                layout=value.layout,
+            )
             self.ops.append(
                 Op("all_reduce", None, (value,), (whole,), {"axes": order, "monoid": monoid}, (), (),
                    op.source_info, op.prefix)
@@ -236,6 +253,10 @@ class Emitter:
 
     def finish(self, op: Op, results: Sequence[Value]) -> None:
         """Stores results in the layouts that were decided for them."""
+        if results and self.ops[-1].name == "all_reduce":
+            for value in op.outputs:
+                if ATOMIC in self.state.tiles.get(value, {}).values():
+                    self.ops[-1].params["keep"] = True  # a person wants it whole: no reduce_scatter
         for value, local in zip(op.outputs, results):
             self.env[value] = self.reshard(local, self.state.layout(value), op)
 
@@ -270,7 +291,11 @@ class Emitter:
         outs[:carry] = ins[consts : consts + carry]
         local = self.region(body, ins, outs)
         entry = ins[: consts + carry] + [((), *layout) for layout in ins[consts + carry :]]
-        return self.enter(op, op.inputs, entry), (local,), outs[:carry] + [((), *x) for x in outs[carry:]]
+        return (
+            self.enter(op, op.inputs, entry),
+            (local,),
+            outs[:carry] + [((), *x) for x in outs[carry:]],
+        )
 
     def lower_while(self, op: Op) -> tuple[list[Value], tuple[Program, ...], list[Layout]]:
         cond, body = op.regions

@@ -28,10 +28,14 @@ class Mesh:
             if not isinstance(name, str) or not name.isidentifier():
                 raise ValueError(f"mesh axis name {name!r} is not an identifier; write e.g. 'data'")
             if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-                raise ValueError(f"mesh axis {name!r} has size {size!r}; it must be a positive integer")
+                raise ValueError(
+                    f"mesh axis {name!r} has size {size!r}; it must be a positive integer"
+                )
         self._devices = None if devices is None else tuple(devices)
         if self._devices is not None and len(self._devices) != self.size:
-            raise ValueError(f"mesh {self} needs {self.size} devices and was given {len(self._devices)}")
+            raise ValueError(
+                f"mesh {self} needs {self.size} devices and was given {len(self._devices)}"
+            )
 
     @property
     def size(self) -> int:
@@ -58,15 +62,22 @@ class Mesh:
     def jax_mesh(self) -> jax.sharding.Mesh:
         """The mesh as jax's, over real devices."""
         shape = tuple(self.axes.values())
-        return jax.sharding.Mesh(np.array(self.devices(), dtype=object).reshape(shape), tuple(self.axes))
+        return jax.sharding.Mesh(
+            np.array(self.devices(), dtype=object).reshape(shape), tuple(self.axes)
+        )
 
     def check_axis(self, axis: str, who: str) -> None:
         """Raises ValueError, naming `who`, where the mesh has no such axis."""
         if axis not in self.axes:
-            raise ValueError(f"{who}: mesh {self} has no axis {axis!r}; its axes are {list(self.axes)}")
+            raise ValueError(
+                f"{who}: mesh {self} has no axis {axis!r}; its axes are {list(self.axes)}"
+            )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mesh) and (self.axes, self._devices) == (other.axes, other._devices)
+        return isinstance(other, Mesh) and (self.axes, self._devices) == (
+            other.axes,
+            other._devices,
+        )
 
     def __hash__(self) -> int:
         return hash((tuple(self.axes.items()), self._devices))

@@ -208,7 +208,9 @@ class Program:
         return format_program(self)
 
     def __repr__(self) -> str:
-        return f"Program({len(self.inputs)} inputs, {len(self.ops)} ops, {len(self.outputs)} outputs)"
+        return (
+            f"Program({len(self.inputs)} inputs, {len(self.ops)} ops, {len(self.outputs)} outputs)"
+        )
 
 
 _SHORT = {
@@ -220,7 +222,7 @@ def short_dtype(dtype: Any) -> str:
     """A dtype's short name: f32, bf16, i32, bool, key<fry>."""
     name = getattr(dtype, "name", str(dtype))
     stem = name.rstrip("0123456789")
-    return _SHORT.get(stem, stem) + name[len(stem):] if stem in _SHORT else name
+    return _SHORT.get(stem, stem) + name[len(stem) :] if stem in _SHORT else name
 
 
 def source_line(source_info: Any) -> str:
@@ -229,8 +231,10 @@ def source_line(source_info: Any) -> str:
         return ""
     from jax._src import source_info_util  # jax shows frames nowhere publicly
 
-    frame = source_info_util.user_frame(source_info.traceback) if _FRAME_TAKES_TRACEBACK else (
-        source_info_util.user_frame(source_info)
+    frame = (
+        source_info_util.user_frame(source_info.traceback)
+        if _FRAME_TAKES_TRACEBACK
+        else (source_info_util.user_frame(source_info))
     )
     if frame is None:
         return ""
@@ -247,7 +251,16 @@ def scope_of(source_info: Any, prefix: str) -> str:
 
 
 _HIDDEN = frozenset(
-    {"sharding", "out_sharding", "accuracy", "weak_type", "jvp_jaxpr_fun", "linear", "_split_transpose", "out_dtype"}
+    {
+        "sharding",
+        "out_sharding",
+        "accuracy",
+        "weak_type",
+        "jvp_jaxpr_fun",
+        "linear",
+        "_split_transpose",
+        "out_dtype",
+    }
 )
 
 
@@ -276,7 +289,9 @@ def format_program(program: Program, indent: int = 0, names: dict[Value, str] | 
         lines.append(f"{pad}constant {typed(value)}")
     for op in program.ops:
         params = ", ".join(
-            f"{k}={_param_text(v)}" for k, v in op.params.items() if v is not None and k not in _HIDDEN
+            f"{k}={_param_text(v)}"
+            for k, v in op.params.items()
+            if v is not None and k not in _HIDDEN
         )
         line = f"{pad}{', '.join(typed(v) for v in op.outputs)} = {op.name}"
         line += f"({', '.join(name(v) for v in op.inputs)})"

@@ -118,7 +118,9 @@ def _conflict(node: Node, axis: str, state: State) -> Conflict:
     for position, (value, dims) in enumerate(zip(node.values, node.dims)):
         dim = state.tiles.get(value, {}).get(axis, ATOMIC)
         if dim != ATOMIC and dims[dim] != WHOLE and dims[dim] not in candidates:
-            kind, at = ("operand", position) if position < operands else ("result", position - operands)
+            kind, at = (
+                ("operand", position) if position < operands else ("result", position - operands)
+            )
             label = f" ({value.path})" if value.path else ""
             candidates[dims[dim]] = f"dimension {dim} of {kind} {at} {value.type_text()}{label}"
     owner = node.owner

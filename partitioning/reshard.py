@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Mapping
 from typing import Any
 
-from .program import Layout
+from .program import Layout, Value
+
+
+def retiled(value: Value, layout: Layout, mesh: Mapping[str, int]) -> Value:
+    """A new local value: the same array in another layout."""
+    assert value.layout is not None
+    shape = list(value.shape)
+    for dim, (old, new) in enumerate(zip(value.layout, layout)):
+        if old != new:
+            shape[dim] = shape[dim] * _parts(old, mesh) // _parts(new, mesh)
+    return Value(tuple(shape), value.dtype, value.weak_type, value.name, value.path, layout=layout)
+
+
+def _parts(axes: tuple[str, ...], mesh: Mapping[str, int]) -> int:
+    return math.prod([mesh[a] for a in axes])
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -35,7 +51,10 @@ def steps(source: Layout, target: Layout) -> tuple[tuple[str, dict[str, Any], La
             if not axes or goal[dim][: len(axes)] == axes:
                 continue
             for other in range(len(dims)):
-                ready = len(goal[other]) > len(dims[other]) and goal[other][: len(dims[other])] == dims[other]
+                ready = (
+                    len(goal[other]) > len(dims[other])
+                    and goal[other][: len(dims[other])] == dims[other]
+                )
                 if other != dim and ready and goal[other][len(dims[other])] == axes[-1]:
                     axis = axes.pop()
                     dims[other].append(axis)

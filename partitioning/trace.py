@@ -116,18 +116,25 @@ class _Tracer:
         env[var] = value
         return value
 
-    def _constants(self, env: dict[Any, Value], jaxpr: Any, consts: tuple[Any, ...], constants: list[Value]) -> None:
+    def _constants(
+        self, env: dict[Any, Value], jaxpr: Any, consts: tuple[Any, ...], constants: list[Value]
+    ) -> None:
         for var, const in zip(jaxpr.constvars, consts):
             value = self._bind(env, var)
             value.data = const
             constants.append(value)
 
-    def _ops(self, env: dict[Any, Value], jaxpr: Any, prefix: str, ops: list[Op], constants: list[Value]) -> None:
+    def _ops(
+        self, env: dict[Any, Value], jaxpr: Any, prefix: str, ops: list[Op], constants: list[Value]
+    ) -> None:
         for eqn in jaxpr.eqns:
             name = eqn.primitive.name
             name = _NAMES.get(name, name)
             inputs = tuple([_read(env, var) for var in eqn.invars])
-            if name in _CALLS and (body := eqn.params.get(_CALLS[name] or "call_jaxpr")) is not None:
+            if (
+                name in _CALLS
+                and (body := eqn.params.get(_CALLS[name] or "call_jaxpr")) is not None
+            ):
                 inner = getattr(body, "jaxpr", body)
                 inner_env: dict[Any, Value] = dict(zip(inner.invars, inputs))
                 self._constants(inner_env, inner, tuple(getattr(body, "consts", ())), constants)
@@ -140,10 +147,22 @@ class _Tracer:
             if name in _REGIONS:
                 params, regions = self._regions(name, eqn, scope_of(eqn.source_info, prefix))
             ops.append(
-                Op(name, eqn.primitive, inputs, outputs, params, regions, eqn.effects, eqn.source_info, prefix)
+                Op(
+                    name,
+                    eqn.primitive,
+                    inputs,
+                    outputs,
+                    params,
+                    regions,
+                    eqn.effects,
+                    eqn.source_info,
+                    prefix,
+                )
             )
 
-    def _regions(self, name: str, eqn: Any, scope: str) -> tuple[dict[str, Any], tuple[Program, ...]]:
+    def _regions(
+        self, name: str, eqn: Any, scope: str
+    ) -> tuple[dict[str, Any], tuple[Program, ...]]:
         params = dict(eqn.params)
         bodies: list[Any] = []
         for key in _REGIONS[name]:
@@ -166,7 +185,9 @@ class _Tracer:
 def _read(env: dict[Any, Value], var: Any) -> Value:
     if isinstance(var, jex_core.Literal):
         aval = var.aval
-        return Value(tuple(aval.shape), aval.dtype, bool(getattr(aval, "weak_type", False)), data=var.val)
+        return Value(
+            tuple(aval.shape), aval.dtype, bool(getattr(aval, "weak_type", False)), data=var.val
+        )
     return env[var]
 
 

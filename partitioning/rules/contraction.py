@@ -7,7 +7,11 @@ from .factor import Builder, Rule
 from .registry import register
 
 
-@register("dot_general", "contraction", "batch and free dimensions pass through; contracted ones reduce by sum")
+@register(
+    "dot_general",
+    "contraction",
+    "batch and free dimensions pass through; contracted ones reduce by sum",
+)
 def dot_general(op: Op) -> Rule:
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = op.params["dimension_numbers"]
     lhs, rhs = op.inputs
@@ -16,7 +20,10 @@ def dot_general(op: Op) -> Rule:
     for left, right in zip(lhs_batch, rhs_batch):
         build.factor(lhs.shape[left], [(0, left), (1, right)], [(0, result_dim)])
         result_dim += 1
-    for position, value, used in ((0, lhs, {*lhs_contract, *lhs_batch}), (1, rhs, {*rhs_contract, *rhs_batch})):
+    for position, value, used in (
+        (0, lhs, {*lhs_contract, *lhs_batch}),
+        (1, rhs, {*rhs_contract, *rhs_batch}),
+    ):
         for dim in range(value.ndim):
             if dim not in used:
                 build.factor(value.shape[dim], [(position, dim)], [(0, result_dim)])

@@ -29,7 +29,9 @@ def convolution(op: Op) -> Rule:
         group_factor = build.factor(groups, [(0, features), (1, filters)], [(0, out_features)])
         build.factor(lhs.shape[batch], [(0, batch)], [(0, out_batch)])
     elif batch_groups > 1:
-        batch_group_factor = build.factor(batch_groups, [(0, batch), (1, filters)], [(0, out_features)])
+        batch_group_factor = build.factor(
+            batch_groups, [(0, batch), (1, filters)], [(0, out_features)]
+        )
         build.factor(lhs.shape[features], [(0, features), (1, channels)], monoid="sum")
     else:
         build.factor(lhs.shape[batch], [(0, batch)], [(0, out_batch)])
@@ -62,8 +64,16 @@ def window(op: Op) -> Rule:
     base = params.get("base_dilation") or ones
     inner = params.get("window_dilation") or ones
     for dim in range(rank):
-        plain = params["window_dimensions"][dim] == params["window_strides"][dim] == base[dim] == inner[dim] == 1
+        plain = (
+            params["window_dimensions"][dim]
+            == params["window_strides"][dim]
+            == base[dim]
+            == inner[dim]
+            == 1
+        )
         if plain and tuple(params["padding"][dim]) == (0, 0):
             carriers = [(i, dim) for i, v in enumerate(op.inputs) if v.ndim == rank]
-            build.factor(op.outputs[0].shape[dim], carriers, [(i, dim) for i in range(len(op.outputs))])
+            build.factor(
+                op.outputs[0].shape[dim], carriers, [(i, dim) for i in range(len(op.outputs))]
+            )
     return build.rule()

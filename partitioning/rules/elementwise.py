@@ -20,7 +20,11 @@ _MANY = """
 """.split()
 
 
-@register(_UNARY + _MANY, "elementwise", "every dimension passes through; scalars and sizes of 1 are ignored")
+@register(
+    _UNARY + _MANY,
+    "elementwise",
+    "every dimension passes through; scalars and sizes of 1 are ignored",
+)
 def elementwise(op: Op) -> Rule:
     shape = op.outputs[0].shape
     dims = tuple(range(len(shape)))

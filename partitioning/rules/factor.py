@@ -18,7 +18,9 @@ WHOLE = -1
 Dims = tuple[int, ...]
 
 #: From an op, and the local shapes of its operands and results, to the params the local op runs with.
-Localize = Callable[[Mapping[str, Any], list[tuple[int, ...]], list[tuple[int, ...]]], dict[str, Any]]
+Localize = Callable[
+    [Mapping[str, Any], list[tuple[int, ...]], list[tuple[int, ...]]], dict[str, Any]
+]
 
 #: Writes the local ops of an op one of whose `special` factors is tiled. Takes the emitter, the op, the
 #: local operands and the axes of every factor; returns the local results.
@@ -59,7 +61,9 @@ class Rule:
         if sizes:
             text += f" {sizes}"
         if self.monoids:
-            text += " reduce " + " ".join(f"{_letter(f)}:{m}" for f, m in sorted(self.monoids.items()))
+            text += " reduce " + " ".join(
+                f"{_letter(f)}:{m}" for f, m in sorted(self.monoids.items())
+            )
         return text
 
 

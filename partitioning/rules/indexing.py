@@ -15,7 +15,13 @@ from .factor import Builder, Rule
 from .registry import register
 
 _Axes = Mapping[int, tuple[str, ...]]
-_SCATTERS = {"scatter-add": "sum", "scatter-max": "max", "scatter-min": "min", "scatter-mul": "", "scatter": ""}
+_SCATTERS = {
+    "scatter-add": "sum",
+    "scatter-max": "max",
+    "scatter-min": "min",
+    "scatter-mul": "",
+    "scatter": "",
+}
 
 
 @register("dynamic_slice", "indexing", "dimensions that are kept in full pass through")
@@ -78,7 +84,9 @@ def _expand_gather(emit: Any, op: Op, operands: list[Value], axes: _Axes) -> lis
     rule = emit.rule(op)
     numbers = op.params["dimension_numbers"]
     fills = op.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
-    table = {d: axes[f] for d, f in enumerate(rule.operands[0]) if f in rule.special and axes.get(f)}
+    table = {
+        d: axes[f] for d, f in enumerate(rule.operands[0]) if f in rule.special and axes.get(f)
+    }
     starts = [emit.offset(table[d], operands[0].shape[d]) for d in table]
     layouts = emit.result_layouts(op, axes)
     shape = emit.local_shape(op.outputs[0].shape, layouts[0])
@@ -89,7 +97,9 @@ def _expand_gather(emit: Any, op: Op, operands: list[Value], axes: _Axes) -> lis
     def look_up(operand: jax.Array, indices: jax.Array, *starts: jax.Array) -> jax.Array:
         mine = jnp.ones(indices.shape[:-1], bool)
         outside = jnp.zeros(indices.shape[:-1], bool)
-        signed = indices if jnp.issubdtype(indices.dtype, np.signedinteger) else indices.astype(np.int32)
+        signed = (
+            indices if jnp.issubdtype(indices.dtype, np.signedinteger) else indices.astype(np.int32)
+        )
         for dim, start in zip(table, starts):
             column = columns[dim]
             row = signed[..., column]
@@ -119,7 +129,9 @@ def _fill(op: Op, dtype: Any) -> Any:
         return jnp.asarray(op.params["fill_value"], dtype)
     if jnp.issubdtype(dtype, np.inexact):
         return jnp.asarray(np.nan, dtype)
-    return jnp.asarray(jnp.iinfo(dtype).min if jnp.issubdtype(dtype, np.signedinteger) else jnp.iinfo(dtype).max)
+    return jnp.asarray(
+        jnp.iinfo(dtype).min if jnp.issubdtype(dtype, np.signedinteger) else jnp.iinfo(dtype).max
+    )
 
 
 def _bind(op: Op, params: Mapping[str, Any], *operands: jax.Array) -> tuple[jax.Array, ...]:
@@ -146,7 +158,10 @@ def scatter(op: Op) -> Rule:
             build.factor(indices.shape[dim], carriers, [(0, batched[dim])])
         elif monoid and _summable(operand.dtype):
             build.factor(
-                indices.shape[dim], [(1, dim), (2, update_dim)], monoid=monoid, special=monoid == "sum"
+                indices.shape[dim],
+                [(1, dim), (2, update_dim)],
+                monoid=monoid,
+                special=monoid == "sum",
             )
     dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     windows = iter(numbers.update_window_dims)
@@ -178,7 +193,9 @@ def _expand_scatter(emit: Any, op: Op, operands: list[Value], axes: _Axes) -> li
     if tiled:
         params["mode"] = lax.GatherScatterMode.FILL_OR_DROP
 
-    def add(operand: jax.Array, indices: jax.Array, updates: jax.Array, *rest: jax.Array) -> jax.Array:
+    def add(
+        operand: jax.Array, indices: jax.Array, updates: jax.Array, *rest: jax.Array
+    ) -> jax.Array:
         starts, rank = rest[: len(tiled)], rest[len(tiled) :]
         if rank:
             operand = jnp.where(rank[0] == 0, operand, jnp.zeros((), operand.dtype))

@@ -23,6 +23,8 @@ def keys(op: Op) -> Rule:
     rank = min(op.outputs[0].ndim, *(v.ndim for v in op.inputs if v.ndim or len(op.inputs) == 1))
     for dim in range(rank):
         size = op.outputs[0].shape[dim]
-        operands = [(i, dim) for i, v in enumerate(op.inputs) if v.ndim > dim and v.shape[dim] == size]
+        operands = [
+            (i, dim) for i, v in enumerate(op.inputs) if v.ndim > dim and v.shape[dim] == size
+        ]
         build.factor(size, operands, [(0, dim)])
     return build.rule()

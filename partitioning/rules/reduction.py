@@ -8,7 +8,13 @@ from ..program import Op
 from .factor import Builder, Rule
 from .registry import RuleOf, register
 
-_MONOIDS = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_and": "and", "reduce_or": "or"}
+_MONOIDS = {
+    "reduce_sum": "sum",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_and": "and",
+    "reduce_or": "or",
+}
 
 
 def _reduction(monoid: str) -> RuleOf:
@@ -30,9 +36,9 @@ def _reduction(monoid: str) -> RuleOf:
 
 def _register() -> Callable[..., None] | None:
     for name, monoid in _MONOIDS.items():
-        register(name, "reduction", f"kept dimensions pass through; reduced ones reduce by {monoid}")(
-            _reduction(monoid)
-        )
+        register(
+            name, "reduction", f"kept dimensions pass through; reduced ones reduce by {monoid}"
+        )(_reduction(monoid))
     register(
         ("argmax", "argmin", "reduce_prod", "reduce_xor"),
         "reduction",

@@ -100,5 +100,7 @@ def table() -> str:
     for family, name, summary in rows():
         grouped.setdefault((family, summary), []).append(f"`{name}`")
     lines = ["| family | primitives | what tiles |", "|---|---|---|"]
-    lines += [f"| {family} | {', '.join(names)} | {text} |" for (family, text), names in grouped.items()]
+    lines += [
+        f"| {family} | {', '.join(names)} | {text} |" for (family, text), names in grouped.items()
+    ]
     return "\n".join(lines) + "\n"

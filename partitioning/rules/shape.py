@@ -46,7 +46,9 @@ def expand_dims(op: Op) -> Rule:
 
 
 @register(
-    "broadcast_in_dim", "shape", "mapped dimensions pass through; new ones are factors of the result alone"
+    "broadcast_in_dim",
+    "shape",
+    "mapped dimensions pass through; new ones are factors of the result alone",
 )
 def broadcast_in_dim(op: Op) -> Rule:
     build = Builder(op)
@@ -70,7 +72,9 @@ def reshape(op: Op) -> Rule:
     build = Builder(op)
     for size, dim, result_dim in aligned_blocks(op.inputs[0].shape, op.outputs[0].shape):
         build.factor(size, [(0, dim)], [(0, result_dim)])
-    return build.rule(lambda params, ins, outs: {**params, "new_sizes": outs[0], "dimensions": None})
+    return build.rule(
+        lambda params, ins, outs: {**params, "new_sizes": outs[0], "dimensions": None}
+    )
 
 
 def aligned_blocks(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int, int]]:
@@ -112,7 +116,9 @@ def _untouched(op: Op, touched: set[int]) -> Builder:
     for dim in range(rank):
         if dim not in touched:
             operands = [(i, dim) for i, v in enumerate(op.inputs) if v.ndim == rank]
-            build.factor(op.outputs[0].shape[dim], operands, [(i, dim) for i in range(len(op.outputs))])
+            build.factor(
+                op.outputs[0].shape[dim], operands, [(i, dim) for i in range(len(op.outputs))]
+            )
     return build
 
 
@@ -123,7 +129,9 @@ def concatenate(op: Op) -> Rule:
 
 @register("pad", "shape", "dimensions that are not padded pass through")
 def pad(op: Op) -> Rule:
-    touched = {d for d, config in enumerate(op.params["padding_config"]) if tuple(config) != (0, 0, 0)}
+    touched = {
+        d for d, config in enumerate(op.params["padding_config"]) if tuple(config) != (0, 0, 0)
+    }
     build = Builder(op)
     for dim, size in enumerate(op.outputs[0].shape):
         if dim not in touched:
@@ -174,7 +182,11 @@ def tile(op: Op) -> Rule:
     return _untouched(op, {d for d, n in enumerate(source) if target[d] != n}).rule()
 
 
-@register("bitcast_convert_type", "shape", "every dimension passes through, but one that is split or joined")
+@register(
+    "bitcast_convert_type",
+    "shape",
+    "every dimension passes through, but one that is split or joined",
+)
 def bitcast(op: Op) -> Rule:
     build = Builder(op)
     source, target = op.inputs[0].shape, op.outputs[0].shape
@@ -192,7 +204,9 @@ def iota(op: Op) -> Rule:
     return build.rule(lambda params, ins, outs: {**params, "shape": outs[0]}, _expand_iota)
 
 
-def _expand_iota(emit: Any, op: Op, operands: list[Value], axes: Mapping[int, tuple[str, ...]]) -> list[Value]:
+def _expand_iota(
+    emit: Any, op: Op, operands: list[Value], axes: Mapping[int, tuple[str, ...]]
+) -> list[Value]:
     dim, (result,) = op.params["dimension"], op.outputs
     layout = tuple(axes.get(d, ()) for d in range(result.ndim))
     shape = emit.local_shape(result.shape, layout)

@@ -13,8 +13,12 @@ def _batch(op: Op, worked: set[int]) -> Rule:
     for dim, size in enumerate(op.inputs[0].shape):
         if dim in worked:
             continue
-        operands = [(i, dim) for i, v in enumerate(op.inputs) if v.ndim > dim and v.shape[dim] == size]
-        results = [(i, dim) for i, v in enumerate(op.outputs) if v.ndim > dim and v.shape[dim] == size]
+        operands = [
+            (i, dim) for i, v in enumerate(op.inputs) if v.ndim > dim and v.shape[dim] == size
+        ]
+        results = [
+            (i, dim) for i, v in enumerate(op.outputs) if v.ndim > dim and v.shape[dim] == size
+        ]
         build.factor(size, operands, results)
     return build.rule()
 
@@ -33,10 +37,16 @@ def cumulative(op: Op) -> Rule:
     return _batch(op, {op.params["axis"]})
 
 
-@register(("top_k", "approx_top_k"), "worked", "other dimensions pass through; the searched one is needed whole")
+@register(
+    ("top_k", "approx_top_k"),
+    "worked",
+    "other dimensions pass through; the searched one is needed whole",
+)
 def top_k(op: Op) -> Rule:
     last = op.inputs[0].ndim - 1
-    return _batch(op, {op.params.get("axis", op.params.get("reduction_dimension", last)) % (last + 1)})
+    return _batch(
+        op, {op.params.get("axis", op.params.get("reduction_dimension", last)) % (last + 1)}
+    )
 
 
 @register("fft", "worked", "batch dimensions pass through; transformed ones are needed whole")

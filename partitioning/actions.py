@@ -1,0 +1,340 @@
+"""What a tactic asks for, the manual tactic, and names for intermediates."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Union
+
+import jax
+from jax.ad_checkpoint import checkpoint_name
+
+from .graph import Graph, Node
+from .program import Value
+from .propagate import Conflict, propagate
+from .sharding import ATOMIC, State
+
+
+class Choice:
+    """What to do with an array other than tiling a given dimension."""
+
+    def __init__(self, name: str, doc: str):
+        self.name = name
+        self.__doc__ = doc
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+REPLICATED = Choice(
+    "REPLICATED", "Keep the array whole on the axis, and let nothing propagate through it."
+)
+FIRST_DIVISIBLE = Choice(
+    "FIRST_DIVISIBLE",
+    "Tile the first dimension that divides and over which no loop scans; leave the array open where none does.",
+)
+UNKNOWN = Choice("UNKNOWN", "Leave the array open: propagation decides.")
+
+What = Union[int, Choice]
+
+
+@dataclasses.dataclass(frozen=True)
+class Action:
+    """One decision a tactic asks for.
+
+    Attributes:
+      value: a value of the traced program, usually an input.
+      axis: the mesh axis.
+      what: a dimension (negative ones count from the end), REPLICATED, FIRST_DIVISIBLE or UNKNOWN.
+      firm: whether a contradiction with an earlier tactic is an error; else the earlier one silently wins.
+    """
+
+    value: Value
+    axis: str
+    what: What
+    firm: bool = False
+
+
+class Tactic(Protocol):
+    """Anything with a name and an axis that, given the program and what is decided, returns actions."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def axis(self) -> str: ...
+
+    def actions(self, context: Context) -> list[Action]: ...
+
+
+class Context:
+    """What a tactic sees: the program, its structure, and the decisions of earlier tactics.
+
+    Attributes:
+      graph: the traced program with rules; `graph.program` is the program itself.
+      state: decisions so far; read only.
+      mesh: sizes of axes.
+      notes: a tactic may add lines for the plan.
+    """
+
+    def __init__(self, graph: Graph, state: State):
+        self.graph = graph
+        self.state = state
+        self.mesh = state.mesh
+        self.notes: list[str] = []
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.graph.program.inputs
+
+    def tile_of(self, value: Value, axis: str) -> int | None:
+        """The dimension tiled over the axis, or None."""
+        dim = self.state.tiles.get(value, {}).get(axis, ATOMIC)
+        return None if dim == ATOMIC else dim
+
+    def trial(self, actions: list[Action]) -> Trial:
+        """Applies actions and propagates, to be looked at and then kept or taken back."""
+        start = len(self.state.journal)
+        seeds = apply(self, actions, "trial")
+        return Trial(self, start, propagate(self.graph, self.state, seeds))
+
+    @functools.cached_property
+    def scanned(self) -> frozenset[Value]:
+        """Inputs whose leading dimension some loop scans over."""
+        found: set[Value] = set()
+        for op in self.graph.program.walk():
+            if op.name == "scan":
+                found.update(op.inputs[op.params["num_consts"] + op.params["num_carry"] :])
+        return frozenset(found)
+
+
+class Trial:
+    """Decisions that may be taken back. Use it as a context manager: they are, on leaving."""
+
+    def __init__(self, context: Context, start: int, conflicts: list[Conflict]):
+        self.context = context
+        self.start = start
+        self.conflicts = conflicts
+
+    @property
+    def settled(self) -> list[tuple[Node, int]]:
+        """The nodes that took a factor, with it."""
+        journal = self.context.state.journal[self.start :]
+        return [(d.node, d.what) for d in journal if d.value is None and d.node is not None]
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.state.rewind(self.start)
+
+
+def apply(
+    context: Context, actions: list[Action], who: str, tactics: tuple[str, ...] = ()
+) -> list[tuple[Value, str]]:
+    """Enters actions into the state.
+
+    Args:
+      context: program and state; the state is extended.
+      actions: what to enter, in order.
+      who: the tactic's name, for messages.
+      tactics: names of all tactics, for messages about earlier ones.
+
+    Returns:
+      (value, axis) of everything that changed.
+
+    Raises:
+      ValueError: a dimension that is not there or does not divide, or a contradiction.
+    """
+    state, seeds = context.state, []
+    for action in actions:
+        value, axis = action.value, action.axis
+        if action.what is UNKNOWN or state.mesh[axis] == 1 or value.data is not None:
+            continue
+        known = state.tiles.get(value, {}).get(axis)
+        if action.what is REPLICATED:
+            what = ATOMIC
+        elif action.what is FIRST_DIVISIBLE:
+            if known is not None:
+                continue
+            found = first_divisible(context, value, axis)
+            if found is None:
+                if value.shape:
+                    sizes = ", ".join(map(str, value.shape))
+                    context.notes.append(
+                        f"{label(value)} [{sizes}] stays whole: no dimension divides by {axis}={state.mesh[axis]}"
+                    )
+                continue
+            what = found
+        else:
+            assert isinstance(action.what, int)
+            what = _dimension(action.what, value, axis, state, who, known)
+        if known is not None:
+            if known != what and action.firm:
+                raise ValueError(_contradiction(value, axis, what, known, state, who, tactics))
+            continue
+        state.set_value(value, axis, what, None)
+        seeds.append((value, axis))
+        if what == ATOMIC:
+            after = context.graph.updated.get(value)
+            if after is not None and axis not in state.tiles.get(after, {}) and after.data is None:
+                state.set_value(after, axis, ATOMIC, None)
+                seeds.append((after, axis))
+    return seeds
+
+
+def first_divisible(context: Context, value: Value, axis: str) -> int | None:
+    """The first dimension that divides by the axis and that no loop scans over, or None."""
+    for dim in range(value.ndim):
+        if dim == 0 and value in context.scanned:
+            continue
+        if context.state.divides(value, dim, axis):
+            return dim
+    return None
+
+
+def label(value: Value) -> str:
+    return value.path or value.name or value.type_text()
+
+
+def _dimension(
+    what: int, value: Value, axis: str, state: State, who: str, known: int | None
+) -> int:
+    rank = value.ndim
+    if not -rank <= what < rank:
+        raise ValueError(
+            f"tactic {who!r}: {label(value)} has shape {value.shape} and no dimension {what}; name one of its "
+            f"{rank} dimensions, or pt.REPLICATED or pt.UNKNOWN"
+        )
+    dim = what % rank
+    if known is None and not state.divides(value, dim, axis):
+        already = [a for a, d in state.tiles.get(value, {}).items() if d == dim]
+        shared = f", already tiled over {already}," if already else ""
+        raise ValueError(
+            f"tactic {who!r}: dimension {dim} of {label(value)}, of size {value.shape[dim]}{shared} does not divide "
+            f"by axis {axis!r} of size {state.mesh[axis]}; shape {value.shape}, mesh {state.mesh}. Choose another "
+            "dimension, pt.FIRST_DIVISIBLE, or pad the array"
+        )
+    return dim
+
+
+def _contradiction(
+    value: Value, axis: str, what: int, known: int, state: State, who: str, tactics: tuple[str, ...]
+) -> str:
+    def text(dim: int) -> str:
+        return "kept whole (REPLICATED)" if dim == ATOMIC else f"tiled on dimension {dim}"
+
+    cause = next(d for d in state.journal if d.value is value and d.axis == axis)
+    earlier = tactics[cause.tactic] if cause.tactic < len(tactics) else "an earlier tactic"
+    return (
+        f"tactic {who!r} wants {label(value)} {value.shape} {text(what)} over axis {axis!r}, but tactic "
+        f"{earlier!r} already has it {text(known)}. Earlier tactics win: move {who!r} before it, or leave this "
+        "array out of one of them"
+    )
+
+
+def tag(x: Any, name: str) -> Any:
+    """Names an intermediate, so that a :class:`Manual` tactic can point at it. The identity otherwise.
+
+    Args:
+      x: an array or a pytree of arrays, which then all carry the name.
+      name: what `Manual`'s keys may match.
+    """
+    return jax.tree_util.tree_map(lambda leaf: checkpoint_name(leaf, name), x)
+
+
+Pattern = Union[str, Callable[[str, Value], bool]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Manual:
+    """Tiles arrays that a person names.
+
+    Attributes:
+      name: what the plan calls it.
+      inputs: a mapping from argument names, glob patterns over pytree paths ("state/params/**/w"; `*` stays
+        within a part, `**` crosses parts), tags, or predicates over (path, leaf), to a dimension, REPLICATED,
+        FIRST_DIVISIBLE or UNKNOWN. Where several match an array, the last one counts. Or a function from
+        (path, leaf) to any of these or None; a leaf has shape and dtype.
+      axis: the mesh axis.
+    """
+
+    name: str
+    inputs: Mapping[Any, Any] | Callable[[str, Value], Any]
+    axis: str
+
+    def __post_init__(self) -> None:
+        if not callable(self.inputs):
+            for key, what in self.inputs.items():
+                if not isinstance(what, Choice) and (
+                    isinstance(what, bool) or not isinstance(what, int)
+                ):
+                    raise TypeError(
+                        f"tactic {self.name!r}: {key!r} has {what!r}; give a dimension (an int), pt.REPLICATED, "
+                        "pt.FIRST_DIVISIBLE or pt.UNKNOWN"
+                    )
+
+    def actions(self, context: Context) -> list[Action]:
+        """The actions on every array that a key names.
+
+        Raises:
+          ValueError: a pattern that matches nothing.
+        """
+        named = [(v.path, v) for v in context.inputs] + _tags(context.graph)
+        if callable(self.inputs):
+            asked = ((v, self.inputs(path, v)) for path, v in named)
+            return [Action(v, self.axis, what, True) for v, what in asked if what is not None]
+        chosen: dict[Value, What] = {}
+        for key, what in self.inputs.items():
+            matched = [v for path, v in named if _matches(key, path, v)]
+            if not matched:
+                raise ValueError(self._no_match(key, [path for path, _ in named]))
+            for value in matched:
+                chosen.pop(value, None)
+                chosen[value] = what
+        return [Action(v, self.axis, what, True) for v, what in chosen.items()]
+
+    def _no_match(self, key: Any, paths: list[str]) -> str:
+        if callable(key):
+            return f"tactic {self.name!r}: the predicate {key!r} matches none of {len(paths)} paths"
+        names = list(dict.fromkeys([p.split("/")[0] for p in paths] + paths))
+        near = difflib.get_close_matches(key, names, n=4, cutoff=0.4) or names[:4]
+        return (
+            f"tactic {self.name!r}: {key!r} matches no argument, path or tag; near misses: {', '.join(near)} "
+            f"({len(paths)} paths in all)"
+        )
+
+
+def _tags(graph: Graph) -> list[tuple[str, Value]]:
+    return [
+        (op.params["name"], op.outputs[0])
+        for op in graph.program.walk()
+        if op.name == "name" and op.outputs[0].shape
+    ]
+
+
+def _matches(key: Any, path: str, value: Value) -> bool:
+    if callable(key):
+        return bool(key(path, value))
+    return path == key or path.startswith(key + "/") or _glob(key).fullmatch(path) is not None
+
+
+@functools.lru_cache(maxsize=1000)
+def _glob(pattern: str) -> re.Pattern[str]:
+    """A path glob as a regular expression: `**` any parts or none, `*` and `?` within a part."""
+    text, i = "", 0
+    while i < len(pattern):
+        if pattern.startswith("**/", i):
+            text, i = text + "(?:.*/)?", i + 3
+        elif pattern.startswith("**", i):
+            text, i = text + ".*", i + 2
+        elif pattern[i] == "*":
+            text, i = text + "[^/]*", i + 1
+        elif pattern[i] == "?":
+            text, i = text + "[^/]", i + 1
+        else:
+            text, i = text + re.escape(pattern[i]), i + 1
+    return re.compile(text)

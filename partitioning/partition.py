@@ -1,0 +1,282 @@
+"""The public entry: a step, a mesh and a schedule give a step that runs on the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+
+from .actions import Tactic
+from .execute import evaluate, spec_of
+from .mesh import Mesh
+from .plan import Plan
+from .program import Program, Value
+from .sharding import ATOMIC
+from .trace import argument_names, trace
+
+BACKENDS = ("explicit", "constraints")
+
+
+def partition(
+    fn: Callable[..., Any],
+    mesh: Mesh,
+    schedule: Sequence[Tactic],
+    *,
+    donate: Sequence[str] = (),
+    backend: str = "explicit",
+    gather_again: bool = False,
+    simulate: Any = None,
+) -> Partitioned:
+    """Partitions a step over a mesh.
+
+    Args:
+      fn: the step, written for one device and the global batch: positional pytrees of arrays in, a pytree out.
+        An argument that comes out again with the same structure and shapes is taken to be state, and keeps
+        its sharding from call to call.
+      mesh: the mesh; real devices are looked up only when the step is called.
+      schedule: tactics in order. Earlier ones win.
+      donate: names of arguments whose buffers the step may use for its results.
+      backend: "explicit" writes every collective itself; "constraints" says how values are sharded and leaves
+        the collectives to the compiler.
+      gather_again: whether the backward pass gathers again what the forward pass gathered, which moves more
+        and keeps less.
+      simulate: a function from a plan step to predictions, which plans then show.
+
+    Returns:
+      A callable step with `plan`, `lower_text` and `compile`.
+
+    Raises:
+      ValueError: an unknown backend, or a tactic on an axis that the mesh lacks.
+      TypeError: something in the schedule that is not a tactic.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"backend {backend!r} is not one of {list(BACKENDS)}")
+    if not isinstance(mesh, Mesh):
+        raise TypeError(
+            f"mesh must be a pt.Mesh, not {type(mesh).__name__}; write pt.Mesh({{'data': 8}})"
+        )
+    for tactic in schedule:
+        if not callable(getattr(tactic, "actions", None)) or not hasattr(tactic, "axis"):
+            raise TypeError(
+                f"schedule holds {tactic!r}, which is no tactic; use pt.Manual, pt.tactics, or an object with name, "
+                "axis and actions(context)"
+            )
+        mesh.check_axis(tactic.axis, f"tactic {tactic.name!r}")
+    if isinstance(donate, str):
+        donate = (donate,)
+    return Partitioned(fn, mesh, tuple(schedule), tuple(donate), backend, gather_again, simulate)
+
+
+class Partitioned:
+    """A step that runs on a mesh; made by :func:`partition`."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        mesh: Mesh,
+        schedule: tuple[Tactic, ...],
+        donate: tuple[str, ...],
+        backend: str,
+        gather_again: bool,
+        simulate: Any,
+    ):
+        self.fn = fn
+        self.mesh = mesh
+        self.schedule = schedule
+        self.donate = donate
+        self.backend = backend
+        self.gather_again = gather_again
+        self.simulate = simulate
+        self._plans: dict[Any, Plan] = {}
+        self._runs: dict[Any, Compiled] = {}
+        self._last: Plan | None = None
+
+    def plan(self, *args: Any) -> Plan:
+        """The plan for arguments of these shapes; arrays or `jax.ShapeDtypeStruct`. Touches no device."""
+        leaves, tree = jax.tree_util.tree_flatten(args)
+        return self._plan(tree, leaves)
+
+    def _plan(self, tree: Any, leaves: list[Any]) -> Plan:
+        structs = [abstract(leaf) for leaf in leaves]
+        key = tree, tuple(_key(s) for s in structs)
+        plan = self._plans.get(key)
+        if plan is None:
+            program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
+            plan = Plan(program, self.mesh, self.schedule, self.gather_again, self.simulate)
+            self._plans[key] = plan
+        self._last = plan
+        return plan
+
+    def lower_text(self, *args: Any) -> str:
+        """The local program as text; of the last plan where no arguments are given.
+
+        Raises:
+          ValueError: where nothing was planned yet and no arguments are given.
+        """
+        if not args and self._last is None:
+            raise ValueError(
+                "nothing is planned yet: give arguments (arrays or jax.ShapeDtypeStruct) to lower_text"
+            )
+        plan = self.plan(*args) if args else self._last
+        assert plan is not None
+        return str(plan.program)
+
+    def compile(self, *args: Any) -> Compiled:
+        """What runs for arguments of these shapes; compiled on its first call."""
+        leaves, tree = jax.tree_util.tree_flatten(args)
+        return self._compiled(tree, leaves)
+
+    def _compiled(self, tree: Any, leaves: list[Any]) -> Compiled:
+        key = tree, tuple([_leaf_key(leaf) for leaf in leaves])
+        found = self._runs.get(key)
+        if found is None:
+            plan = self._plan(tree, leaves)
+            names = argument_names(self.fn, len(plan.graph.program.signature.ends))  # type: ignore[union-attr]
+            for name in self.donate:
+                if name not in names:
+                    raise ValueError(
+                        f"donate names {name!r}, which is no argument; the arguments are {list(names)}"
+                    )
+            donated = [i for i, name in enumerate(names) if name in self.donate]
+            found = self._runs[key] = Compiled(plan, self.mesh, donated, self.backend)
+        return found
+
+    def __call__(self, *args: Any) -> Any:
+        """Runs the step. Arguments that are not placed yet are placed; the result stays on the mesh."""
+        leaves, tree = jax.tree_util.tree_flatten(args)
+        return self._compiled(tree, leaves)(leaves)
+
+
+class Compiled:
+    """A planned step bound to devices.
+
+    Attributes:
+      plan: its plan.
+      in_shardings: jax shardings of the flat inputs.
+      out_shardings: the same for the flat outputs.
+      jitted: the jitted function of flat inputs.
+    """
+
+    def __init__(self, plan: Plan, mesh: Mesh, donated: Sequence[int], backend: str):
+        self.plan = plan
+        self.jax_mesh = mesh.jax_mesh()
+        program = plan.program
+        signature = program.signature
+        assert signature is not None
+        ends = (0, *signature.ends)
+        donate = tuple(i for k in donated for i in range(ends[k], ends[k + 1]))
+        self.out_tree = signature.out_tree
+        in_specs = tuple(spec_of(v.layout or ()) for v in program.inputs)
+        out_specs = tuple(spec_of(v.layout or ()) for v in program.outputs)
+        self.in_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in in_specs)
+        self.out_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in out_specs)
+        if backend == "explicit":
+            run = explicit(program, mesh, self.jax_mesh, in_specs, out_specs)
+        else:
+            run = constrained(plan, self.jax_mesh)
+        self.jitted = jax.jit(
+            run,
+            in_shardings=self.in_shardings,
+            out_shardings=self.out_shardings,
+            donate_argnums=donate,
+        )
+
+    def place(self, leaves: Sequence[Any]) -> list[Any]:
+        """The flat inputs on the devices; those already there stay."""
+        placed = list(leaves)
+        moved = [
+            i
+            for i, (leaf, wanted) in enumerate(zip(leaves, self.in_shardings))
+            if not (
+                isinstance(leaf, jax.Array) and (leaf.sharding is wanted or leaf.sharding == wanted)
+            )
+        ]
+        if moved:
+            arrays = jax.device_put(
+                [leaves[i] for i in moved], [self.in_shardings[i] for i in moved]
+            )
+            for i, array in zip(moved, arrays):
+                placed[i] = array
+        return placed
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        return jax.tree_util.tree_unflatten(self.out_tree, self.jitted(*self.place(leaves)))
+
+    def lower(self) -> Any:
+        """jax's lowered form of the step, to compile or to read."""
+        program = self.plan.graph.program
+        structs = [
+            jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=s, weak_type=v.weak_type)
+            for v, s in zip(program.inputs, self.in_shardings)
+        ]
+        return self.jitted.lower(*structs)
+
+
+def explicit(
+    program: Program,
+    mesh: Mesh,
+    jax_mesh: Any,
+    in_specs: tuple[Any, ...],
+    out_specs: tuple[Any, ...],
+) -> Callable[..., Any]:
+    """The local program under `shard_map`."""
+
+    def local(*args: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(program, args, mesh.axes))
+
+    return shard_map(local, jax_mesh, in_specs, out_specs)
+
+
+def shard_map(
+    fn: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any
+) -> Callable[..., Any]:
+    """jax's `shard_map` without its check of replication, which knows nothing of what we know."""
+    return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def constrained(plan: Plan, jax_mesh: Any) -> Callable[..., Any]:
+    """The traced program with a sharding constraint on every value that a decision was taken on."""
+    state = plan.state
+
+    def constrain(value: Value, array: Any) -> Any:
+        tiles = state.tiles.get(value)
+        if not tiles or jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+            return array
+        if all(dim == ATOMIC for dim in tiles.values()) and not value.shape:
+            return array
+        return jax.lax.with_sharding_constraint(
+            array, NamedSharding(jax_mesh, spec_of(state.layout(value)))
+        )
+
+    def run(*args: Any) -> tuple[Any, ...]:
+        return tuple(evaluate(plan.graph.program, args, after=constrain))
+
+    return run
+
+
+def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
+    """Shape, dtype and weak type of an array, a Python scalar, or what already is one."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf
+    aval = getattr(leaf, "aval", None)
+    if aval is not None:
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    if isinstance(leaf, (bool, int, float, complex)):
+        dtype = jax.dtypes.canonicalize_dtype(np.result_type(leaf))
+        return jax.ShapeDtypeStruct((), dtype, weak_type=not isinstance(leaf, bool))
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        raise TypeError(
+            f"an argument holds {leaf!r} of type {type(leaf).__name__}, which is no array"
+        )
+    return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+
+
+def _key(struct: jax.ShapeDtypeStruct) -> tuple[Any, ...]:
+    return struct.shape, struct.dtype, bool(getattr(struct, "weak_type", False))
+
+
+def _leaf_key(leaf: Any) -> Any:
+    return leaf.aval if isinstance(leaf, jax.Array) else _key(abstract(leaf))

@@ -1,0 +1,243 @@
+"""A plan: what each tactic of a schedule did to a program, and what it takes to run the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from .actions import Context, Tactic, apply, label
+from .cleanup import clean_up
+from .execute import spec_of
+from .graph import Graph
+from .lower import lower
+from .mesh import Mesh
+from .program import COLLECTIVES, Op, Program, Value
+from .propagate import Conflict, propagate
+from .sharding import ATOMIC, State
+from .verify import verify
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PlanStep:
+    """The program after one tactic.
+
+    Attributes:
+      name: the tactic's name.
+      axis: its mesh axis.
+      conflicts: ops on which more than one factor fitted.
+      notes: what the tactic could not do, and what runs gathered.
+      plan: the plan it belongs to.
+      decisions: how many lines of the plan's journal were written up to here.
+    """
+
+    name: str
+    axis: str
+    conflicts: tuple[Conflict, ...]
+    notes: tuple[str, ...]
+    plan: Plan = dataclasses.field(repr=False)
+    decisions: int
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """The local program after this tactic."""
+        state = self.plan.state
+        if self.decisions < len(state.journal):
+            state = state.replay(self.decisions)
+        program = lower(self.plan.graph, state, self.plan.gather_again)
+        clean_up(program, state.mesh)
+        verify(program, state.mesh)
+        return program
+
+    @functools.cached_property
+    def collectives(self) -> dict[str, int]:
+        """How many of each collective run, those in loops as often as the loop."""
+        counts = dict.fromkeys(COLLECTIVES, 0)
+        for op, times in self.program.walk_counted():
+            if op.name in counts:
+                counts[op.name] += times
+        return counts
+
+    @functools.cached_property
+    def bytes_moved(self) -> dict[str, int]:
+        """Bytes that each device sends for each kind of collective."""
+        moved = dict.fromkeys(COLLECTIVES, 0)
+        for op, times in self.program.walk_counted():
+            if op.name in moved:
+                moved[op.name] += times * bytes_sent(op, self.plan.mesh.axes)
+        return moved
+
+    @functools.cached_property
+    def cost(self) -> Any:
+        """What the simulator says of the step, where the plan has one; else None."""
+        return None if self.plan.simulate is None else self.plan.simulate(self)
+
+    def __getattr__(self, name: str) -> Any:
+        # Predictions read as the step's own: step.flops, step.peak_memory_bytes.
+        if not name.startswith("_") and name not in PlanStep.__dataclass_fields__:
+            cost = self.cost
+            if cost is not None and hasattr(cost, name):
+                return getattr(cost, name)
+        raise AttributeError(f"plan step {self.name!r} has no {name!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "name": self.name,
+            "axis": self.axis,
+            "collectives": self.collectives,
+            "bytes_moved": self.bytes_moved,
+            "conflicts": [str(c) for c in self.conflicts],
+            "notes": list(self.notes),
+        }
+        if hasattr(self.cost, "to_json"):
+            found["cost"] = self.cost.to_json()
+        return found
+
+
+def bytes_sent(op: Op, mesh: Any) -> int:
+    """Bytes one device sends for a collective done on a ring."""
+    parts = 1
+    for axis in op.params["axes"]:
+        parts *= mesh[axis]
+    (value,) = op.inputs
+    if op.name == "all_gather":
+        return value.nbytes * (parts - 1)
+    if op.name == "all_reduce":
+        return 2 * value.nbytes * (parts - 1) // parts
+    return value.nbytes * (parts - 1) // parts
+
+
+class Plan:
+    """How a step is partitioned.
+
+    Attributes:
+      mesh: the mesh.
+      graph: the traced program with its rules; `graph.program` is the program.
+      state: every decision.
+      steps: one entry per tactic, in order.
+      gather_again: whether the backward pass gathers again what the forward pass gathered.
+      simulate: a function from a step to its predictions, or None.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        mesh: Mesh,
+        schedule: Sequence[Tactic],
+        gather_again: bool = False,
+        simulate: Any = None,
+    ):
+        self.mesh = mesh
+        self.graph = Graph(program)
+        self.state = State(mesh.axes)
+        self.gather_again = gather_again
+        self.simulate = simulate
+        names = tuple(tactic.name for tactic in schedule)
+        steps: list[PlanStep] = []
+        for index, tactic in enumerate(schedule):
+            self.state.tactic = index
+            context = Context(self.graph, self.state)
+            seeds = apply(context, tactic.actions(context), tactic.name, names)
+            conflicts = propagate(self.graph, self.state, seeds)
+            steps.append(
+                PlanStep(
+                    tactic.name, tactic.axis, tuple(conflicts), tuple(context.notes), self,
+                    len(self.state.journal),
+                )
+            )  # fmt: skip
+        if not steps:
+            steps.append(PlanStep("unpartitioned", "", (), (), self, 0))
+        last = steps[-1]
+        steps[-1] = dataclasses.replace(last, notes=last.notes + tuple(self._gathered()))
+        self.steps: tuple[PlanStep, ...] = tuple(steps)
+
+    def _gathered(self) -> list[str]:
+        """A line for each op without a rule that gets operands which are tiled."""
+        found: dict[str, None] = {}
+        for op, loops in self.graph.unruled:
+            tiled = [v for v in op.inputs if any(self.state.layout(v))]
+            if tiled:
+                inside = ", once per turn of the loop it is in" if loops else ""
+                found[
+                    f"{op.name} at {op.source or 'an unknown line'} has no rule: "
+                    f"{', '.join(label(v) for v in tiled)} gathered{inside}"
+                ] = None
+        return list(found)
+
+    @property
+    def program(self) -> Program:
+        """The local program after the last tactic."""
+        return self.steps[-1].program
+
+    @property
+    def collectives(self) -> dict[str, int]:
+        return self.steps[-1].collectives
+
+    @property
+    def bytes_moved(self) -> dict[str, int]:
+        return self.steps[-1].bytes_moved
+
+    @property
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """The conflicts of every step."""
+        return tuple(c for step in self.steps for c in step.conflicts)
+
+    @functools.cached_property
+    def input_shardings(self) -> Any:
+        """PartitionSpecs: a tuple of one pytree per argument."""
+        signature = self.graph.program.signature
+        assert signature is not None
+        specs = [spec_of(v.layout or ()) for v in self.program.inputs]
+        trees, start = [], 0
+        for tree, end in zip(signature.in_trees, signature.ends):
+            trees.append(jax.tree_util.tree_unflatten(tree, specs[start:end]))
+            start = end
+        return tuple(trees)
+
+    @functools.cached_property
+    def output_shardings(self) -> Any:
+        """PartitionSpecs in the result's pytree."""
+        signature = self.graph.program.signature
+        assert signature is not None
+        specs = [spec_of(v.layout or ()) for v in self.program.outputs]
+        return jax.tree_util.tree_unflatten(signature.out_tree, specs)
+
+    def explain(self, path: str) -> str:
+        """Why the arrays at a path (or glob) are sharded as they are, tactic by tactic."""
+        from .explain import explain
+
+        return explain(self, path)
+
+    def to_json(self) -> str:
+        """The plan as JSON text: mesh, steps, and the sharding of every input."""
+        inputs = {
+            v.path: {
+                "shape": list(v.shape),
+                "dtype": getattr(v.dtype, "name", str(v.dtype)),
+                "sharding": [list(axes) for axes in self.state.layout(v)],
+            }
+            for v in self.graph.program.inputs
+        }
+        found = {
+            "mesh": self.mesh.axes,
+            "steps": [s.to_json() for s in self.steps],
+            "inputs": inputs,
+        }
+        return json.dumps(found, indent=2)
+
+    def __str__(self) -> str:
+        from .explain import plan_table
+
+        return plan_table(self)
+
+
+def decided(state: State, value: Value) -> dict[str, str]:
+    """What is decided for a value, per axis, in words."""
+    return {
+        axis: "kept whole" if dim == ATOMIC else f"dimension {dim}"
+        for axis, dim in state.tiles.get(value, {}).items()
+    }

@@ -1,0 +1,120 @@
+"""What tactics find out about a step from its structure: parameters, optimizer state, gradients, weights' uses."""
+
+from __future__ import annotations
+
+from ..actions import Context
+from ..graph import Graph, Node
+from ..program import Op, Value
+from ..rules import is_elementwise
+
+#: Ops after which an array is still the same weights, in another shape or precision.
+_RELAYOUTS = frozenset(
+    "convert_element_type transpose reshape squeeze expand_dims copy copy_p name reduce_precision "
+    "stop_gradient optimization_barrier".split()
+)
+
+
+def data(context: Context) -> list[Value]:
+    """Inputs that are not state: what a step is fed."""
+    state = set(context.graph.updated)
+    return [v for v in context.inputs if v not in state]
+
+
+def parameters(context: Context) -> list[Value]:
+    """State that the step computes with, beyond updating it elementwise: a model's parameters."""
+    return _split_state(context.graph)[0]
+
+
+def optimizer_state(context: Context) -> list[Value]:
+    """State arrays that only enter their own elementwise update: moments, averages."""
+    return _split_state(context.graph)[1]
+
+
+def _split_state(graph: Graph) -> tuple[list[Value], list[Value]]:
+    users = _users(graph)
+    used: list[Value] = []
+    kept: list[Value] = []
+    for value in graph.updated:
+        if value.shape:
+            (kept if _only_elementwise(value, users) else used).append(value)
+    return used, kept
+
+
+def _users(graph: Graph) -> dict[Value, list[Op]]:
+    users: dict[Value, list[Op]] = {}
+    for op in graph.program.walk():
+        for value in op.inputs:
+            if value.data is None:
+                users.setdefault(value, []).append(op)
+    return users
+
+
+def _only_elementwise(value: Value, users: dict[Value, list[Op]]) -> bool:
+    """Whether everything that follows from the value, elementwise, ends in results of the step."""
+    seen, stack = {value}, [value]
+    while stack:
+        for op in users.get(stack.pop(), ()):
+            for result in op.outputs:
+                if not is_elementwise(op.name) or result.shape != value.shape:
+                    return False
+                if result not in seen:
+                    seen.add(result)
+                    stack.append(result)
+    return True
+
+
+def gradients(context: Context) -> list[Value]:
+    """Where the elementwise updates of the state begin: the arrays that differentiation made.
+
+    Walks back from every updated state array through elementwise ops of its shape to what those ops did not
+    make themselves.
+    """
+    graph = context.graph
+    found: dict[Value, None] = {}
+    inputs = set(graph.program.inputs)
+    for before, after in graph.updated.items():
+        if not before.shape:
+            continue
+        seen, stack = {after}, [after]
+        while stack:
+            value = stack.pop()
+            op = graph.makers.get(value)
+            if op is None or value in inputs:
+                continue
+            if not is_elementwise(op.name) and op.name != "broadcast_in_dim":
+                found[value] = None
+                continue
+            for operand in op.inputs:
+                if operand.shape == before.shape and operand not in seen:
+                    seen.add(operand)
+                    stack.append(operand)
+    return list(found)
+
+
+def origins(context: Context) -> dict[Value, Value]:
+    """For every value that is a state input in another shape or precision, also inside loops, that input."""
+    graph = context.graph
+    found = {v: v for v in graph.updated}
+    for node in graph.nodes:
+        if node.op is None:
+            source = next((found[v] for v in node.values if v in found), None)
+            # A loop's carry changes; only what comes in unchanged is still the weights.
+            if source is not None and node.owner is not None and len(node.values) == 2:
+                for value in node.values:
+                    found.setdefault(value, source)
+        elif node.op.name in _RELAYOUTS and node.op.inputs and node.op.inputs[0] in found:
+            found[node.op.outputs[0]] = found[node.op.inputs[0]]
+    return found
+
+
+def weight_products(context: Context) -> list[tuple[Node, int, Value]]:
+    """Forward contractions of weights: (node, which operand holds the weights, the state input they are)."""
+    origin = origins(context)
+    found = []
+    for node in context.graph.nodes:
+        if node.op is None or node.op.name != "dot_general" or node.op.backward:
+            continue
+        held = [i for i, v in enumerate(node.op.inputs) if v in origin]
+        if len(held) == 1:
+            found.append((node, held[0], origin[node.op.inputs[held[0]]]))
+    return found
