@@ -1,13 +1,25 @@
-"""Training steps to plan, test and measure with, by name: `examples.make("transformer", num_layers=4)`."""
+"""Training steps to plan, test and measure with: `examples.make("transformer", num_layers=4)`."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
-from . import actor_critic, continuous, convolution, experts, graph, mlp
-from . import q_learning, recurrent, returns, transformer
+from . import (
+    actor_critic,
+    continuous,
+    convolution,
+    experts,
+    graph,
+    mlp,
+    q_learning,
+    recurrent,
+    returns,
+    transformer,
+)
 from .example import Example as Example
+from .values import mid_training as mid_training
 
 #: Every example, by name; each takes the fields of its config.
 CATALOGUE: dict[str, Callable[..., Example]] = {

@@ -1,4 +1,7 @@
-"""Update steps over continuous actions: SAC and MPO. B: batch, N: sampled actions, A: action features."""
+"""Update steps over continuous actions: SAC and MPO.
+
+B: batch, N: sampled actions, A: features of an action.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +125,7 @@ def make_sac(**sizes: Any) -> Example:
 
 
 def make_mpo(**sizes: Any) -> Example:
-    """MPO with decoupled KL limits on mean and scale (https://arxiv.org/abs/1806.06920, 1812.02256)."""
+    """MPO (https://arxiv.org/abs/1806.06920) with separate KL limits on mean and scale."""
     config = Config(**sizes)
     optimizer = optimizers.make(config.optimizer)
 
@@ -137,7 +140,7 @@ def make_mpo(**sizes: Any) -> Example:
         }
 
     def improve(params: Params, target: Params, batch: Tree, key: jax.Array) -> jax.Array:
-        """Weighs sampled actions by their value, and moves the policy towards them within limits."""
+        """Weighs sampled actions by value, and moves the policy towards them within limits; []."""
         old_mean, old_scale = _policy(target["policy"], batch["observation"])
         noise = jax.random.normal(key, (config.samples, *old_mean.shape))
         actions = lax.stop_gradient(old_mean + old_scale * noise)  # [N, B, A]
@@ -168,7 +171,9 @@ def make_mpo(**sizes: Any) -> Example:
             total += duals[name] * lax.stop_gradient(limit - kl)
         return total
 
-    def loss(params: Params, target: Params, batch: Tree, keys: jax.Array) -> tuple[jax.Array, Tree]:
+    def loss(
+        params: Params, target: Params, batch: Tree, keys: jax.Array
+    ) -> tuple[jax.Array, Tree]:
         mean, scale = _policy(target["policy"], batch["next_observation"])
         following = mean + scale * jax.random.normal(keys[0], mean.shape)
         late = _critic(target["critic"], batch["next_observation"], following)

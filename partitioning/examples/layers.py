@@ -1,13 +1,14 @@
 """Layers as functions over dicts of arrays.
 
-B: batch, T: time, D: features, H: height, W: width, C: channels. Biases start small but not at zero, so that a
-partitioned step that loses one is found out.
+B: batch, T: time, D: features, H: height, W: width, C: channels. Biases start small but not at
+zero, so that a partitioned step that loses one is found out.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,9 @@ def linear_init(
 ) -> Params:
     """w [n_in, n_out] and, with a bias, b [n_out]."""
     weight_key, bias_key = jax.random.split(key)
-    w = jax.random.normal(weight_key, (n_in, n_out), dtype) * dtype_scalar(1 / math.sqrt(n_in), dtype)
+    w = jax.random.normal(weight_key, (n_in, n_out), dtype) * dtype_scalar(
+        1 / math.sqrt(n_in), dtype
+    )
     if not bias:
         return {"w": w}
     return {"w": w, "b": jax.random.normal(bias_key, (n_out,), dtype) * dtype_scalar(0.01, dtype)}

@@ -1,4 +1,4 @@
-"""A residual-free MLP made of pairs of matrices, up and down: the smallest model with every strategy."""
+"""An MLP made of pairs of matrices, up and down: the smallest model that every tactic fits."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -88,7 +89,9 @@ def make_categorical_dqn(**sizes: Any) -> Example:
         # Each moved atom's mass goes to its two neighbours, in proportion to closeness.
         closeness = 1 - jnp.abs(moved[:, None, :] - atoms[None, :, None]) / step
         goal = jnp.sum(jnp.clip(closeness, 0, 1) * next_probs[:, None, :], axis=-1)
-        log_probs = jax.nn.log_softmax(_pick_row(logits(params, batch["observation"]), batch["action"]))
+        log_probs = jax.nn.log_softmax(
+            _pick_row(logits(params, batch["observation"]), batch["action"])
+        )
         losses = -jnp.sum(lax.stop_gradient(goal) * log_probs, axis=-1)
         return jnp.mean(batch["weight"] * losses), losses
 
@@ -99,7 +102,7 @@ def make_categorical_dqn(**sizes: Any) -> Example:
 
 
 def make_r2d2(**sizes: Any) -> Example:
-    """R2D2 (https://openreview.net/forum?id=r1lyTjAqYX): burn-in, rescaled n-step double Q-learning."""
+    """R2D2 (https://openreview.net/forum?id=r1lyTjAqYX): burn-in, rescaled n-step double Q."""
     config = Config(**sizes)
     hidden = config.hidden
 
@@ -122,9 +125,7 @@ def make_r2d2(**sizes: Any) -> Example:
         start = (batch["hidden"], batch["cell"])
         state, _ = layers.unroll(cell, start, x[:, : config.burn_in])
         _, outputs = layers.unroll(cell, lax.stop_gradient(state), x[:, config.burn_in :])
-        value, advantage = (
-            layers.mlp(params[name], outputs) for name in ("value", "advantage")
-        )
+        value, advantage = (layers.mlp(params[name], outputs) for name in ("value", "advantage"))
         return value + advantage - advantage.mean(-1, keepdims=True)
 
     def loss(params: Params, target: Params, batch: Tree) -> tuple[jax.Array, jax.Array]:

@@ -1,9 +1,13 @@
-"""Return estimators, and the smallest learners that use them. T: time; `_t` is a step, `_tp1` the next."""
+"""Return estimators, and the smallest learners that use them.
+
+T: time; `_t` is a step, `_tp1` the next one.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
