@@ -247,6 +247,10 @@ _FRAME_TAKES_TRACEBACK = tuple(int(p) for p in jax.__version__.split(".")[:2]) >
 def scope_of(source_info: Any, prefix: str) -> str:
     """The full name stack of an op that was inlined under `prefix`."""
     own = "" if source_info is None else str(source_info.name_stack)
+    if not own and source_info is not None:
+        # jax 0.6 prints nothing for transformations outside of any named scope; later ones "jvp()".
+        for element in reversed(source_info.name_stack.stack):
+            own = f"{element.name}({own})"
     return f"{prefix}/{own}" if prefix and own else prefix or own
 
 

@@ -65,22 +65,26 @@ class Assignment:
     copied: int = 0
 
 
-def assign(graph: Graph, donated: Mapping[int, int] | None = None, body: bool = False) -> Assignment:
+def assign(
+    graph: Graph, donated: Mapping[int, int] | None = None, body: bool = False, kind: str = "cpu"
+) -> Assignment:
     """Schedules a graph and assigns its buffers.
 
     Args:
       graph: what `build` made.
       donated: index of a parameter to the index of the result that takes its buffer.
       body: whether the graph is the body of a loop or a branch, whose parameters and results live outside.
+      kind: the device's kind, which decides the order of the schedule.
     """
-    return _Assigner(graph, dict(donated or {}), body).run()
+    return _Assigner(graph, dict(donated or {}), body, kind).run()
 
 
 class _Assigner:
-    def __init__(self, graph: Graph, donated: dict[int, int], body: bool):
+    def __init__(self, graph: Graph, donated: dict[int, int], body: bool, kind: str):
         self.graph = graph
         self.body = body
-        self.schedule = order(fuse(graph))
+        self.kind = kind
+        self.schedule = order(fuse(graph), breadth_first=kind == "cpu")
         self.kernel = {k.root: k for k in self.schedule}
         self.readers: dict[Node, list[Kernel]] = {}
         for kernel in self.schedule:
@@ -115,7 +119,7 @@ class _Assigner:
     def run(self) -> Assignment:
         for kernel in self.schedule:
             if kernel.root.kind in (LOOP, BRANCH):
-                self.inner[kernel] = [assign(g, body=True) for g in kernel.root.body]
+                self.inner[kernel] = [assign(g, body=True, kind=self.kind) for g in kernel.root.body]
         self.share_in_place()
         self.share_loops()
         free_params = self.share_donated()
@@ -222,7 +226,6 @@ class _Assigner:
         if not self.pairs:
             return []
         watched = {p for p, _ in self.pairs}
-        bits: dict[Kernel, int] = {}
         marks: dict[Kernel, int] = {}
         for node in watched:
             for kernel in self.readers.get(node, ()):
@@ -261,7 +264,6 @@ class _Assigner:
                 last = self.kernel[param].position
             if not self.body:
                 windows.append((param.nbytes, last + 1, start))
-        del bits
         return windows
 
     def buffer_start(self, node: Node) -> int:

@@ -124,12 +124,17 @@ def _linked(kernels: dict[Kernel, None]) -> bool:
     return any(not roots.isdisjoint(kernel.inputs) for kernel in kernels)
 
 
-def order(kernels: list[Kernel]) -> list[Kernel]:
-    """The schedule: breadth first, each kernel as soon as its inputs are there.
+def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
+    """The schedule.
 
-    This is what XLA's CPU compiler does for the sake of concurrency; it runs independent work early,
-    whatever that does to memory.
+    Args:
+      kernels: in program order.
+      breadth_first: run each kernel as soon as its inputs are there, as XLA's CPU compiler does for the
+        sake of concurrency, whatever that does to memory. Otherwise the program's own order, with
+        kernels that read nothing put right before their first reader.
     """
+    if not breadth_first:
+        return _late_sources(kernels)
     place = {kernel.root: i for i, kernel in enumerate(kernels)}
     waiting = [0] * len(kernels)
     readers: list[list[int]] = [[] for _ in kernels]
@@ -151,4 +156,31 @@ def order(kernels: list[Kernel]) -> list[Kernel]:
             waiting[j] -= 1
             if not waiting[j]:
                 queue.append(j)
+    return schedule
+
+
+def _late_sources(kernels: list[Kernel]) -> list[Kernel]:
+    place = {kernel.root: kernel for kernel in kernels}
+    schedule: list[Kernel] = []
+    placed: set[Node] = set()
+    early = {PARAM, CONSTANT}
+
+    def put(kernel: Kernel) -> None:
+        kernel.position = len(schedule)
+        schedule.append(kernel)
+        placed.add(kernel.root)
+
+    for kernel in kernels:
+        if kernel.root.kind in early:
+            put(kernel)
+    for kernel in kernels:
+        if kernel.root in placed or (not kernel.inputs and kernel.root.users):
+            continue
+        for node in kernel.inputs:
+            if node not in placed:
+                put(place[node])
+        put(kernel)
+    for kernel in kernels:
+        if kernel.root not in placed:
+            put(kernel)
     return schedule

@@ -1,0 +1,157 @@
+"""How much memory a program needs on one device, and which values need it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from ..program import Program
+from .buffers import Assignment, assign
+from .graph import Graph, Node, build
+
+
+@dataclasses.dataclass(frozen=True)
+class Owner:
+    """A value alive at the peak."""
+
+    name: str
+    """The op that made it, or the path of an argument."""
+    nbytes: int
+    source: str
+    """"file.py:12", or "" where jax does not know."""
+    kind: str
+    """"argument", "output" or "temporary"."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes on one device while the program runs."""
+
+    arguments: int
+    outputs: int
+    temporaries: int
+    """Size of the heap of everything that is neither argument nor result."""
+    aliased: int
+    """Bytes of results that live in donated arguments."""
+    copies: int
+    """Bytes of the temporaries that exist only because a value had to be copied."""
+    owners: tuple[Owner, ...]
+    """What is alive at the peak, largest first."""
+    profile: tuple[int, ...]
+    """Bytes in use at each position of the schedule."""
+
+    @property
+    def peak(self) -> int:
+        """Arguments, results and temporaries, what is aliased once."""
+        return self.arguments + self.outputs + self.temporaries - self.aliased
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures by name, and the owners of the peak."""
+        return {
+            "arguments": self.arguments,
+            "outputs": self.outputs,
+            "temporaries": self.temporaries,
+            "aliased": self.aliased,
+            "peak": self.peak,
+            "owners": [dataclasses.asdict(o) for o in self.owners],
+        }
+
+
+def donation_pairs(program: Program, donated: Collection[str]) -> dict[int, int]:
+    """Which donated input's buffer each output takes: the first of equal shape and dtype, as jax pairs them.
+
+    Args:
+      program: with paths on its inputs ("state/params/w").
+      donated: argument names ("state"), or paths that begin with one.
+
+    Returns:
+      Index of an input to index of an output.
+    """
+    free: dict[Any, collections.deque[int]] = collections.defaultdict(collections.deque)
+    for i, value in enumerate(program.inputs):
+        if value.path.split("/", 1)[0] in donated:
+            free[value.shape, str(value.dtype)].append(i)
+    pairs = {}
+    for o, value in enumerate(program.outputs):
+        queue = free.get((value.shape, str(value.dtype)))
+        if queue:
+            pairs[queue.popleft()] = o
+    return pairs
+
+
+def memory_of(
+    program: Program,
+    donated: Collection[str] = (),
+    kind: str = "cpu",
+    graph: Graph | None = None,
+    assignment: Assignment | None = None,
+    owners: int = 12,
+) -> Memory:
+    """The memory one run of a program takes.
+
+    Args:
+      program: global, or local (then: per device).
+      donated: names of donated arguments.
+      kind: kind of the device.
+      graph, assignment: of this program, when they are at hand already.
+      owners: how many values alive at the peak to name.
+    """
+    pairs = donation_pairs(program, donated)
+    graph = graph or build(program, kind)
+    assignment = assignment or assign(graph, pairs, kind=kind)
+    used = [bool(node.users) or node in graph.outputs for node in graph.params]
+    arguments = sum(v.nbytes for v, u in zip(program.inputs, used) if u)
+    outputs = sum(v.nbytes for v in program.outputs)
+    table = 8 * len(program.outputs)  # the tuple of pointers to the results
+    aliased = sum(program.inputs[i].nbytes for i in pairs if used[i])
+    profile, at = _profile(assignment)
+    held = [_owner(n, "argument", program.inputs[i].path) for i, n in enumerate(graph.params) if used[i]]
+    taken = {graph.outputs[o] for o in pairs.values()}
+    held += [_owner(n, "output") for n in dict.fromkeys(graph.outputs) if n not in taken and n.nbytes]
+    held += _alive(assignment, at)
+    held.sort(key=lambda o: -o.nbytes)
+    base = arguments + outputs + table - aliased
+    return Memory(
+        arguments,
+        outputs + table,
+        assignment.temporary_bytes,
+        aliased,
+        assignment.copied,
+        tuple(held[:owners]),
+        tuple(int(base + p) for p in profile),
+    )
+
+
+def _profile(assignment: Assignment) -> tuple[np.ndarray, int]:
+    """Bytes of temporaries at each position, and the position with the most."""
+    change = np.zeros(len(assignment.schedule) + 2, np.int64)
+    for buffer in assignment.temporaries:
+        for first, last in buffer.spans:
+            change[first] += buffer.nbytes
+            change[min(last, len(assignment.schedule)) + 1] -= buffer.nbytes
+    profile = np.cumsum(change)[: max(len(assignment.schedule), 1)]
+    return profile, int(np.argmax(profile))
+
+
+def _alive(assignment: Assignment, at: int) -> list[Owner]:
+    owners = []
+    for buffer in assignment.temporaries:
+        if any(first <= at <= last for first, last in buffer.spans):
+            if buffer.owner.body:
+                (body,) = [b for k, bs in assignment.inner.items() if k.root is buffer.owner for b in bs][:1] or [None]
+                if body is not None:
+                    owners += _alive(body, _profile(body)[1])
+                    continue
+            owners.append(_owner(buffer.owner, "temporary", nbytes=buffer.nbytes))
+    return owners
+
+
+def _owner(node: Node, kind: str, path: str = "", nbytes: int | None = None) -> Owner:
+    scope = node.op.scope if node.op is not None else ""
+    name = path or (f"{scope}/{node.name}" if scope else node.name)
+    source = node.op.source if node.op is not None else ""
+    return Owner(name, node.nbytes if nbytes is None else nbytes, source, kind)

@@ -1,0 +1,91 @@
+"""The simulator: memory, FLOPs and time of one program on one device of a mesh, before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..program import Program
+from . import costs
+from .buffers import assign
+from .device import Device, get_device
+from .graph import build
+from .memory import Memory, donation_pairs, memory_of
+from .timing import Clock, Seconds, Timing
+from .topology import Topology, default_topology
+
+
+@dataclasses.dataclass(frozen=True)
+class Simulation:
+    """What one program costs on one device."""
+
+    device: Device
+    memory: Memory
+    flops: float
+    """Floating point operations of this device in one step."""
+    timing: Timing
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Arguments, results and temporaries at once."""
+        return self.memory.peak
+
+    @property
+    def predicted_seconds(self) -> Seconds:
+        """Compute, communication and its exposed part."""
+        return self.timing.seconds
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device's memory holds it."""
+        return self.memory.peak <= self.device.memory_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures by name."""
+        memory = self.memory.to_json()
+        return {
+            "device": self.device.name,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "memory": {k: memory[k] for k in ("arguments", "outputs", "temporaries", "aliased")},
+            "owners": memory["owners"],
+            "flops": self.flops,
+            "predicted_seconds": self.predicted_seconds.to_json(),
+            "seconds_by_kind": dict(self.timing.by_kind),
+            "fits": self.fits,
+        }
+
+
+def simulate(
+    program: Program,
+    device: str | Device = "h200",
+    topology: Topology | None = None,
+    mesh: Mapping[str, int] | None = None,
+    donated: Collection[str] = (),
+    overlap: bool | None = None,
+) -> Simulation:
+    """Simulates one step of a program on one device.
+
+    Args:
+      program: a local program; or a global one, as it would run on a single device.
+      device: a preset's name, the path of a calibration, or a device.
+      topology: how the devices are joined; by default the usual machine made of them.
+      mesh: axis name to size, major to minor; needed where the program holds collectives.
+      donated: names of donated arguments.
+      overlap: whether collectives run beside independent kernels; by default on accelerators only.
+
+    Raises:
+      ValueError: unknown device, or a topology that does not hold the mesh.
+    """
+    device = get_device(device)
+    mesh = dict(mesh or {})
+    count = math.prod(mesh.values())
+    topology = topology or default_topology(device.name, count)
+    placement = topology.place(mesh)
+    graph = build(program, device.kind)
+    assignment = assign(graph, donation_pairs(program, donated), kind=device.kind)
+    memory = memory_of(program, donated, device.kind, graph, assignment)
+    overlap = device.kind != "cpu" if overlap is None else overlap
+    timing = Clock(device, placement, overlap).time(assignment)
+    return Simulation(device, memory, costs.program_flops(program), timing)

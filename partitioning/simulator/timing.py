@@ -1,0 +1,272 @@
+"""How long a program takes on one device of a mesh: kernel by kernel, collective by collective.
+
+A kernel costs a roofline, the slower of its arithmetic and its memory traffic, plus a fixed overhead.
+A collective costs what the topology says. Collectives may run while independent kernels do.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..program import COLLECTIVES, Op
+from . import costs
+from .buffers import Assignment
+from .collectives import collective_cost
+from .device import Device
+from .fusion import Kernel
+from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, PARAM, Node
+from .topology import Segment
+
+_SLICES = frozenset(["dynamic_slice", "slice", "gather", "all_slice"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """One kernel, collective or loop on the timeline of a device."""
+
+    name: str
+    kind: str
+    """"matmul", "convolution", "memory" (bound by traffic), "loop", "branch" or a collective's name."""
+    start: float
+    """Seconds from the start of the step."""
+    seconds: float
+    """How long it takes, all turns of a loop together."""
+    nbytes: float
+    """Bytes moved: through memory, or between devices."""
+    flops: float
+    op: Op | None = dataclasses.field(default=None, repr=False, compare=False)
+    """The op at the root of the kernel."""
+
+    @property
+    def source(self) -> str:
+        """Where the user wrote it, "file.py:12", or ""."""
+        return self.op.source if self.op is not None else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures by name."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "start": self.start,
+            "seconds": self.seconds,
+            "bytes": self.nbytes,
+            "flops": self.flops,
+            "source": self.source,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Seconds:
+    """Where the time of one step goes."""
+
+    compute: float
+    """Kernels."""
+    communication: float
+    """Collectives."""
+    exposed: float
+    """The part of `communication` during which no kernel runs."""
+    overhead: float
+    """The fixed cost of calling the program."""
+
+    @property
+    def total(self) -> float:
+        """Seconds from call to result."""
+        return self.compute + self.exposed + self.overhead
+
+    def to_json(self) -> dict[str, float]:
+        """The figures by name."""
+        return {**dataclasses.asdict(self), "total": self.total}
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """Seconds in all, by kind, and the events in order."""
+
+    seconds: Seconds
+    by_kind: Mapping[str, float]
+    events: tuple[Event, ...]
+
+
+@dataclasses.dataclass
+class Work:
+    """What one kernel does, independent of the device's speed.
+
+    Attributes:
+      kind: as `Event.kind`.
+      dtype: of the arithmetic.
+      flops: of matrix products and convolutions.
+      vector_flops: elementwise operations.
+      transcendentals: exponentials and their kin.
+      nbytes: bytes read and written.
+    """
+
+    kind: str
+    dtype: str
+    flops: float
+    vector_flops: float
+    transcendentals: float
+    nbytes: float
+
+
+def kernel_work(kernel: Kernel) -> Work:
+    """The arithmetic and the memory traffic of a kernel."""
+    root = kernel.root
+    kind, dtype, flops, vector, transcendental = "memory", "float32", 0.0, 0.0, 0.0
+    for node in kernel.members:
+        if node.op is not None and node.op.name in costs.MATMULS and node.name in ("dot", *costs.MATMULS):
+            kind = "convolution" if node.op.name == "conv_general_dilated" else "matmul"
+            dtype = str(node.op.inputs[0].dtype)
+            flops += node.flops
+        else:
+            vector += node.flops
+        transcendental += node.transcendentals
+    members = set(kernel.members)
+    read = 0.0
+    for source in kernel.inputs:
+        if source.nbytes == 0:
+            continue
+        needed = 0.0
+        for user in source.users:
+            if user in members:
+                if user.name in _SLICES and user.operands[0] is source:
+                    needed += user.nbytes
+                elif user.in_place >= 0 and user.operands[user.in_place] is source:
+                    needed += _written(user)
+                else:
+                    needed = math.inf
+        read += min(needed, source.nbytes)
+    return Work(kind, dtype, flops, vector, transcendental, read + _written(root))
+
+
+def _written(node: Node) -> float:
+    """Bytes a node writes: of an in-place update only the update."""
+    if node.in_place >= 0 and node.op is not None:
+        updates = [n.nbytes for i, n in enumerate(node.operands) if i != node.in_place]
+        return float(min(node.nbytes, max(updates, default=0)))
+    return float(node.nbytes)
+
+
+def work_seconds(work: Work, device: Device) -> float:
+    """Seconds that a kernel takes on a device."""
+    arithmetic = (work.vector_flops + work.transcendentals * device.transcendental_flops) / device.vector_flops
+    if work.flops:
+        rate = device.matmul_rate(work.dtype, work.flops, work.kind == "convolution")
+        arithmetic += work.flops / rate
+    return device.kernel_seconds + max(arithmetic, work.nbytes / device.bandwidth(max(work.nbytes, 1.0)))
+
+
+class Clock:
+    """Times assignments on one device of a mesh.
+
+    Args:
+      device: the device.
+      placement: mesh axis to the levels it spans, as `Topology.place` gives it.
+      overlap: whether collectives run beside independent kernels.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        placement: Mapping[str, Sequence[Segment]] | None = None,
+        overlap: bool = True,
+    ):
+        self.device = device
+        self.placement = dict(placement or {})
+        self.overlap = overlap
+
+    def time(self, assignment: Assignment, overhead: float | None = None) -> Timing:
+        """Runs the schedule on two queues, kernels and collectives, each kernel after its inputs."""
+        ready: dict[Node, float] = {}
+        compute_free = wire_free = 0.0
+        compute = wire = 0.0
+        by_kind: collections.Counter[str] = collections.Counter()
+        events = []
+        for kernel in assignment.schedule:
+            root = kernel.root
+            if root.kind in (PARAM, CONSTANT):
+                ready[root] = 0.0
+                continue
+            if root.kind == ELEMENT:
+                ready[root] = ready[root.operands[0]]
+                continue
+            after = max((ready[n] for n in kernel.inputs), default=0.0)
+            if root.kind in (LOOP, BRANCH):
+                inner = self.bodies(kernel, assignment)
+                seconds, communication = inner.seconds.compute + inner.seconds.exposed, inner.seconds.communication
+                start = max(after, compute_free, wire_free if inner.seconds.communication else 0.0)
+                compute_free = start + seconds
+                if communication:
+                    wire_free = max(wire_free, compute_free)
+                compute += inner.seconds.compute
+                wire += inner.seconds.communication
+                by_kind.update(inner.by_kind)
+                name = "loop" if root.kind == LOOP else "branch"
+                events.append(self.event(root, name, start, seconds, 0.0, 0.0))
+                ready[root] = compute_free
+                continue
+            if root.name in COLLECTIVES and root.op is not None:
+                seconds, nbytes = self.collective(root)
+                start = max(after, wire_free, 0.0 if self.overlap else compute_free)
+                wire_free = start + seconds
+                if not self.overlap:
+                    compute_free = wire_free
+                wire += seconds
+                kind, flops = root.name, 0.0
+            else:
+                work = kernel_work(kernel)
+                seconds = work_seconds(work, self.device)
+                start = max(after, compute_free)
+                compute_free = start + seconds
+                compute += seconds
+                kind, nbytes, flops = work.kind, work.nbytes, work.flops + work.vector_flops
+            ready[root] = start + seconds
+            by_kind[kind] += seconds
+            events.append(self.event(root, kind, start, seconds, nbytes, flops))
+        total = max(compute_free, wire_free)
+        exposed = max(total - compute, 0.0)
+        fixed = self.device.step_seconds if overhead is None else overhead
+        return Timing(Seconds(compute, wire, exposed, fixed), dict(by_kind), tuple(events))
+
+    def bodies(self, kernel: Kernel, assignment: Assignment) -> Timing:
+        """All turns of a loop, or the costliest branch."""
+        timings = [self.time(body, 0.0) for body in assignment.inner[kernel]]
+        worst = max(timings, key=lambda t: t.seconds.total)
+        if kernel.root.kind == BRANCH:
+            return worst
+        trips = kernel.root.body[0].trips
+        s, fixed = worst.seconds, self.device.loop_seconds
+        seconds = Seconds((s.compute + fixed) * trips, s.communication * trips, s.exposed * trips, 0.0)
+        return Timing(seconds, {k: v * trips for k, v in worst.by_kind.items()}, worst.events)
+
+    def collective(self, node: Node) -> tuple[float, float]:
+        """(seconds, bytes of the whole) of a collective."""
+        assert node.op is not None
+        op = node.op
+        axes = op.params["axes"]
+        nbytes = float(sum(v.nbytes for v in (op.outputs if op.name == "all_gather" else op.inputs)))
+        segments: list[Segment] = []
+        for axis in reversed((axes,) if isinstance(axes, str) else tuple(axes)):
+            segments += self.placement.get(axis, ())
+        cost = collective_cost(op.name, nbytes, _joined(segments), switched=self.device.kind != "tpu")
+        if not segments:
+            return 0.0, nbytes
+        # Reading and writing local memory bounds even the fastest link.
+        local = 2 * nbytes / self.device.bandwidth(max(nbytes, 1.0))
+        return self.device.collective_seconds + max(cost.seconds, local), nbytes
+
+    def event(self, node: Node, kind: str, start: float, seconds: float, nbytes: float, flops: float) -> Event:
+        return Event(node.name, kind, start, seconds, nbytes, flops, node.op)
+
+
+def _joined(segments: list[Segment]) -> list[Segment]:
+    """Segments of one level become one, innermost level first."""
+    sizes: dict[str, Segment] = {}
+    for segment in segments:
+        known = sizes.get(segment.level.name)
+        size = segment.size * (known.size if known else 1)
+        sizes[segment.level.name] = Segment(segment.level, size)
+    return sorted(sizes.values(), key=lambda s: (-s.level.share, s.level.latency))
