@@ -126,24 +126,24 @@ def _decode(structure: Any, array: Callable[[int], np.ndarray], like: Nest, path
         case {"float": text}:
             return float(text)
         case {"key": index, "impl": impl}:
-            return jax.random.wrap_key_data(array(index), impl=impl)
+            return jax.random.wrap_key_data(jax.numpy.asarray(array(index)), impl=impl)
         case {"array": index, "dtype": name, "shape": shape}:
             return array(index).view(np.dtype(getattr(ml_dtypes, name))).reshape(shape)
         case {"array": index}:
             return array(index)
         case {"list": items}:
             likes = _likes(like, list, len(items), where)
-            pairs = enumerate(zip(items, likes))
+            pairs = enumerate(zip(items, likes, strict=True))
             return [_decode(item, array, part, f"{path}[{i}]") for i, (item, part) in pairs]
         case {"tuple": items}:
             likes = _likes(like, tuple, len(items), where)
-            pairs = enumerate(zip(items, likes))
+            pairs = enumerate(zip(items, likes, strict=True))
             return tuple(_decode(item, array, part, f"{path}[{i}]") for i, (item, part) in pairs)
         case {"dict": items}:
             if like is not None and (type(like) is not dict or like.keys() != items.keys()):
                 raise NestError(f"at {where}: the file has {_names(items)}, not {_describe(like)}.")
             return {
-                key: _decode(item, array, like and like[key], f"{path}.{key}")
+                key: _decode(item, array, None if like is None else like[key], f"{path}.{key}")
                 for key, item in items.items()
             }
         case {"node": name, "children": items}:
@@ -154,7 +154,7 @@ def _decode(structure: Any, array: Callable[[int], np.ndarray], like: Nest, path
                 raise NestError(
                     f"at {where}: the file has {len(items)} parts in a {name}, not {len(children)}."
                 )
-            parts = zip(items, children)
+            parts = zip(items, children, strict=True)
             return rebuild([_decode(item, array, c, f"{path}{key}") for item, (key, c) in parts])
     raise NestError(f"damaged: at {where} there is {structure!r:.60}.")
 
@@ -165,10 +165,10 @@ def _one_level(nest: Nest) -> tuple[list[tuple[str, Any]] | None, Callable[..., 
     if jax.tree_util.treedef_is_leaf(treedef) and paths and paths[0][1] is nest:
         return None, None
     children = [(jax.tree_util.keystr(path), child) for path, child in paths]
-    return children, treedef.unflatten
+    return children, lambda parts: jax.tree.unflatten(treedef, parts)
 
 
-def _likes(like: Nest, kind: type, length: int, where: str) -> list[Any]:
+def _likes(like: Any, kind: type[list] | type[tuple], length: int, where: str) -> list[Any]:
     if like is None:
         return [None] * length
     if type(like) is not kind or len(like) != length:

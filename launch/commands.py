@@ -1,0 +1,153 @@
+"""What the commands of the command line do."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from . import report
+from .directory import RunDirectory
+from .errors import RunError
+from .experiment import Checkpointing, Evaluation
+from .recipe import Recipe
+from .settings import Settings
+
+
+def train(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+    """`troupe train AGENT --env ID`"""
+    tuned = _find(settings, options.agent, options.env) or Settings(options.agent, options.env)
+    evaluation = _given(
+        every=options.evaluate_every or tuned.evaluation_every,
+        episodes=options.evaluation_episodes,
+        target_return=options.target,
+    )
+    checkpointing = _given(every_seconds=options.checkpoint_every, replay=options.checkpoint_replay)
+    recipe = Recipe(
+        agent=options.agent,
+        env=options.env,
+        config={**tuned.config, **options.overrides},
+        seed=options.seed,
+        steps=options.steps or tuned.steps,
+        environment=tuned.environment,
+        training_environment=tuned.training_environment,
+        evaluation=Evaluation(**evaluation),
+        checkpointing=Checkpointing(**checkpointing),
+    )
+    return _run(recipe, options.out or _free_directory(recipe), resume=False)
+
+
+def resume(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+    """`troupe resume DIR`"""
+    recipe = Recipe.from_json(RunDirectory(options.run).read_config())
+    if options.steps is not None:
+        recipe = dataclasses.replace(recipe, steps=options.steps)
+    return _run(recipe, options.run, resume=True)
+
+
+def evaluate(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+    """`troupe evaluate DIR`"""
+    from . import judge
+
+    outcome = judge.evaluate(
+        options.run,
+        episodes=options.episodes,
+        seed=options.seed,
+        save_video=options.video,
+        reporter=report.for_stderr(),
+    )
+    summary = outcome.summary()
+    if options.json:
+        print(json.dumps(summary))
+    else:
+        print(
+            f"return {summary['mean']:.1f} +- {summary['std']:.1f} (least {summary['min']:.1f}, "
+            f"most {summary['max']:.1f}) over {summary['episodes']} episodes, after "
+            f"{summary['actor_steps']:,} actor steps"
+        )
+    return 0
+
+
+def plot(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+    """`troupe plot DIR ...`"""
+    from .plot import plot as draw
+
+    folder = pathlib.Path(options.runs[0]) if len(options.runs) == 1 else pathlib.Path()
+    print(draw(options.runs, options.save or folder / "curve.png"))
+    return 0
+
+
+def list(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+    """`troupe list`"""
+    from ..agents import AGENTS, find_builder
+
+    rows = [(name, _summary(find_builder(name).config_class)) for name in sorted(AGENTS)]
+    _print_table("agents", rows)
+    _print_table(
+        "environments with tuned settings",
+        [
+            (
+                one.env,
+                f"{one.agent}, {one.steps:,} steps"
+                + (f" to a return of {one.target:g}" if one.target is not None else ""),
+            )
+            for one in sorted(settings, key=lambda one: (one.env, one.agent))
+        ],
+    )
+    return 0
+
+
+def _run(recipe: Recipe, out: str | pathlib.Path, *, resume: bool) -> int:
+    from .one_process import run
+
+    experiment = recipe.experiment()
+    reporter = report.for_stream()
+    try:
+        result = run(experiment, out, resume=resume, reporter=reporter, request=recipe.to_json())
+    finally:
+        reporter.close()
+    final = result.evaluation[-1]
+    print(
+        f"return {final['mean']:.1f} +- {final['std']:.1f} over {final['episodes']} episodes after "
+        f"{result.actor_steps:,} actor steps in {report.duration(result.wall_seconds)}; "
+        f"see {pathlib.Path(out) / 'result.json'}"
+    )
+    if result.reached is False:
+        raise RunError(
+            f"the evaluation return of {final['mean']:.1f} is below the target of "
+            f"{result.target_return:g}."
+        )
+    return 0
+
+
+def _find(settings: Sequence[Settings], agent: str, env: str) -> Settings | None:
+    return next((one for one in settings if (one.agent, one.env) == (agent, env)), None)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """Those that were given; the others keep the defaults of where they go."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _free_directory(recipe: Recipe) -> pathlib.Path:
+    """The first of runs/AGENT-ENV-SEED, runs/AGENT-ENV-SEED-2 and so on that is not there."""
+    words = (recipe.agent.rpartition(":")[2], recipe.env, str(recipe.seed))
+    name = "-".join(re.sub(r"[^\w.-]+", "_", word) for word in words)
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(path for one in names if not (path := pathlib.Path("runs", one)).exists())
+
+
+def _summary(config_class: type) -> str:
+    return (config_class.__doc__ or "").strip().partition("\n")[0]
+
+
+def _print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:
+    print(title)
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, text in rows or [("none", "")]:
+        print(f"  {name:<{width}}  {text}".rstrip())

@@ -1,0 +1,94 @@
+"""A run's numbers: rows of `metrics.jsonl`, and the same as TensorBoard event files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Row = Mapping[str, Any]
+
+COUNTS = ("actor_steps", "learner_steps", "episodes", "wall_seconds", "train_seconds")
+"""What every row begins with, after its kind."""
+
+
+class MetricsWriter:
+    """Appends rows. A row has a `kind` ("train" or "evaluation"), the `COUNTS` and more numbers.
+
+    Numbers that are not finite are written as null, and not at all to TensorBoard.
+    """
+
+    def __init__(self, path: pathlib.Path, *, keep_bytes: int = 0, actor_steps: int = 0):
+        """Opens a file to go on with.
+
+        Args:
+          path: made where it is not there.
+          keep_bytes: what follows these bytes is dropped: rows of steps that a resumed run takes
+            again.
+          actor_steps: where the run goes on; TensorBoard drops what came later.
+        """
+        # It costs a quarter of a second, which only runs should pay.
+        from tensorboardX import SummaryWriter
+
+        self._file = open(path, "ab")  # noqa: SIM115 - held until `close`.
+        if self._file.tell() > keep_bytes:
+            self._file.truncate(keep_bytes)
+            self._file.seek(0, os.SEEK_END)
+        purge = actor_steps + 1 if actor_steps else None
+        self._board = SummaryWriter(str(path.parent), purge_step=purge, max_queue=1000)
+
+    def write(self, row: Row) -> None:
+        plain = {name: _finite(value) for name, value in row.items()}
+        self._file.write(json.dumps(plain).encode() + b"\n")
+        self._file.flush()
+        for name, value in plain.items():
+            if name not in ("kind", *COUNTS) and isinstance(value, int | float):
+                self._board.add_scalar(f"{row['kind']}/{name}", value, row["actor_steps"])
+
+    def sync(self) -> int:
+        """Brings all rows to the disk; returns the bytes that they take."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def __enter__(self) -> MetricsWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+        self._board.close()
+
+
+def read(path: pathlib.Path, kind: str | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a file, of one kind where it is given. A last line cut short is left out."""
+    with open(path, "rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                row = json.loads(line)
+                if kind in (None, row["kind"]):
+                    yield row
+
+
+def evaluations(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The evaluations in a file, as `result.json` holds them."""
+    return [
+        {
+            "actor_steps": row["actor_steps"],
+            "episodes": row["evaluated"],
+            **{name: row[name] for name in ("mean", "std", "min", "max")},
+        }
+        for row in read(path, "evaluation")
+    ]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, str | bool) or value is None:
+        return value
+    number = value if isinstance(value, int) else float(value)
+    return number if math.isfinite(number) else None
