@@ -43,7 +43,8 @@ def partition(
         the collectives to the compiler.
       gather_again: whether the backward pass gathers again what the forward pass gathered, which moves more
         and keeps less.
-      simulate: a function from a plan step to predictions, which plans then show.
+      simulate: a function from a plan step to predictions, which plans then show; by default `pt.Simulator()`,
+        which predicts for an H200.
 
     Returns:
       A callable step with `plan`, `lower_text` and `compile`.
@@ -105,7 +106,7 @@ class Partitioned:
         plan = self._plans.get(key)
         if plan is None:
             program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
-            plan = Plan(program, self.mesh, self.schedule, self.gather_again, self.simulate)
+            plan = Plan(program, self.mesh, self.schedule, self.gather_again, self.simulate, self.donate)
             self._plans[key] = plan
         self._last = plan
         return plan

@@ -19,6 +19,8 @@ from .mesh import Mesh
 from .program import COLLECTIVES, Op, Program, Value
 from .propagate import Conflict, propagate
 from .sharding import ATOMIC, State
+from .simulator.attach import Simulator
+from .simulator.timing import Event
 from .verify import verify
 
 
@@ -73,8 +75,8 @@ class PlanStep:
 
     @functools.cached_property
     def cost(self) -> Any:
-        """What the simulator says of the step, where the plan has one; else None."""
-        return None if self.plan.simulate is None else self.plan.simulate(self)
+        """What the simulator says of the step."""
+        return self.plan.simulate(self)
 
     def __getattr__(self, name: str) -> Any:
         # Predictions read as the step's own: step.flops, step.peak_memory_bytes.
@@ -120,7 +122,8 @@ class Plan:
       state: every decision.
       steps: one entry per tactic, in order.
       gather_again: whether the backward pass gathers again what the forward pass gathered.
-      simulate: a function from a step to its predictions, or None.
+      simulate: a function from a step to its predictions; by default `Simulator()`.
+      donated: names of the donated arguments, whose memory results may take.
     """
 
     def __init__(
@@ -130,12 +133,14 @@ class Plan:
         schedule: Sequence[Tactic],
         gather_again: bool = False,
         simulate: Any = None,
+        donated: Sequence[str] = (),
     ):
         self.mesh = mesh
+        self.donated = tuple(donated)
         self.graph = Graph(program)
         self.state = State(mesh.axes)
         self.gather_again = gather_again
-        self.simulate = simulate
+        self.simulate = Simulator() if simulate is None else simulate
         names = tuple(tactic.name for tactic in schedule)
         steps: list[PlanStep] = []
         for index, tactic in enumerate(schedule):
@@ -205,6 +210,10 @@ class Plan:
         assert signature is not None
         specs = [spec_of(v.layout or ()) for v in self.program.outputs]
         return jax.tree_util.tree_unflatten(signature.out_tree, specs)
+
+    def timeline(self) -> tuple[Event, ...]:
+        """Kernels and collectives of the last step's program in order, with start and duration."""
+        return tuple(self.steps[-1].cost.timing.events)
 
     def explain(self, path: str) -> str:
         """Why the arrays at a path (or glob) are sharded as they are, tactic by tactic."""
