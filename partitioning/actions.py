@@ -97,17 +97,19 @@ class Context:
 
     def trial(self, actions: list[Action]) -> Trial:
         """Applies actions and propagates, to be looked at and then kept or taken back."""
-        start = len(self.state.journal)
+        start, notes = len(self.state.journal), len(self.notes)
         seeds = apply(self, actions, "trial")
+        del self.notes[notes:]
         return Trial(self, start, propagate(self.graph, self.state, seeds))
 
     @functools.cached_property
     def scanned(self) -> frozenset[Value]:
-        """Inputs whose leading dimension some loop scans over."""
+        """Values whose leading dimension some loop scans over or stacks."""
         found: set[Value] = set()
         for op in self.graph.program.walk():
             if op.name == "scan":
                 found.update(op.inputs[op.params["num_consts"] + op.params["num_carry"] :])
+                found.update(op.outputs[op.params["num_carry"] :])
         return frozenset(found)
 
 

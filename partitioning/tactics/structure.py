@@ -32,11 +32,12 @@ def optimizer_state(context: Context) -> list[Value]:
 
 def _split_state(graph: Graph) -> tuple[list[Value], list[Value]]:
     users = _users(graph)
+    updated = set(graph.updated.values())
     used: list[Value] = []
     kept: list[Value] = []
     for value in graph.updated:
         if value.shape:
-            (kept if _only_elementwise(value, users) else used).append(value)
+            (kept if _only_elementwise(value, users, updated) else used).append(value)
     return used, kept
 
 
@@ -49,15 +50,15 @@ def _users(graph: Graph) -> dict[Value, list[Op]]:
     return users
 
 
-def _only_elementwise(value: Value, users: dict[Value, list[Op]]) -> bool:
-    """Whether everything that follows from the value, elementwise, ends in results of the step."""
+def _only_elementwise(value: Value, users: dict[Value, list[Op]], updated: set[Value]) -> bool:
+    """Whether all that follows from the value, up to updated state, follows elementwise."""
     seen, stack = {value}, [value]
     while stack:
         for op in users.get(stack.pop(), ()):
             for result in op.outputs:
                 if not is_elementwise(op.name) or result.shape != value.shape:
                     return False
-                if result not in seen:
+                if result not in seen and result not in updated:
                     seen.add(result)
                     stack.append(result)
     return True
@@ -71,7 +72,7 @@ def gradients(context: Context) -> list[Value]:
     """
     graph = context.graph
     found: dict[Value, None] = {}
-    inputs = set(graph.program.inputs)
+    ends = set(graph.program.inputs) | set(graph.updated.values())
     for before, after in graph.updated.items():
         if not before.shape:
             continue
@@ -79,7 +80,7 @@ def gradients(context: Context) -> list[Value]:
         while stack:
             value = stack.pop()
             op = graph.makers.get(value)
-            if op is None or value in inputs:
+            if op is None or (value in ends and value is not after):
                 continue
             if not is_elementwise(op.name) and op.name != "broadcast_in_dim":
                 found[value] = None

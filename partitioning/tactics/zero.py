@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..actions import FIRST_DIVISIBLE, REPLICATED, Action, Context
+from ..program import Value
 from .structure import gradients, optimizer_state, parameters
 
 
@@ -41,7 +42,8 @@ class Zero2:
 
     def actions(self, context: Context) -> list[Action]:
         whole = [Action(v, self.axis, REPLICATED) for v in parameters(context)]
-        return whole + [Action(v, self.axis, FIRST_DIVISIBLE) for v in optimizer_state(context)]
+        shares = [Action(v, self.axis, FIRST_DIVISIBLE) for v in gradients(context)]
+        return _with_rest(context, whole + shares, optimizer_state(context), self.axis)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,5 +59,14 @@ class Zero3:
     name: str = "zero3"
 
     def actions(self, context: Context) -> list[Action]:
-        arrays = [*parameters(context), *optimizer_state(context)]
-        return [Action(v, self.axis, FIRST_DIVISIBLE) for v in arrays]
+        shares = [Action(v, self.axis, FIRST_DIVISIBLE) for v in parameters(context)]
+        return _with_rest(context, shares, optimizer_state(context), self.axis)
+
+
+def _with_rest(
+    context: Context, actions: list[Action], state: list[Value], axis: str
+) -> list[Action]:
+    """Adds shares of the state arrays that propagation from `actions` would leave open."""
+    with context.trial(actions):
+        rest = [v for v in state if axis not in context.state.tiles.get(v, {})]
+    return actions + [Action(v, axis, FIRST_DIVISIBLE) for v in rest]
