@@ -160,7 +160,7 @@ class Store:
             nests.write(file, nest)
             file.flush()
             os.fsync(file.fileno())
-        return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
     def _remove(self, path: pathlib.Path) -> None:
         # Renamed first: a checkpoint that is half removed must not look like a damaged one.
@@ -188,7 +188,7 @@ def _open(path: pathlib.Path) -> Checkpoint:
             )
         for part, expected in manifest["parts"].items():
             file = path / f"{part}.npz"
-            if file.stat().st_size != expected["bytes"] or _sha256(file) != expected["sha256"]:
+            if file.stat().st_size != expected["bytes"] or sha256_of(file) != expected["sha256"]:
                 raise DamagedError(f"{path} is damaged ({file.name} is not what was written).")
         return Checkpoint(
             path, manifest["identity"], manifest["counters"], tuple(manifest["parts"])
@@ -197,7 +197,8 @@ def _open(path: pathlib.Path) -> Checkpoint:
         raise DamagedError(f"{path} is damaged ({error}).") from error
 
 
-def _sha256(path: pathlib.Path) -> str:
+def sha256_of(path: pathlib.Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

@@ -67,7 +67,7 @@ def make(experiment: Experiment, environment: Vector) -> Parts:
         spec,
         builder.make_dataset_iterator(replay),
         replay,
-        **_partition(experiment),
+        **partition_argument(experiment),
     )
     actor = builder.make_actor(
         _key(experiment, "actor"),
@@ -85,7 +85,7 @@ def _key(experiment: Experiment, role: str) -> jax.Array:
     return jax.random.key(seeds.derive(experiment.seed, role))
 
 
-def _partition(experiment: Experiment) -> dict[str, Any]:
+def partition_argument(experiment: Experiment) -> dict[str, Any]:
     """The argument by which a builder takes a partition, where there is one."""
     if experiment.partition is None:
         return {}
