@@ -94,6 +94,9 @@ class Settings:
     """Environment steps between evaluations."""
     evaluation_episodes: int = 20
     """Episodes of an evaluation, each in an environment of its own."""
+    torch_threads: int | None = 1
+    """Threads that torch computes with; None: one for each core. One is faster for small networks,
+    and many times faster where the cores have other work as well."""
     stop_at_target: bool = False
     """Whether the run ends when the target is reached, instead of after `total_steps`."""
 
@@ -129,8 +132,8 @@ def measure(python: str, settings: Settings, timeout: float = 3600) -> dict[str,
         ValueError: If the interpreter cannot be run, or the run fails; the message ends with the
             last line that it wrote.
     """
-    # -P keeps this file's folder, whose modules are not meant for it, off the import path.
-    command = [python, "-P", os.path.abspath(__file__), json.dumps(dataclasses.asdict(settings))]
+    # -I keeps this file's folder, whose modules are not meant for it, off the import path.
+    command = [python, "-I", os.path.abspath(__file__), json.dumps(dataclasses.asdict(settings))]
     # The other library must not see the variables with which this process was set up.
     environment = {
         name: value
@@ -187,6 +190,8 @@ def run(settings: Settings) -> dict[str, Any]:
     algorithm = getattr(module, settings.agent.upper())
     vectors = importlib.import_module("stable_baselines3.common.vec_env")
     callbacks = importlib.import_module("stable_baselines3.common.callbacks")
+    if settings.torch_threads is not None:
+        importlib.import_module("torch").set_num_threads(settings.torch_threads)
     environment = vectors.DummyVecEnv([lambda: make(settings.env)] * settings.num_envs)
     environment.seed(settings.seed)
     policy = "CnnPolicy" if settings.env.startswith("ALE/") else "MlpPolicy"
@@ -289,6 +294,8 @@ def evaluate(model: Any, settings: Settings) -> float:
             returns[i] += float(reward)
             if terminated or truncated:
                 running.remove(i)
+    for environment in environments:
+        environment.close()
     return float(returns.mean())
 
 
