@@ -22,7 +22,7 @@ class Config:
       num_layers: pairs of matrices.
       width: features between pairs, at the input and at the output.
       hidden: features within a pair.
-      bias: whether each matrix has a bias.
+      bias: whether each up matrix has a bias, which makes three parameters a layer.
       optimizer: "sgd" or "adam".
       clip: the global norm that gradients are clipped to, or None.
     """
@@ -47,7 +47,7 @@ def make(**sizes: Any) -> Example:
             up_key, down_key = jax.random.split(layer_key)
             params[f"layer_{i}"] = {
                 "up": layers.linear_init(up_key, config.width, config.hidden, config.bias),
-                "down": layers.linear_init(down_key, config.hidden, config.width, config.bias),
+                "down": layers.linear_init(down_key, config.hidden, config.width, bias=False),
             }
         return params
 
