@@ -18,7 +18,7 @@ from .rows import Rows
 from .sequences import SequenceWindows
 from .transitions import TransitionWindows
 
-_FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
+_FIRST, _MID, _LAST = (int(kind) for kind in StepType)
 _OUTCOMES = {
     "reward": specs.Array((), np.float32),
     "discount": specs.Array((), np.float32),
@@ -254,14 +254,14 @@ class EmbeddedReplay:
             rows.grow(rows.capacity + max(64, rows.capacity // 4), oldest)
         self._safe_until = oldest + rows.capacity
 
-    def _begin(self, timestep: dm_env.TimeStep, kinds: Any) -> int:
+    def _begin(self, timestep: dm_env.TimeStep) -> int:
         """Begins a row and returns its number."""
         rows = self._rows
         if rows.written >= self._safe_until:
             self._make_room()
-        rows.begin(timestep.observation, kinds == _FIRST)
+        rows.begin(timestep.observation, timestep.step_type)
         if "step_type" in rows.columns:
-            rows.write("step_type", kinds)
+            rows.write("step_type", timestep.step_type)
         return rows.written - 1
 
 
@@ -281,7 +281,9 @@ class EmbeddedAdder:
         self._has_extras = "extras" in replay._cleared
         self._keeps_outcomes = "reward" in rows.columns
         self._checked = False
-        self._last: Any = None  # Which streams stand at the end of an episode; None: not begun.
+        # The step types of the row that was begun last; None: add_first must come.
+        self._kinds: list[int] | None = None
+        self._all_mid = [_MID] * rows.streams
 
     def add_first(self, timestep: dm_env.TimeStep) -> None:
         """Begins an episode in every stream.
@@ -290,7 +292,9 @@ class EmbeddedAdder:
             ValueError: If the time step is not the first of an episode, or does not fit the spec.
         """
         replay = self._replay
-        if np.shape(timestep.step_type) != self._lead or np.any(timestep.step_type != _FIRST):
+        if np.shape(timestep.step_type) != self._lead or np.any(
+            np.asarray(timestep.step_type) != _FIRST
+        ):
             raise ValueError(
                 f"add_first got the step type {timestep.step_type}; with "
                 f"{self._lead[0] if self._lead else 'one'} environment(s) it must be FIRST of "
@@ -298,14 +302,12 @@ class EmbeddedAdder:
             )
         replay._rows.structures["observation"].check(timestep.observation, self._lead)
         with replay._lock:
-            if self._one and self._last:
-                self._clear(True)
-                row = replay._begin(timestep, _FIRST)
-                replay._windows.advance(row, 0.0, 0.0, _FIRST)
+            row = replay._begin(timestep)
+            if self._one and self._kinds == [_LAST]:
+                replay._windows.advance(row, 0.0, 0.0, [_FIRST], False)
             else:
-                kinds = _FIRST if self._one else np.asarray(timestep.step_type)
-                replay._windows.restart(replay._begin(timestep, kinds))
-        self._last = False if self._one else np.zeros(self._lead, bool)
+                replay._windows.restart(row)
+        self._kinds = [_FIRST] * replay._rows.streams
 
     def add(self, action: Nest, next_timestep: dm_env.TimeStep, extras: Nest = ()) -> None:
         """Adds an action and what came of it.
@@ -318,22 +320,19 @@ class EmbeddedAdder:
         rows = replay._rows
         if not self._checked:
             self._check(action, next_timestep, extras)
-        kinds: Any = next_timestep.step_type
-        ended = self._last
+        reward: Any = next_timestep.reward
+        discount: Any = next_timestep.discount
+        before = self._kinds
         if self._one:
-            if ended is not False or kinds == _FIRST:
-                raise ValueError("every episode begins with add_first, and only with it.")
-            self._last = bool(kinds == _LAST)
+            kinds = [int(next_timestep.step_type)]
         else:
-            if ended is None or ((kinds == _FIRST) != ended).any():
-                raise ValueError(
-                    f"step types {kinds} followed episodes that had ended as {ended} says: the "
-                    "step after LAST must be FIRST, and no other; begin with add_first."
-                )
-            self._last = kinds == _LAST
+            kinds = next_timestep.step_type.tolist()
+        mid = kinds == self._all_mid and before == kinds
+        ended = None
+        if not mid:
+            ended = self._check_order(kinds)
         with replay._lock:
             if replay._queued and not replay.can_insert():
-                self._last = ended
                 raise ValueError(
                     "the rollouts that wait to be learned from leave no room: ask can_insert, and "
                     "sample, before the environments go on."
@@ -342,18 +341,40 @@ class EmbeddedAdder:
             if self._has_extras:
                 rows.write("extras", extras)
             if self._keeps_outcomes:
-                rows.write("reward", next_timestep.reward)
-                rows.write("discount", next_timestep.discount)
-            if not self._one and ended.any():
+                rows.write("reward", reward)
+                rows.write("discount", discount)
+            if ended is not None:
                 self._clear(ended)
-            row = replay._begin(next_timestep, int(kinds) if self._one else kinds)
-            replay._windows.advance(row, next_timestep.reward, next_timestep.discount, kinds)
-            if self._one and self._last:
-                self._clear(True)
+            row = replay._begin(next_timestep)
+            if not self._one and len(kinds) == 1:
+                reward, discount = reward.item(), discount.item()
+            replay._windows.advance(row, reward, discount, kinds, mid)
+            if self._one and not mid and kinds[0] == _LAST:
+                self._clear(...)
+        self._kinds = kinds
 
     def reset(self) -> None:
         """Drops what is not complete; `add_first` must come next."""
-        self._last = None
+        self._kinds = None
+
+    def _check_order(self, kinds: list[int]) -> np.ndarray | None:
+        """Which streams had ended, [N] bool, or None where none had.
+
+        Raises:
+            ValueError: If these step types cannot follow those before.
+        """
+        before = self._kinds
+        if before is None:
+            raise ValueError("add_first must come before add.")
+        if self._one:
+            if before[0] == _LAST or kinds[0] == _FIRST:
+                raise ValueError("every episode begins with add_first, and only with it.")
+        elif [kind == _FIRST for kind in kinds] != [kind == _LAST for kind in before]:
+            raise ValueError(
+                f"step types {kinds} followed {before}: the step after LAST must be FIRST, and no "
+                "other."
+            )
+        return np.array(before) == _LAST if _LAST in before else None
 
     def _clear(self, streams: Any) -> None:
         """Zeroes what followed the last row of an episode."""

@@ -68,18 +68,22 @@ class Entries:
             self._slot = (self._slot + count - self.max_size) % self.max_size
             self.next += count - self.max_size
             count = self.max_size
-        end = self._slot + count
-        slots: Any = slice(self._slot, end)
-        if end > self.max_size:
-            slots = np.arange(self._slot, end) % self.max_size
+        start, end = self._slot, self._slot + count
+        slots: Any = slice(start, end)
+        if end >= self.max_size:
+            slots = np.arange(start, end) % self.max_size
+            end -= self.max_size
         for array, value in zip(self._arrays, values, strict=True):
             array[slots] = value
         if self._priorities is not None:
-            indices = np.arange(self._slot, end) % self.max_size
-            self._priorities.set(indices, self._new_weight)
+            if start < end:
+                self._priorities.set_range(start, end, self._new_weight)
+            else:
+                self._priorities.set(slots, self._new_weight)
         self.next += count
-        self._slot = end % self.max_size
-        self.first = max(self.first, self.next - self.max_size)
+        self._slot = end
+        if self.next - self.first > self.max_size:
+            self.first = self.next - self.max_size
 
     def draw(self, leading: tuple[int, ...]) -> tuple[np.ndarray, SampleInfo]:
         """Draws items with replacement.

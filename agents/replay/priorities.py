@@ -5,47 +5,59 @@ from __future__ import annotations
 import numpy as np
 
 _ALMOST_ONE = 1.0 - 2.0**-30
+_WIDTH_BITS = 5  # Slots of a block, as a power of 2.
+_TOP = 4096  # Blocks whose sums are simply added up.
 
 
 class Priorities:
     """Weights of slots, and draws in proportion to them.
 
-    The slots lie in blocks of W. A draw first finds its block in the cumulative sums of the
-    blocks, then its slot in the block. For the second search the cumulative sums inside each block
-    are scaled to end at 1 and raised by the number of the block: the whole array rises, and one
-    `np.searchsorted` serves all draws of a batch. A changed weight touches its block and nothing
-    else. All sums are float64 and made anew from the weights, so that they never drift.
+    The slots lie in blocks, the sums of the blocks in blocks of their own, and so on until few are
+    left, whose cumulative sums are made anew for every draw. In a block the cumulative sums are
+    scaled to end at 1 and raised by the number of the block, so that over all blocks they rise:
+    one `np.searchsorted` finds the places of a whole batch. A changed weight touches one block of
+    each level. All sums are float64 and made from the weights themselves, so that they never drift.
     """
 
     def __init__(self, capacity: int) -> None:
         """All weights are 0."""
-        # Of a step that draws and updates 64 slots, 64 W operations go into blocks and capacity / W
-        # into the sums of the blocks.
-        width = int(2 ** np.clip(np.round(np.log2(capacity / 192.0) / 2.0), 3, 8))
-        blocks = -(-capacity // width)
-        self._width = width
-        self._weights = np.zeros((blocks, width))
-        self._flat = self._weights.reshape(-1)
-        self._sums = np.zeros(blocks)
-        self._cumulative = np.zeros(blocks)
-        self._rising = np.repeat(np.arange(blocks, dtype=np.float64), width).reshape(blocks, width)
-        self._search = self._rising.reshape(-1)
-        self._stale: list[np.ndarray] = []
-        self._stale_blocks: set[int] = set()
+        self._levels: list[_Level] = []
+        size = capacity
+        while not self._levels or size > _TOP:
+            size = -(-size >> _WIDTH_BITS)
+            self._levels.append(_Level(size))
+        self._weights = self._levels[0].weights
+        self._sums = np.zeros(size)
+        self._edges = np.zeros(size + 1)
+        self._total = 0.0
+        self._stale = np.empty(max(1024, self._levels[0].blocks), np.int64)
+        self._num_stale = 0
+        self._last_stale = -1
 
     def set_one(self, slot: int, weight: float) -> None:
         """Sets the weight of one slot."""
-        self._flat[slot] = weight
-        self._stale_blocks.add(slot // self._width)
+        self._weights[slot] = weight
+        block = slot >> _WIDTH_BITS
+        if block != self._last_stale:
+            self._mark(block)
+
+    def set_range(self, start: int, end: int, weight: float) -> None:
+        """Sets the weights of the slots from `start` to before `end` to one number."""
+        self._weights[start:end] = weight
+        for block in range(start >> _WIDTH_BITS, ((end - 1) >> _WIDTH_BITS) + 1):
+            if block != self._last_stale:
+                self._mark(block)
 
     def set(self, slots: np.ndarray, weights: np.ndarray | float) -> None:
         """Sets the weights of slots, [M]; of one slot named twice, the last weight counts."""
-        self._flat[slots] = weights
-        self._stale.append(slots // self._width)
-
-    def get(self, slots: np.ndarray) -> np.ndarray:
-        """The weights of slots."""
-        return self._flat[slots]
+        self._weights[slots] = weights
+        end = self._num_stale + len(slots)
+        if end > len(self._stale):
+            self._refresh()
+            self._refresh_blocks(np.unique(slots >> _WIDTH_BITS))
+            return
+        np.right_shift(slots, _WIDTH_BITS, out=self._stale[self._num_stale : end])
+        self._num_stale, self._last_stale = end, -1
 
     def draw(self, uniforms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draws a slot for every number of [0, 1).
@@ -57,49 +69,94 @@ class Priorities:
             ValueError: If all weights are 0.
         """
         self._refresh()
-        total = self._cumulative[-1]
-        if not total > 0.0:
+        if not self._total > 0.0:
             raise ValueError("all priorities are 0, so that nothing can be drawn.")
-        targets = uniforms * total
-        blocks = self._cumulative.searchsorted(targets, side="right")
-        # Rounding may carry the largest targets to the total itself.
-        np.minimum(blocks, self._last, out=blocks)
-        targets -= self._cumulative.take(blocks)
-        sums = self._sums.take(blocks)
-        targets /= sums
-        targets += 1.0  # Until here it was counted from the block's end.
-        np.clip(targets, 0.0, _ALMOST_ONE, out=targets)
-        targets += blocks
-        slots = self._search.searchsorted(targets, side="right")
-        return slots, self._flat.take(slots) / total
+        # In rising order the searches find most of what they read in the cache.
+        order = uniforms.reshape(-1).argsort()
+        edges, targets = self._edges, uniforms.reshape(-1).take(order)
+        targets *= self._total
+        np.minimum(targets, np.nextafter(self._total, 0.0), out=targets)
+        for level in reversed(self._levels):
+            blocks = edges.searchsorted(targets, side="right")
+            upper = edges.take(blocks)
+            blocks -= 1
+            lower = edges.take(blocks)
+            targets -= lower
+            upper -= lower
+            targets /= upper
+            np.minimum(targets, _ALMOST_ONE, out=targets)
+            targets += blocks
+            edges = level.edges
+        slots = np.empty_like(order)
+        slots[order] = edges.searchsorted(targets, side="right")
+        slots -= 1
+        probabilities = self._weights.take(slots)
+        probabilities /= self._total
+        return slots.reshape(uniforms.shape), probabilities.reshape(uniforms.shape)
 
     def save(self, size: int) -> np.ndarray:
         """The weights of the first `size` slots, float64, without a copy."""
-        return self._flat[:size]
+        return self._weights[:size]
 
     def restore(self, weights: np.ndarray) -> None:
         """Takes the weights of the first slots; all others are 0."""
-        self._flat[: len(weights)] = weights
-        self._flat[len(weights) :] = 0.0
-        self._stale.append(np.arange(len(self._sums)))
+        self._weights[: len(weights)] = weights
+        self._weights[len(weights) :] = 0.0
+        self._num_stale, self._last_stale = 0, -1
+        self._refresh_blocks(np.arange(self._levels[0].blocks))
+
+    def _mark(self, block: int) -> None:
+        if self._num_stale == len(self._stale):
+            self._refresh()
+        self._stale[self._num_stale] = self._last_stale = block
+        self._num_stale += 1
 
     def _refresh(self) -> None:
         """Makes the sums of all blocks whose weights changed."""
-        if self._stale_blocks:
-            self._stale.append(np.fromiter(self._stale_blocks, np.int64))
-            self._stale_blocks.clear()
-        if not self._stale:
-            return
-        stale = self._stale[0] if len(self._stale) == 1 else np.concatenate(self._stale)
-        self._stale.clear()
-        # A block named twice is made twice, which costs less than finding that out.
-        inside = self._weights.take(stale, axis=0)
-        np.cumsum(inside, axis=1, out=inside)
-        sums = inside[:, -1].copy()
-        self._sums[stale] = sums
-        sums[sums == 0.0] = 1.0
-        inside /= sums[:, np.newaxis]
-        inside += stale[:, np.newaxis]
-        self._rising[stale] = inside
-        np.cumsum(self._sums, out=self._cumulative)
-        self._last = int(self._cumulative.searchsorted(self._cumulative[-1]))
+        if self._num_stale:
+            # A block named twice is made twice, which costs less than finding that out.
+            stale = self._stale[: self._num_stale]
+            self._num_stale, self._last_stale = 0, -1
+            blocks = self._levels[0].blocks
+            self._refresh_blocks(stale if len(stale) < blocks else np.arange(blocks))
+
+    def _refresh_blocks(self, stale: np.ndarray) -> None:
+        for level, above in zip(self._levels, [*self._levels[1:], None], strict=True):
+            sums = level.refresh(stale)
+            if above is None:
+                self._sums[stale] = sums
+            else:
+                above.weights[stale] = sums
+                stale = stale >> _WIDTH_BITS
+        np.cumsum(self._sums, out=self._edges[1:])
+        self._total = float(self._edges[-1])
+
+
+class _Level:
+    """Weights in blocks, and the rising sums in which one is found."""
+
+    def __init__(self, blocks: int) -> None:
+        width = 1 << _WIDTH_BITS
+        self.blocks = blocks
+        self.weights = np.zeros(blocks * width)
+        self._by_block = self.weights.reshape(blocks, width)
+        # Edge i is the lower end of slot i. What a block of zeros has inside does not matter, as no
+        # draw comes to it; only its end does.
+        self.edges = np.zeros(blocks * width + 1)
+        self._upper = self.edges[1:].reshape(blocks, width)
+        self._upper[...] = np.arange(1.0, blocks + 1.0)[:, np.newaxis]
+
+    def refresh(self, stale: np.ndarray) -> np.ndarray:
+        """Makes the edges of some blocks anew and returns the sums of these blocks."""
+        upper = self._by_block.take(stale, axis=0)
+        np.add.accumulate(upper, 1, None, upper)
+        sums = upper[:, -1].copy()
+        if sums.all():
+            upper /= sums[:, np.newaxis]
+        else:
+            empty = sums == 0.0
+            upper /= np.where(empty, 1.0, sums)[:, np.newaxis]
+            upper[empty] = 1.0
+        upper += stale[:, np.newaxis]
+        self._upper[stale] = upper
+        return sums

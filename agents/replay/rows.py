@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from dm_env import StepType
 
 from .nests import Nest, Structure
 
+_FIRST = int(StepType.FIRST)
 _VERIFIED = 32  # First rows whose stacks are compared with the frames before them.
 
 
@@ -107,12 +109,12 @@ class Rows:
         self.written = 0  # Rows ever begun.
         self.place = -1  # Of the row that was begun last.
 
-    def begin(self, observation: Nest, first: Any) -> None:
+    def begin(self, observation: Nest, kinds: Any) -> None:
         """Begins a row in every stream: the observation that the next action will answer.
 
         Args:
             observation: [N, ...].
-            first: [N] bool, whether an episode begins.
+            kinds: [N] step types.
         """
         previous = self.place
         self.place = place = self.written % self.capacity
@@ -121,8 +123,8 @@ class Rows:
         for column, leaf in zip(self.columns["observation"], leaves, strict=True):
             column.write(place, leaf)
         if self.depth > 1:
-            age = np.where(first, 0, np.minimum(self._age[previous] + 1.0, self.depth - 1))
-            self._age[place] = age
+            age = np.minimum(self._age[previous], self.depth - 2) + 1
+            self._age[place] = age * (np.asarray(kinds) != _FIRST)
             if self.written <= _VERIFIED:
                 self._verify(leaves, place)
 
@@ -133,7 +135,7 @@ class Rows:
             column.rows[self.place] = leaf
 
     def clear(self, name: str, streams: Any) -> None:
-        """Zeroes a field of the row that was begun last, in the streams of a [N] mask."""
+        """Zeroes a field of the row that was begun last, in the streams of a [N] mask (or ...)."""
         for column in self.columns[name]:
             column.rows[self.place, streams] = 0
 

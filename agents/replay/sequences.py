@@ -36,7 +36,6 @@ class SequenceWindows:
             self._length, self._period = item.length + 1, item.length
         self.span = self._length
         self.columns = {"row": np.int64, "stream": np.int32, "span": np.int32}
-        self._is_one = num_envs is None
         self._streams = np.arange(num_envs or 1)
         self._open = [0] * len(self._streams)
         self._ages = np.arange(self._length)
@@ -55,19 +54,20 @@ class SequenceWindows:
         """Forgets open windows: every stream begins an episode with `row`."""
         self._open = [row] * len(self._streams)
 
-    def advance(self, row: int, reward: Any, discount: Any, kinds: Any) -> None:
+    def advance(self, row: int, reward: Any, discount: Any, kinds: list[int], mid: bool) -> None:
         """Inserts what `row`, just begun with these step types, completes.
 
         Args:
             row: Its number.
             reward: Not needed here.
             discount: Not needed here.
-            kinds: Its step types, [N].
+            kinds: Its step types.
+            mid: Not needed here.
 
         Raises:
             ValueError: If an episode is longer than an item may be.
         """
-        del reward, discount
+        del reward, discount, mid
         if self._is_rollout:
             # A window needs the observation of its last row and nothing more of it.
             if row - self._open[0] == self._period:
@@ -75,7 +75,7 @@ class SequenceWindows:
                 self._entries.insert((self._open[0], self._streams, self._length), count)
                 self._open = [row] * count
             return
-        for stream, kind in enumerate([kinds] if self._is_one else kinds.tolist()):
+        for stream, kind in enumerate(kinds):
             start = self._open[stream]
             if kind == _FIRST:
                 self._open[stream] = row

@@ -36,7 +36,7 @@ class TransitionWindows:
         if self._has_span:
             self.columns["span"] = np.int32
         streams = num_envs or 1
-        self._is_one = num_envs is None
+        self._streams = np.arange(streams)
         # Of one stream: [row, return, discount] of every transition in the making, oldest first.
         self._pending: list[list[Any]] = []
         # Of several: the same, by row mod n and stream; and the actions of the episode so far.
@@ -63,20 +63,27 @@ class TransitionWindows:
         self._pending.clear()
         self._actions[:] = 0
 
-    def advance(self, row: int, reward: Any, discount: Any, kinds: Any) -> None:
+    def advance(self, row: int, reward: Any, discount: Any, kinds: list[int], mid: bool) -> None:
         """Inserts what `row`, just begun with these step types, completes.
 
         Args:
             row: Its number.
-            reward: That came with it, [N].
-            discount: That came with it, [N].
-            kinds: Its step types, [N].
+            reward: That came with it, [N], or a number where there is one stream.
+            discount: That came with it, likewise.
+            kinds: Its step types.
+            mid: Whether it and the row before are in the middle of every episode.
         """
-        if self._is_one:
-            if kinds != _FIRST:
-                self._advance_one(row, float(reward), float(discount), kinds == _LAST)
+        if not self._has_stream:
+            if kinds[0] != _FIRST:
+                self._advance_one(row, float(reward), float(discount), kinds[0] == _LAST)
+        elif not self._has_span:
+            if mid:
+                self._insert(row - 1, self._streams, reward, discount, 1)
+            else:
+                acted = np.flatnonzero(np.array(kinds) != _FIRST)
+                self._insert(row - 1, acted, reward[acted], discount[acted], 1)
         else:
-            self._advance_all(row, reward, discount, kinds)
+            self._advance_all(row, reward, discount, kinds, mid)
 
     def _advance_one(self, row: int, reward: float, discount: float, ends: bool) -> None:
         insert = self._entries.insert_one
@@ -99,43 +106,44 @@ class TransitionWindows:
             item[2] *= self._gamma
 
     def _advance_all(
-        self, row: int, reward: np.ndarray, discount: np.ndarray, kinds: np.ndarray
+        self, row: int, reward: np.ndarray, discount: np.ndarray, kinds: list[int], mid: bool
     ) -> None:
-        acted = kinds != _FIRST
-        if not self._has_span:
-            if acted.all():
-                self._insert(row - 1, slice(None), reward, discount, 1)
-            else:
-                streams = np.flatnonzero(acted)
-                self._insert(row - 1, streams, reward[streams], discount[streams], 1)
-            return
-        n, returns, discounts = self._n, self._returns, self._discounts
+        n, returns, discounts, actions = self._n, self._returns, self._discounts, self._actions
         returns[(row - 1) % n] = 0.0
         discounts[(row - 1) % n] = 1.0
         returns += discounts * reward
         discounts *= discount
-        self._actions += 1
-        self._actions *= acted
-        ends = kinds == _LAST
-        streams = np.flatnonzero((self._actions >= n) & ~ends)
+        actions += 1
         oldest = row % n  # Of row - n.
-        self._insert(row - n, streams, returns[oldest, streams], discounts[oldest, streams], n)
-        for stream in np.flatnonzero(ends):
-            for span in range(min(n, int(self._actions[stream])), 0, -1):
-                at = (row - span) % n, slice(stream, stream + 1)
-                self._insert(row - span, np.array([stream]), returns[at], discounts[at], span)
+        complete = actions >= n
+        if not mid:
+            now = np.array(kinds)
+            actions *= now != _FIRST
+            complete = (actions >= n) & (now != _LAST)
+        if complete.all():
+            self._insert(row - n, self._streams, returns[oldest], discounts[oldest], n)
+        else:
+            at = np.flatnonzero(complete)
+            self._insert(row - n, at, returns[oldest, at], discounts[oldest, at], n)
+        if not mid:
+            for stream in np.flatnonzero(now == _LAST):
+                for span in range(min(n, int(actions[stream])), 0, -1):
+                    place, one = (row - span) % n, slice(stream, stream + 1)
+                    self._insert(
+                        row - span,
+                        self._streams[one],
+                        returns[place, one],
+                        discounts[place, one],
+                        span,
+                    )
         discounts *= self._gamma
 
     def _insert(
-        self, row: int, streams: Any, reward: np.ndarray, discount: np.ndarray, span: int
+        self, row: int, streams: np.ndarray, reward: np.ndarray, discount: np.ndarray, span: int
     ) -> None:
-        values: tuple[Any, ...] = (row, reward, discount)
-        if self._has_stream:
-            values += (np.arange(self._rows.streams)[streams],)
-        if self._has_span:
-            values += (span,)
-        if len(reward):
-            self._entries.insert(values, len(reward))
+        if len(streams):
+            values = (row, reward, discount, streams, span)
+            self._entries.insert(values if self._has_span else values[:-1], len(streams))
 
     def gather(self, slots: np.ndarray) -> Transition:
         """The transitions in slots of the table, any shape."""
