@@ -11,7 +11,7 @@ from .program import COLLECTIVES, Layout, Op, Program, Value
 
 #: Ops that may read a value whose reduction is still owed, because they commute with a sum.
 _LINEAR = frozenset(
-    "add sub neg transpose reshape squeeze expand_dims copy copy_p rev mul div all_slice".split()
+    "add sub neg transpose reshape squeeze expand_dims copy copy_p name rev reduce_sum mul div all_slice".split()
 )
 
 
@@ -19,12 +19,13 @@ class VerificationError(AssertionError):
     """A local program that is not well formed: a bug of the partitioner, not of its user."""
 
 
-def verify(program: Program, mesh: Mapping[str, int], types: bool = False) -> None:
+def verify(program: Program, mesh: Mapping[str, int], types: bool = False, inner: bool = False) -> None:
     """Checks a local program.
 
     Args:
       program: the program, with its regions.
       mesh: sizes of axes.
+      inner: whether this is the region of an op, whose results may owe what the op's results owe.
       types: also checks every op's result types against jax's own typing of its local operands, which takes
         about as long as tracing.
 
@@ -49,11 +50,11 @@ def verify(program: Program, mesh: Mapping[str, int], types: bool = False) -> No
         elif types and op.primitive is not None:
             _check_types(op)
         for region in op.regions:
-            verify(region, mesh, types)
+            verify(region, mesh, types, inner=True)
     for value in program.outputs:
         if value not in known and value.data is None:
             raise VerificationError(f"the program returns {value}, which nothing makes")
-        if value.partial is not None:
+        if value.partial is not None and not inner:
             raise VerificationError(
                 f"the program returns {value}, which owes a reduction over {value.partial[0]}"
             )
@@ -112,6 +113,10 @@ def _after(op: Op, layout: Layout) -> Layout:
 
 
 def _check_regions(op: Op) -> None:
+    for region in op.regions[1:] if op.name == "while" else op.regions:
+        for inner, outer in zip(region.outputs, op.outputs):
+            if inner.partial != outer.partial:
+                _fail(op, f"owes {outer.partial} outside and {inner.partial} inside")
     if op.name == "scan":
         (body,) = op.regions
         stacked = op.params["num_consts"] + op.params["num_carry"]

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from ..program import Program
 from .dead import drop_dead
-from .reductions import scatter_reductions, sum_before_reducing
+from .loops import gather_before_loop, reduce_after_loop
+from .reductions import reduce_late, scatter_reductions, sum_before_reducing
 from .reshards import slice_of_gather
 
 
@@ -18,12 +19,18 @@ class CleanUp(NamedTuple):
     rewrite: Callable[[Program, Mapping[str, int]], bool]
 
 
+_RESLICE = CleanUp("all_slice(all_gather(x)) is x, or an all_to_all", slice_of_gather)
+_LATE = CleanUp("linear(reduce(x)) is reduce(linear(x))", reduce_late)
+_SCATTER = CleanUp("all_slice(all_reduce(x)) is reduce_scatter(x)", scatter_reductions)
+_SUM = CleanUp("reduce(a) + reduce(b) is reduce(a + b)", sum_before_reducing)
+_AFTER = CleanUp("a sum in a loop's carry is reduced once, after the loop", reduce_after_loop)
+_BEFORE = CleanUp("a gather of what a loop only reads happens once, before it", gather_before_loop)
+_DEAD = CleanUp("ops that nobody reads go", drop_dead)
+
+#: In order; a reduction that moved or merged may meet a slice or a sum that it did not meet before.
 CLEANUPS: tuple[CleanUp, ...] = (
-    CleanUp("all_slice(all_gather(x)) is x, or an all_to_all", slice_of_gather),
-    CleanUp("all_slice(all_reduce(x)) is reduce_scatter(x)", scatter_reductions),
-    CleanUp("reduce(a) + reduce(b) is reduce(a + b)", sum_before_reducing),
-    CleanUp("ops that nobody reads go", drop_dead),
-)
+    _RESLICE, _LATE, _SCATTER, _LATE, _SUM, _LATE, _SCATTER, _AFTER, _BEFORE, _DEAD,
+)  # fmt: skip
 
 
 def clean_up(
@@ -36,14 +43,10 @@ def clean_up(
       mesh: sizes of axes.
       after: called with what was done and the program, after each pass over it; the verifier, in tests.
     """
-    for row in _ORDER:
+    for row in CLEANUPS:
         changed = _each_region(program, mesh, row)
         if changed and after is not None:
             after(row.does, program)
-
-
-# A sum merged in the middle may be sliced at its end, so reductions are scattered once more.
-_ORDER = (*CLEANUPS[:3], CLEANUPS[1], CLEANUPS[3])
 
 
 def _each_region(program: Program, mesh: Mapping[str, int], row: CleanUp) -> bool:

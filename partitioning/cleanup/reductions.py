@@ -94,24 +94,80 @@ def _scatter_plan(
     return (tuple(earlier), scatters, tuple(later)) if used == set(reduced) else None
 
 
+#: Ops that commute with a sum over devices and do not enlarge their operand.
+_LINEAR = frozenset(
+    "transpose reshape squeeze expand_dims neg copy copy_p name rev reduce_sum mul div".split()
+)
+
+
+def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
+    """A reduction moves past linear ops that alone read it, to where sums, slices and loops' ends are seen."""
+    uses: dict[Value, int] = {}
+    for op in program.ops:
+        for value in op.inputs:
+            uses[value] = uses.get(value, 0) + 1
+    for value in program.outputs:
+        uses[value] = uses.get(value, 0) + 1
+    reductions: dict[Value, Op] = {}
+    dropped: set[Op] = set()
+    ops: list[Op] = []
+    for op in program.ops:
+        ops.append(op)
+        if op.name in ("all_reduce", "reduce_scatter"):
+            if op.params["monoid"] == "sum" and not op.params.get("keep") and uses.get(op.outputs[0]) == 1:
+                reductions[op.outputs[0]] = op
+            continue
+        reduction = reductions.get(op.inputs[0]) if op.inputs else None
+        if reduction is None or op.name not in _LINEAR:
+            continue
+        moved = _past(op, reduction, mesh)
+        if moved is None:
+            continue
+        linear, late = moved
+        ops[-1:] = [linear, late]
+        dropped.add(reduction)
+        if uses.get(late.outputs[0]) == 1:
+            reductions[late.outputs[0]] = late
+    program.ops = [op for op in ops if op not in dropped]
+    return bool(dropped)
+
+
+def _past(op: Op, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, Op] | None:
+    """The linear op on what is still owed, and the reduction after it; None where they do not commute."""
+    if op.name in ("mul", "div") and (op.inputs[1].data is None or op.inputs[1].shape):
+        return None
+    term, result = reduction.inputs[0], op.outputs[0]
+    assert result.layout is not None
+    layout, params, local = result.layout, reduction.params, op.params
+    if reduction.name == "reduce_scatter":
+        # The dimension that is scattered must be followed through the op.
+        if op.name == "transpose":
+            dim = op.params["permutation"].index(params["dim"])
+        elif op.name in ("neg", "copy", "copy_p", "name", "mul", "div"):
+            dim = params["dim"]
+        else:
+            return None
+        axes = params["axes"]
+        layout = tuple(a[: len(a) - len(axes)] if d == dim else a for d, a in enumerate(layout))
+        params = {**params, "dim": dim}
+    owed = retiled(result, layout, mesh)
+    owed.path, owed.partial = "", term.partial
+    linear = Op(op.name, op.primitive, (term, *op.inputs[1:]), (owed,), local, (), (), op.source_info, op.prefix)
+    return linear, like(op, reduction.name, (owed,), result, params)
+
+
 class _Leaf(NamedTuple):
-    """A term of a sum: its sign, and where it is a reduced value the reduction and the linear ops after it."""
+    """A term of a sum: its sign, and where it is a reduced value the reduction."""
 
     value: Value
     sign: int
     reduction: Op | None
-    after: tuple[Op, ...]
-
-
-_RESHAPES = ("transpose", "reshape", "squeeze", "expand_dims", "neg", "copy", "copy_p", "rev")
-_SCALINGS = ("mul", "div")
 
 
 def sum_before_reducing(program: Program, mesh: Mapping[str, int]) -> bool:
     """`reduce(a) + reduce(b)` becomes `reduce(a + b)`, for all terms of a sum with equal reductions.
 
-    Terms in between that are not reduced stay as they are; linear ops between a reduction and the sum
-    (transposes, reshapes, signs, scaling by a constant) move before the reduction.
+    Terms in between that are not reduced stay as they are.
     """
     del mesh
     region = Region(program)
@@ -182,28 +238,13 @@ def _collect(region: Region, op: Op, sign: int, leaves: list[_Leaf], tree: list[
             stack.append((maker.inputs[1], -sign if maker.name == "sub" else sign))
             stack.append((maker.inputs[0], sign))
             continue
-        after: list[Op] = []
-        while maker is not None and single and _linear(maker):
-            after.append(maker)
-            source = maker.inputs[0]
-            maker, single = region.maker.get(source), region.single(source)
         reduced = (
             maker is not None
             and single
-            and (maker.name == "all_reduce" or (maker.name == "reduce_scatter" and not after))
+            and maker.name in ("all_reduce", "reduce_scatter")
             and maker.params["monoid"] == "sum"
         )
-        leaves.append(
-            _Leaf(
-                value, sign, maker if reduced else None, tuple(reversed(after)) if reduced else ()
-            )
-        )
-
-
-def _linear(op: Op) -> bool:
-    if op.name in _RESHAPES:
-        return True
-    return op.name in _SCALINGS and op.inputs[1].data is not None and not op.inputs[1].shape
+        leaves.append(_Leaf(value, sign, maker if reduced else None))
 
 
 def _merge(root: Op, leaves: list[_Leaf], ops: list[Op], dropped: set[Op]) -> Value:
@@ -212,18 +253,7 @@ def _merge(root: Op, leaves: list[_Leaf], ops: list[Op], dropped: set[Op]) -> Va
     for leaf in leaves:
         assert leaf.reduction is not None
         dropped.add(leaf.reduction)
-        value = leaf.reduction.inputs[0]
-        for op in leaf.after:
-            dropped.add(op)
-            made = op.outputs[0]
-            result = Value(made.shape, made.dtype, made.weak_type, made.name, layout=made.layout)
-            result.partial = value.partial
-            ops.append(
-                Op(op.name, op.primitive, (value, *op.inputs[1:]), (result,), op.params, (), (),
-                   op.source_info, op.prefix)
-            )  # fmt: skip
-            value = result
-        terms.append((value, leaf.sign))
+        terms.append((leaf.reduction.inputs[0], leaf.sign))
     total = _add_up(root, terms, ops, terms[0][0].partial)
     first = leaves[0].reduction
     assert first is not None
