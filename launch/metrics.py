@@ -9,6 +9,8 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 Row = Mapping[str, Any]
 
 COUNTS = ("actor_steps", "learner_steps", "episodes", "wall_seconds", "train_seconds")
@@ -46,7 +48,9 @@ class MetricsWriter:
         self._file.flush()
         for name, value in plain.items():
             if name not in ("kind", *COUNTS) and isinstance(value, int | float):
-                self._board.add_scalar(f"{row['kind']}/{name}", value, row["actor_steps"])
+                # It would make an array of one element of a number, which numpy deprecates.
+                scalar = np.asarray(value, np.float64)
+                self._board.add_scalar(f"{row['kind']}/{name}", scalar, row["actor_steps"])
 
     def sync(self) -> int:
         """Brings all rows to the disk; returns the bytes that they take."""
