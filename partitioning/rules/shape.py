@@ -70,11 +70,14 @@ def broadcast_in_dim(op: Op) -> Rule:
 )
 def reshape(op: Op) -> Rule:
     build = Builder(op)
-    for size, dim, result_dim in aligned_blocks(op.inputs[0].shape, op.outputs[0].shape):
-        build.factor(size, [(0, dim)], [(0, result_dim)])
-    return build.rule(
-        lambda params, ins, outs: {**params, "new_sizes": outs[0], "dimensions": None}
-    )
+    shape = op.inputs[0].shape
+    # A gradient of a grouped convolution transposes within its reshape.
+    order = op.params.get("dimensions") or tuple(range(len(shape)))
+    for size, dim, result_dim in aligned_blocks(
+        tuple(shape[d] for d in order), op.outputs[0].shape
+    ):
+        build.factor(size, [(0, order[dim])], [(0, result_dim)])
+    return build.rule(lambda params, ins, outs: {**params, "new_sizes": outs[0]})
 
 
 def aligned_blocks(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int, int]]:
