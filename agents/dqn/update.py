@@ -85,7 +85,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             "loss": value,
             "mean_q": mean_q,
             "mean_absolute_error": jnp.mean(jnp.abs(errors)),
-            "gradient_norm": optax.global_norm(gradients),
+            "gradient_norm": optax.tree.norm(gradients),
         }
         # The constant keeps every item in reach (Schaul et al., 2016, section 3.3).
         priorities = jnp.abs(errors) + 1e-6 if prioritised else None
