@@ -8,6 +8,7 @@ from .errors import (
     InvalidOptionError,
     InvalidRewardError,
     MissingExtraError,
+    RenderError,
     UnknownEnvironmentError,
     UnsupportedSpaceError,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "InvalidOptionError",
     "InvalidRewardError",
     "MissingExtraError",
+    "RenderError",
     "StackFrames",
     "StackedArray",
     "UnknownEnvironmentError",

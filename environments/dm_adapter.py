@@ -11,6 +11,7 @@ from gymnasium import spaces as gymnasium_spaces
 
 from . import spaces, specs
 from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError, UnsupportedSpaceError
+from .rendering import render_image
 
 _MAX_REWARD = float(np.finfo(np.float32).max)
 
@@ -111,10 +112,11 @@ class Conform(dm_env.Environment):
 
         Raises:
             InvalidOptionError: If there is no image to make.
+            RenderError: If drawing fails, mostly because there is nothing to draw with.
         """
         if self._render is None:
             raise InvalidOptionError(f"{self._name}: this environment renders no images")
-        return np.asarray(self._render(), np.uint8)
+        return render_image(self._render, self._name)
 
     def close(self) -> None:
         self._environment.close()

@@ -33,3 +33,7 @@ class InvalidActionError(EnvironmentFault):
 
 class InvalidRewardError(EnvironmentFault):
     """The environment returned a reward that is not a finite number."""
+
+
+class RenderError(EnvironmentFault):
+    """The environment could not draw its state."""

@@ -11,7 +11,7 @@ from typing import Any, overload
 import dm_env
 import gymnasium
 
-from . import atari, fakes, registry, suites
+from . import atari, fakes, registry, rendering, suites
 from .dm_adapter import Conform
 from .errors import InvalidOptionError, UnknownEnvironmentError
 from .gymnasium_adapter import GymnasiumEnvironment
@@ -209,6 +209,8 @@ def _build(
     extra = registry.extra_of(specification)
     if extra == "mujoco":
         _log_mujoco()
+        if render_mode is not None:
+            rendering.prepare_mujoco()
     if extra == "box2d":
         _import_box2d(specification.id)
     if render_mode is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import spaces, specs
 from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError
+from .rendering import render_image
 from .seeding import check_seed
 
 _FIRST, _MID, _LAST = dm_env.StepType
@@ -109,8 +110,8 @@ class GymnasiumEnvironment(dm_env.Environment):
             action = self._write(action)
         except EnvironmentFault as fault:
             raise type(fault)(f"{self._name}: {fault}") from None
-        reward: Any
-        observation, reward, terminated, truncated, _ = self._step(action)
+        observation, given, terminated, truncated, _ = self._step(action)
+        reward = float(given)
         self._steps += 1
         # The comparison is false for NaN as well.
         if not -_MAX_REWARD <= reward <= _MAX_REWARD:
@@ -150,13 +151,14 @@ class GymnasiumEnvironment(dm_env.Environment):
 
         Raises:
             InvalidOptionError: If the environment was made without `render_mode="rgb_array"`.
+            RenderError: If drawing fails, mostly because there is nothing to draw with.
         """
         if self._environment.render_mode != "rgb_array":
             raise InvalidOptionError(
                 f"{self._name}: no image to render; make the environment with "
                 "render_mode='rgb_array'"
             )
-        return np.asarray(self._environment.render(), np.uint8)
+        return render_image(self._environment.render, self._name)
 
     def close(self) -> None:
         self._environment.close()

@@ -162,7 +162,8 @@ def _box_writer(space: spaces.Box, mode: ActionMode, name: str) -> Callable[[Any
     narrow = _narrow(dtype)
     fits_spec = _within(*(np.broadcast_to(bound, shape) for bound in _bounds(spec)))
     fits_space = _within(space.low, space.high)
-    middle, half = (space.high + space.low) / 2, (space.high - space.low) / 2
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    middle, half = (high + low) / 2, (high - low) / 2
 
     def as_array(action: Any) -> np.ndarray:
         try:
@@ -201,11 +202,12 @@ def _box_writer(space: spaces.Box, mode: ActionMode, name: str) -> Callable[[Any
         value = as_array(action)
         if not fits_spec(value):
             value = to_bounds(value, -1.0, 1.0)
-        value = middle + half * value
-        # The product may end an ulp beyond the bounds.
-        if not fits_space(value):
-            value = to_bounds(value, space.low, space.high)
-        return value.astype(dtype, copy=False)
+        stretched = value * half
+        stretched += middle
+        if dtype == np.float64:
+            return to_bounds(stretched, space.low, space.high)
+        # An ulp of 64 bits beyond a bound of 32 bits is rounded away.
+        return stretched.astype(dtype)
 
     return {"strict": strict, "clip": clip, "rescale": rescale}[mode]
 

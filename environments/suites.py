@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import registry, spaces
+from . import registry, rendering, spaces
 from .dm_adapter import Conform
 from .errors import InvalidOptionError
 
@@ -28,6 +28,7 @@ def dm_control(
 
     Tassa et al. 2018, https://arxiv.org/abs/1801.00690. Observations are dicts of float32 arrays.
     """
+    rendering.prepare_mujoco()
     suite = registry.import_extra("dm_control.suite", "dm_control", id)
     known = [f"dm_control/{domain}-{task}" for domain, task in suite.ALL_TASKS]
     registry.check_known(id, known)

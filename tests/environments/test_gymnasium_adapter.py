@@ -164,3 +164,15 @@ def test_frames_are_rendered_on_request():
 def test_frames_cannot_be_rendered_otherwise():
     with pytest.raises(environments.InvalidOptionError, match="render_mode='rgb_array'"):
         environments.make("CartPole-v1", seed=0).render_frame()
+
+
+def test_a_failure_to_render_is_one_line(monkeypatch):
+    environment = environments.make("CartPole-v1", seed=0, render_mode="rgb_array")
+    environment.reset()
+
+    def fail():
+        raise AttributeError("no\ndisplay")
+
+    monkeypatch.setattr(environment.unwrapped, "render", fail)
+    with pytest.raises(environments.RenderError, match=r"CartPole-v1: .*image: no display"):
+        environment.render_frame()

@@ -128,16 +128,19 @@ def test_a_bound_that_32_bits_round_outwards_is_still_within():
     assert space.contains(written)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [1, 100])
 @pytest.mark.parametrize("mode", spaces.ACTION_MODES)
-def test_rescaled_and_clipped_actions_are_always_in_the_space(size, mode):
+def test_rescaled_and_clipped_actions_are_always_in_the_space(dtype, size, mode):
     random = np.random.default_rng(0)
-    low = random.uniform(-9, 0, size)
-    space = gym.Box(low, low + random.uniform(0.1, 9, size), dtype=np.float64)
+    low = random.uniform(-9, 0, size).astype(dtype)
+    space = gym.Box(low, low + random.uniform(0.1, 9, size).astype(dtype), dtype=dtype)
     write = spaces.action_writer(space, mode)
     limit = 1.0 if mode == "strict" else 20.0
-    for _ in range(50):
+    for i in range(50):
         action = random.uniform(-limit, limit, size).astype(np.float32)
+        if i % 5 == 0:
+            action = np.sign(action)
         if mode == "strict":
             action = np.clip(action, space.low, space.high).astype(np.float32)
         assert space.contains(write(action))
