@@ -133,7 +133,7 @@ class _Assigner:
         temporaries: list[Buffer] = list(self.extra)
         windows: list[tuple[int, int, int]] = list(free_params)
         for root, nodes in groups.items():
-            if any(n.kind in (PARAM, CONSTANT) for n in nodes):
+            if root is _NOWHERE or any(n.kind in (PARAM, CONSTANT) for n in nodes):
                 continue
             spans = sorted(self.span(n) for n in nodes)
             size = max(n.nbytes for n in nodes)

@@ -76,7 +76,7 @@ def fuse(graph: Graph) -> list[Kernel]:
             kernels.append(own)
         for user in users:
             place = user.index
-            elementwise = user.elementwise and index in user.direct
+            elementwise = user.elementwise and node in user.direct
             for kernel in hosts[place]:
                 if kernel in inside:
                     if user.reuses or kernel in reusing[place]:
@@ -94,7 +94,7 @@ def fuse(graph: Graph) -> list[Kernel]:
                         kernel.inputs[node] = None
             share = set()
             for user in users:
-                elementwise = user.elementwise and index in user.direct
+                elementwise = user.elementwise and node in user.direct
                 for kernel in hosts[user.index]:
                     if kernel not in inside:
                         if elementwise and kernel not in moving[user.index]:

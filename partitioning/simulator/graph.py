@@ -73,7 +73,7 @@ class Node:
         self.reuses = False
         self.elementwise = False
         self.unary = True
-        self.direct: frozenset[int] = frozenset()
+        self.direct: frozenset[Node] = frozenset()
         self.in_place = -1
         self.fuses = False
         self.feeds = True
@@ -137,6 +137,11 @@ def _finish(graph: Graph) -> None:
         node.index = index
         for operand in node.operands:
             operand.users.append(node)
+
+
+def _uniform(node: Node) -> bool:
+    """Whether every element of a node is the same."""
+    return node.name == "broadcast_in_dim" and all(math.prod(n.shape) == 1 for n in node.operands)
 
 
 class _Builder:
@@ -286,6 +291,8 @@ class _Builder:
 
     def fusible(self, op: Op, operands: list[Node]) -> Node:
         name, out = op.name, op.outputs[0]
+        if name in ("slice", "dynamic_slice", "all_slice") and _uniform(operands[0]):
+            name, operands = "broadcast_in_dim", operands[0].operands  # a part of it is uniform as well
         node = self.node(FUSIBLE, name, out.nbytes, out.shape, operands, op)
         node.flops, node.transcendentals = costs.op_flops(op)
         floating = getattr(out.dtype, "kind", "f") in "fcV"
@@ -297,7 +304,7 @@ class _Builder:
         direct = []
         for value, operand in zip(op.inputs, operands):
             if value.shape == operand.shape:
-                direct.append(operand.index)
+                direct.append(operand)
             if operand.name in ("broadcast_in_dim", "iota") or (operand.kind == CONSTANT and value.size == 1):
                 continue
             full += value.ndim >= out.ndim
@@ -352,7 +359,7 @@ class _Builder:
         if key not in self.known:
             node = self.node(FUSIBLE, "convert_element_type", int(operand.nbytes * factor), operand.shape, [operand], op)
             node.elementwise = True
-            node.direct = frozenset([operand.index])
+            node.direct = frozenset([operand])
             node.flops = float(math.prod(operand.shape))
             self.known[key] = node
         return self.known[key]
@@ -408,7 +415,10 @@ class _Builder:
         for i, (inside, outside) in enumerate(zip(region.inputs, op.inputs)):
             param = inner.param(outside)
             params.append(param)
-            if i < consts + carry:
+            if i < consts and outside.layout is not None and _uniform(self.read(outside)):
+                # Loops of partitioned programs make such constants themselves.
+                inner.env[inside] = inner.zeros(outside, self.read(outside).operands)
+            elif i < consts + carry:
                 inner.env[inside] = param
             else:
                 piece = inner.node(FUSIBLE, "dynamic_slice", inside.nbytes, inside.shape, [param, counter], op)
@@ -429,10 +439,13 @@ class _Builder:
         _finish(inner.graph)
         zeros = [self.zeros(v) for v in op.outputs[carry:]]
         operands = [self.read(v) for v in op.inputs]
-        self.loop(op, [*operands, *zeros], inner.graph, [*operands[consts : consts + carry], *zeros])
+        starts = operands[consts : consts + carry]
+        read = [n for i, n in enumerate(operands) if params[i].users or consts <= i < consts + carry]
+        self.loop(op, [*read, *zeros], inner.graph, [*starts, *zeros])
 
-    def zeros(self, value: Value) -> Node:
-        key = ("zeros", value.shape, str(value.dtype))
+    def zeros(self, value: Value, operands: Sequence[Node] = ()) -> Node:
+        """A fresh array filled with one number: zero, or the scalar `operands` of another graph."""
+        key = ("zeros", value.shape, str(value.dtype), *[n.index for n in operands])
         if key not in self.known:
             self.known[key] = self.node(FUSIBLE, "broadcast_in_dim", value.nbytes, value.shape)
         return self.known[key]
