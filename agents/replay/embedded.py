@@ -349,8 +349,8 @@ class EmbeddedAdder:
             if not self._one and len(kinds) == 1:
                 reward, discount = reward.item(), discount.item()
             replay._windows.advance(row, reward, discount, kinds, mid)
-            if self._one and not mid and kinds[0] == _LAST:
-                self._clear(...)
+            if not mid and _LAST in kinds:
+                self._clear(... if self._one else np.array(kinds) == _LAST)
         self._kinds = kinds
 
     def reset(self) -> None:

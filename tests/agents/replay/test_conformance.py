@@ -1,0 +1,337 @@
+"""Golden items: what a replay holds after given episodes, the same in every implementation."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from typing import Any
+
+import dm_env
+import numpy as np
+import pytest
+from dm_env import StepType, specs
+
+from troupe.agents.replay import (
+    EmbeddedReplay,
+    Episodes,
+    ReplaySpec,
+    Rollouts,
+    Sequences,
+    Transitions,
+)
+
+EnvironmentSpec = collections.namedtuple(
+    "EnvironmentSpec", "observations actions rewards discounts"
+)
+SPEC = EnvironmentSpec(
+    observations=specs.Array((2,), np.float32, "observation"),
+    actions=specs.Array((), np.int32, "action"),
+    rewards=specs.Array((), np.float32, "reward"),
+    discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, "discount"),
+)
+EXTRAS = {"log_prob": specs.Array((), np.float32, "log_prob")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """Observations are `first`, `first + 1`, ...; the action equals the observation, the extra is
+    minus it."""
+
+    first: int
+    rewards: tuple[float, ...]
+    terminates: bool = True
+
+
+ONE = Episode(first=0, rewards=(1.0, 2.0, 3.0, 4.0))
+TWO = Episode(first=10, rewards=(5.0, 6.0), terminates=False)
+
+
+def timesteps(episode: Episode) -> list[dm_env.TimeStep]:
+    """The time steps of one environment; rewards of FIRST as a vector has them."""
+    last = len(episode.rewards)
+    return [
+        dm_env.TimeStep(
+            step_type=np.int32(
+                StepType.FIRST if t == 0 else StepType.LAST if t == last else StepType.MID
+            ),
+            reward=np.float32(episode.rewards[t - 1] if t else 0.0),
+            discount=np.float32(0.0 if t == last and episode.terminates else 1.0),
+            observation=np.full(2, episode.first + t, np.float32),
+        )
+        for t in range(last + 1)
+    ]
+
+
+def act(observation: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    action = observation[..., 0].astype(np.int32)
+    return action, {"log_prob": -action.astype(np.float32)}
+
+
+def play_one(adder: Any, *episodes: Episode) -> None:
+    """As acme's `EnvironmentLoop` does with one environment."""
+    for episode in episodes:
+        first, *rest = timesteps(episode)
+        adder.add_first(first)
+        for before, timestep in zip([first, *rest], rest, strict=False):
+            action, extras = act(before.observation)
+            adder.add(action, timestep, extras)
+
+
+def play_vector(adder: Any, *streams: list[Episode]) -> None:
+    """Streams side by side, until the shortest is over."""
+    rows = [[t for episode in stream for t in timesteps(episode)] for stream in streams]
+    joined = [
+        dm_env.TimeStep(*(np.stack(field) for field in zip(*row, strict=True)))
+        for row in zip(*rows, strict=False)
+    ]
+    adder.add_first(joined[0])
+    for before, timestep in itertools.pairwise(joined):
+        action, extras = act(before.observation)
+        adder.add(action, timestep, extras)
+
+
+@pytest.fixture
+def make_replay():
+    def make(spec: ReplaySpec, num_envs: int | None = None) -> EmbeddedReplay:
+        return EmbeddedReplay(spec, SPEC, EXTRAS, num_envs=num_envs, seed=0)
+
+    return make
+
+
+def items_of(replay: Any, count: int) -> list[tuple]:
+    """All items held, found by drawing until each was seen, in the order of their contents."""
+    found: dict[int, tuple] = {}
+    for _ in range(200):
+        sample = replay.sample()
+        for i, key in enumerate(sample.info.keys):
+            found[int(key)] = contents(sample.data, i)
+        if len(found) >= count:
+            break
+    assert len(found) == count == len(replay)
+    return sorted(found.values())
+
+
+def contents(data: Any, i: int) -> tuple:
+    """One item of a batch as plain numbers; of observations the first element."""
+    numbers = {name: np.asarray(value)[i].tolist() for name, value in plain(data).items()}
+    return tuple(tuple(value) if isinstance(value, list) else value for value in numbers.values())
+
+
+def plain(data: Any) -> dict[str, np.ndarray]:
+    fields = data._asdict()
+    extras = fields.pop("extras")
+    for name in ("observation", "next_observation"):
+        if name in fields:
+            np.testing.assert_array_equal(fields[name][..., 0], fields[name][..., 1])
+            fields[name] = fields[name][..., 0]
+    return {**fields, "extras": extras["log_prob"]}
+
+
+# observation, action, reward, discount, next observation, extras
+ONE_STEP = [
+    (0.0, 0, 1.0, 1.0, 1.0, 0.0),
+    (1.0, 1, 2.0, 1.0, 2.0, -1.0),
+    (2.0, 2, 3.0, 1.0, 3.0, -2.0),
+    (3.0, 3, 4.0, 0.0, 4.0, -3.0),
+    (10.0, 10, 5.0, 1.0, 11.0, -10.0),
+    (11.0, 11, 6.0, 1.0, 12.0, -11.0),
+]
+THREE_STEPS = [
+    (0.0, 0, 1.0 + 0.5 * 2.0 + 0.25 * 3.0, 0.25, 3.0, 0.0),
+    (1.0, 1, 2.0 + 0.5 * 3.0 + 0.25 * 4.0, 0.0, 4.0, -1.0),
+    (2.0, 2, 3.0 + 0.5 * 4.0, 0.0, 4.0, -2.0),
+    (3.0, 3, 4.0, 0.0, 4.0, -3.0),
+    (10.0, 10, 5.0 + 0.5 * 6.0, 0.5, 12.0, -10.0),
+    (11.0, 11, 6.0, 1.0, 12.0, -11.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("n_step", "expected"), [(1, ONE_STEP), (3, THREE_STEPS)], ids=["one step", "three steps"]
+)
+def test_transitions(make_replay, n_step, expected):
+    replay = make_replay(ReplaySpec(Transitions(n_step, 0.5), batch_size=8, max_size=100))
+    play_one(replay.adder(), ONE, TWO)
+    assert items_of(replay, 6) == expected
+
+
+def test_a_transition_is_there_as_soon_as_its_last_reward_is(make_replay):
+    replay = make_replay(ReplaySpec(Transitions(3, 0.5), batch_size=1, max_size=100))
+    adder = replay.adder()
+    held = []
+    for t, timestep in enumerate(timesteps(ONE)):
+        if t == 0:
+            adder.add_first(timestep)
+        else:
+            action, extras = act(np.full(2, t - 1.0))
+            adder.add(action, timestep, extras)
+        replay.flush()
+        held.append(len(replay))
+    assert held == [0, 0, 0, 1, 4]
+
+
+# observation, action, reward, discount, step type, mask, extras
+FULL_WINDOW = (
+    (0.0, 1.0, 2.0, 3.0),
+    (0, 1, 2, 3),
+    (1.0, 2.0, 3.0, 4.0),
+    (1.0, 1.0, 1.0, 0.0),
+    (0, 1, 1, 1),
+    (1.0, 1.0, 1.0, 1.0),
+    (0.0, -1.0, -2.0, -3.0),
+)
+LAST_WINDOW = (
+    (2.0, 3.0, 4.0, 0.0),
+    (2, 3, 0, 0),
+    (3.0, 4.0, 0.0, 0.0),
+    (1.0, 0.0, 0.0, 0.0),
+    (1, 1, 2, 2),
+    (1.0, 1.0, 1.0, 0.0),
+    (-2.0, -3.0, 0.0, 0.0),
+)
+SHORT_WINDOW = (
+    (10.0, 11.0, 12.0, 0.0),
+    (10, 11, 0, 0),
+    (5.0, 6.0, 0.0, 0.0),
+    (1.0, 1.0, 0.0, 0.0),
+    (0, 1, 2, 2),
+    (1.0, 1.0, 1.0, 0.0),
+    (-10.0, -11.0, 0.0, 0.0),
+)
+
+
+def test_sequences_overlap_and_are_padded(make_replay):
+    replay = make_replay(ReplaySpec(Sequences(4, period=2), batch_size=4, max_size=100))
+    play_one(replay.adder(), ONE, TWO)
+    assert items_of(replay, 3) == [FULL_WINDOW, LAST_WINDOW, SHORT_WINDOW]
+
+
+@pytest.mark.parametrize(
+    ("length", "period", "starts"),
+    [
+        (3, 1, [0.0, 1.0, 2.0, 10.0]),
+        (3, 2, [0.0, 2.0, 10.0]),
+        (3, 3, [0.0, 3.0, 10.0]),
+        (2, 1, [0.0, 1.0, 2.0, 3.0, 10.0, 11.0]),
+        (5, 5, [0.0, 10.0]),
+        (8, 4, [0.0, 10.0]),
+        (1, 1, [0.0, 1.0, 2.0, 3.0, 4.0, 10.0, 11.0, 12.0]),
+    ],
+)
+def test_every_row_of_an_episode_is_in_a_sequence(make_replay, length, period, starts):
+    replay = make_replay(ReplaySpec(Sequences(length, period), batch_size=8, max_size=100))
+    play_one(replay.adder(), ONE, TWO)
+    items = items_of(replay, len(starts))
+    assert [item[0][0] for item in items] == starts
+    seen = {o for item in items for o, m in zip(item[0], item[5], strict=True) if m}
+    assert seen == {0, 1, 2, 3, 4, 10, 11, 12}
+
+
+def test_episodes_are_whole(make_replay):
+    replay = make_replay(ReplaySpec(Episodes(max_length=5), batch_size=4, max_size=100))
+    play_one(replay.adder(), ONE, TWO)
+    whole, short = items_of(replay, 2)
+    assert whole == (
+        (0.0, 1.0, 2.0, 3.0, 4.0),
+        (0, 1, 2, 3, 0),
+        (1.0, 2.0, 3.0, 4.0, 0.0),
+        (1.0, 1.0, 1.0, 0.0, 0.0),
+        (0, 1, 1, 1, 2),
+        (1.0, 1.0, 1.0, 1.0, 1.0),
+        (0.0, -1.0, -2.0, -3.0, 0.0),
+    )
+    assert short[0] == (10.0, 11.0, 12.0, 0.0, 0.0)
+    assert short[4:6] == ((0, 1, 2, 2, 2), (1.0, 1.0, 1.0, 0.0, 0.0))
+
+
+# The first has 0 to 3, the second 3 to 11, across the end of the first episode.
+ROLLOUTS = [
+    (
+        (0.0, 1.0, 2.0, 3.0),
+        (0, 1, 2, 0),
+        (1.0, 2.0, 3.0, 0.0),
+        (1.0, 1.0, 1.0, 0.0),
+        (0, 1, 1, 1),
+        (1.0, 1.0, 1.0, 1.0),
+        (0.0, -1.0, -2.0, 0.0),
+    ),
+    (
+        (3.0, 4.0, 10.0, 11.0),
+        (3, 0, 10, 0),
+        (4.0, 0.0, 5.0, 0.0),
+        (0.0, 0.0, 1.0, 0.0),
+        (1, 2, 0, 1),
+        (1.0, 1.0, 1.0, 1.0),
+        (-3.0, 0.0, -10.0, 0.0),
+    ),
+]
+
+
+def test_rollouts_run_across_episodes_and_come_once(make_replay):
+    replay = make_replay(ReplaySpec(Rollouts(3), batch_size=1, max_size=2), num_envs=1)
+    adder = replay.adder()
+    rows = [t for episode in (ONE, TWO) for t in timesteps(episode)]
+    batches = []
+    for t, timestep in enumerate(rows):
+        timestep = dm_env.TimeStep(*(np.asarray(field)[np.newaxis] for field in timestep))
+        if t == 0:
+            adder.add_first(timestep)
+        else:
+            action, extras = act(before.observation)  # noqa: F821
+            adder.add(action, timestep, extras)
+        replay.flush()
+        if replay.can_sample():
+            assert t in (3, 6)
+            batches.append(contents(replay.sample().data, 0))
+            assert not replay.can_sample()
+        assert replay.can_insert()
+        before = timestep  # noqa: F841
+    assert batches == ROLLOUTS
+
+
+def test_streams_do_not_mix(make_replay):
+    three = Episode(first=20, rewards=(7.0,))
+    four = Episode(first=30, rewards=(8.0, 9.0, 1.0, 1.0, 1.0, 1.0), terminates=False)
+    replay = make_replay(ReplaySpec(Transitions(3, 0.5), batch_size=16, max_size=100), num_envs=3)
+    play_vector(replay.adder(), [ONE, TWO], [three, TWO, ONE], [four, four])
+    # Eight rows of each: the first stream ends with its second episode, the second has 0, 1 and 2
+    # of its third, of which no window is complete, the third the whole of its first and one row.
+    assert items_of(replay, 6 + 3 + 6) == sorted(
+        [
+            *THREE_STEPS,
+            (20.0, 20, 7.0, 0.0, 21.0, -20.0),
+            *THREE_STEPS[4:],
+            (30.0, 30, 8.0 + 0.5 * 9.0 + 0.25, 0.25, 33.0, -30.0),
+            (31.0, 31, 9.0 + 0.5 + 0.25, 0.25, 34.0, -31.0),
+            (32.0, 32, 1.75, 0.25, 35.0, -32.0),
+            (33.0, 33, 1.75, 0.25, 36.0, -33.0),
+            (34.0, 34, 1.5, 0.5, 36.0, -34.0),
+            (35.0, 35, 1.0, 1.0, 36.0, -35.0),
+        ]
+    )
+
+
+def test_the_oldest_make_room(make_replay):
+    replay = make_replay(ReplaySpec(Transitions(1), batch_size=4, max_size=4))
+    play_one(replay.adder(), ONE, TWO)
+    assert items_of(replay, 4) == ONE_STEP[2:]
+    assert replay.inserted == 6
+
+
+def test_what_is_incomplete_is_dropped_by_reset(make_replay):
+    replay = make_replay(ReplaySpec(Transitions(3, 0.5), batch_size=8, max_size=100))
+    adder = replay.adder()
+    play_one(adder, ONE)
+    first, *rest = timesteps(Episode(first=40, rewards=(1.0,) * 4))
+    adder.add_first(first)
+    adder.add(*act_and(rest[0], first))
+    adder.add(*act_and(rest[1], rest[0]))
+    adder.reset()
+    play_one(adder, TWO)
+    assert items_of(replay, 6) == THREE_STEPS
+
+
+def act_and(timestep: dm_env.TimeStep, before: dm_env.TimeStep) -> tuple:
+    action, extras = act(before.observation)
+    return action, timestep, extras
