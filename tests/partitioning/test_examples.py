@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from troupe.partitioning import examples
+from troupe.partitioning.examples import handwritten
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -75,3 +76,16 @@ def test_unknown_names_are_listed():
         examples.make("perceptron")
     with pytest.raises(ValueError, match="has no depth; its fields are batch, num_layers"):
         examples.make("mlp", depth=3)
+
+
+@pytest.mark.parametrize(
+    ("model", "zero"), [(None, False), (None, True), ("model", False), ("model", True)]
+)
+def test_step_written_by_hand_is_the_same_step(model, zero):
+    example = examples.make("mlp", num_layers=3, optimizer="adam")
+    arguments = examples.mid_training(example)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("data", "model"))
+    step, *_ = handwritten.mlp_step(example, mesh, model, zero)
+    got, wanted = jax.jit(step)(*arguments), jax.jit(example.update)(*arguments)
+    for a, b in zip(*map(jax.tree_util.tree_leaves, (got, wanted)), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-6)
