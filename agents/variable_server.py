@@ -42,7 +42,9 @@ class Server(Protocol):
     def get(self, newer_than: int, inline: bool) -> tuple[int, str, bytes | None] | None: ...
 
 
-def write_version(folder: pathlib.Path, version: int, variables: Mapping[str, Nest]) -> pathlib.Path:
+def write_version(
+    folder: pathlib.Path, version: int, variables: Mapping[str, Nest]
+) -> pathlib.Path:
     """Writes variables as a file that readers can map.
 
     Args:
@@ -302,7 +304,8 @@ class VariableReader:
             if found is None:
                 return False
             version, variables = found[0], read_version(found[2] or b"")
-        self._variables = variables
+        # On the device once, not with every call; on CPU this is the mapped memory itself.
+        self._variables = jax.device_put(variables)
         self.version = version  # Last: whoever sees the number finds the variables.
         self.fetched += 1
         return True

@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..checkpoints import CheckpointError
+from ..errors import RequestError
 from . import pulse
 from .role import Role, enter
 
@@ -21,7 +23,8 @@ def run_entry(entry: Mapping[str, Any]) -> None:
 
     Args:
       entry: `name` and `log` (file) of the role, `payload` (file of functions) and `index` in it,
-        `board` (file) and `row` in it, `reason` (file) and `environment` (variables; null unsets).
+        `workspace` (folder), `row` on its board, `reason` (file) and `environment` (variables;
+        null unsets).
     """
     code = 1
     try:
@@ -30,14 +33,16 @@ def run_entry(entry: Mapping[str, Any]) -> None:
         stop = threading.Event()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
-        enter(Role(entry["name"], stop))
-        pulse.attach(pulse.Board(pathlib.Path(entry["board"])), entry["row"])
+        workspace = pathlib.Path(entry["workspace"])
+        enter(Role(entry["name"], stop, workspace))
+        pulse.attach(pulse.Board(workspace / pulse.FILE), entry["row"])
         _join_launchpad(stop)
         _load(entry["payload"], entry["index"])()
         code = 0
     except BaseException as error:
         traceback.print_exc()
-        pathlib.Path(entry["reason"]).write_text(json.dumps(describe(error)))
+        reason = {"reason": describe(error), "final": is_final(error)}
+        pathlib.Path(entry["reason"]).write_text(json.dumps(reason))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -49,6 +54,11 @@ def describe(error: BaseException) -> str:
     """An exception as one line."""
     text = " ".join(str(error).split())[:500]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether a new start cannot help: what was asked for cannot be, or cannot be kept."""
+    return isinstance(error, RequestError | CheckpointError)
 
 
 def _redirect(log: str) -> None:

@@ -16,6 +16,7 @@ import ctypes
 import mmap
 import os
 import pathlib
+import random
 import socket
 import struct
 import threading
@@ -158,3 +159,24 @@ def require_loopback(port: int) -> None:
             f"the server at port {port} listens on {', '.join(addresses)}, where other machines "
             "reach it; it was to listen on 127.0.0.1 only."
         )
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports at which nothing listens, all different.
+
+    They lie outside the range from which the system takes ports for outgoing connections, so that none
+    is taken while a server is started again.
+    """
+    limits = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    ports = random.SystemRandom().sample(range(10_000, max(int(limits[0]), 12_000)), 2_000)
+    found: list[int] = []
+    for port in ports:
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError(f"of {len(ports)} ports only {len(found)} are free; {count} are needed.")

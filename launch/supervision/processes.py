@@ -93,15 +93,24 @@ class ProcessHandle:
         self.killed = True
         self._signal(signal.SIGKILL)
 
+    @property
+    def final(self) -> bool:
+        """Whether a new start cannot help."""
+        return self._written().get("final", False)
+
     def reason(self) -> str:
         """Why it ended, in one line."""
-        try:
-            return json.loads(self._reason.read_text())
-        except (OSError, ValueError):
-            pass
+        if "reason" in self._written():
+            return self._written()["reason"]
         if self.exit_code is not None and self.exit_code < 0:
             return f"killed by {signal.Signals(-self.exit_code).name}"
         return f"ended with exit code {self.exit_code}"
+
+    def _written(self) -> dict[str, Any]:
+        try:
+            return json.loads(self._reason.read_text())
+        except (OSError, ValueError):
+            return {}
 
     def _signal(self, number: int) -> None:
         if self.pid is not None and self.running:
@@ -117,15 +126,15 @@ class ProcessLauncher:
     kills = True
     """A role that hangs can be ended."""
 
-    def __init__(self, folder: pathlib.Path, logs: pathlib.Path, board: pulse.Board):
+    def __init__(self, workspace: pathlib.Path, logs: pathlib.Path, board: pulse.Board):
         """Nothing runs before the first `start`.
 
         Args:
-          folder: for payloads and reasons; of this run only.
+          workspace: a folder that exists, for this launch only.
           logs: where every role's log file goes.
           board: signs of life.
         """
-        self._folder, self._logs, self._board = folder, logs, board
+        self._workspace, self._logs, self._board = workspace, logs, board
         self._zygotes: dict[bool, ZygoteProcess] = {}
         self._handles: dict[int, tuple[bool, ProcessHandle]] = {}
         self._numbers = itertools.count()
@@ -148,7 +157,7 @@ class ProcessLauncher:
           settings: of its label.
         """
         number = next(self._numbers)
-        reason = self._folder / f"reason-{number}"
+        reason = self._workspace / f"reason-{number}"
         handle = ProcessHandle(reason)
         self._handles[number] = (settings.reverb, handle)
         self._board.clear(row)
@@ -158,7 +167,7 @@ class ProcessLauncher:
             "log": str(self._logs / f"{name.replace('/', '-')}.log"),
             "payload": str(payload),
             "index": index,
-            "board": str(self._board.path),
+            "workspace": str(self._workspace),
             "row": row,
             "reason": str(reason),
             "environment": {**held, **dict(settings.environment)},

@@ -13,6 +13,8 @@ import struct
 import threading
 import time
 
+FILE = "board"
+"""Name of the file in a workspace."""
 _ROW = struct.Struct("=dd")
 ALIVE, LOOP = 0, 8
 _ALIVE_PERIOD = 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import threading
 
 from . import pulse
@@ -39,6 +40,8 @@ class Role:
     """Label and index, as "actor/3"."""
     stop: threading.Event
     """Set when it is to end."""
+    workspace: pathlib.Path = pathlib.Path()
+    """A folder that all roles of this launch share, gone when it ends; in memory where possible."""
 
 
 _current = threading.local()

@@ -25,6 +25,9 @@ class Handle(Protocol):
     @property
     def running(self) -> bool: ...
 
+    @property
+    def final(self) -> bool: ...
+
     def terminate(self) -> None: ...
 
     def kill(self) -> None: ...
@@ -101,6 +104,8 @@ class Supervisor:
             elif not member.handle.running:
                 if member.handle.exit_code == 0:
                     member.finished = True
+                elif member.handle.final:
+                    raise RoleError(member.name, member.handle.reason())
                 else:
                     self._failed(member, member.handle.reason(), now)
             else:

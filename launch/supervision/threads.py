@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import pulse
-from .entry import describe
+from .entry import describe, is_final
 from .role import Role, Settings, enter
 
 
@@ -23,6 +23,7 @@ class ThreadHandle:
         self.exit_code: int | None = None
         self.stop = threading.Event()
         self._reason = ""
+        self.final = False
 
     @property
     def running(self) -> bool:
@@ -42,7 +43,7 @@ class ThreadHandle:
             function()
             self.exit_code = 0
         except BaseException as error:
-            self._reason = describe(error)
+            self._reason, self.final = describe(error), is_final(error)
             with log.open("a") as file:
                 traceback.print_exc(file=file)
             self.exit_code = 1
@@ -53,8 +54,8 @@ class ThreadLauncher:
 
     kills = False
 
-    def __init__(self, logs: pathlib.Path, board: pulse.Board):
-        self._logs, self._board = logs, board
+    def __init__(self, workspace: pathlib.Path, logs: pathlib.Path, board: pulse.Board):
+        self._workspace, self._logs, self._board = workspace, logs, board
 
     def warm(self, settings: Sequence[Settings]) -> None:
         """Nothing to do: threads share the modules of this process."""
@@ -64,7 +65,7 @@ class ThreadLauncher:
     ) -> ThreadHandle:
         """Starts a role: its function in a thread of its own (see `ProcessLauncher.start`)."""
         handle = ThreadHandle()
-        role = Role(name, handle.stop)
+        role = Role(name, handle.stop, self._workspace)
         self._board.clear(row)
 
         def run() -> None:

@@ -1,0 +1,1 @@
+"""The roles of a Launchpad program, one file each."""

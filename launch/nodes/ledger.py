@@ -1,0 +1,295 @@
+"""The ledger of a run of several processes: who did how much, what is due, how far the run is.
+
+It is kept by the counter role and holds no arrays, no clocks of others and no connections: all it knows can be
+written to a file of text and read back.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+TRAIN, DRAIN, JUDGE, SAVE, DONE = "train", "drain", "judge", "save", "done"
+"""Phases. TRAIN: actors act within the budget. DRAIN: it is spent; the learner does what the pace still
+allows and saves. JUDGE: the final evaluation. SAVE: a stop was requested; the learner saves.
+DONE: all roles may end."""
+
+_LEASE_SECONDS = 20.0
+_RECENT = 100
+
+
+@dataclasses.dataclass
+class _Life:
+    """One life of one source of counts."""
+
+    number: int
+    steps: int = 0
+    episodes: int = 0
+    granted: int = 0
+    seen: float = 0.0
+
+
+class Ledger:
+    """Counts, the budget, evaluations and phases. Its methods may be called from several threads.
+
+    A source (a role that counts) enters once in each of its lives and reports totals of that life, so that
+    a report may be repeated or lost. What it may do of the budget is granted to it in advance, so that
+    the budget is never exceeded, however many actors there are.
+    """
+
+    def __init__(
+        self,
+        *,
+        budget: int,
+        evaluation_period: int,
+        episodes: int,
+        final_episodes: int,
+        state: Mapping[str, Any] | None = None,
+    ):
+        """Opens a ledger.
+
+        Args:
+          budget: actor steps of the run.
+          evaluation_period: actor steps between evaluations.
+          episodes: of an evaluation on the way.
+          final_episodes: of the one at the end.
+          state: what `save` gave.
+        """
+        self._lock = threading.RLock()
+        self._budget, self._period = budget, evaluation_period
+        self._episodes_wanted = (episodes, final_episodes)
+        state = state or {}
+        self._done = {"actor_steps": 0, "episodes": 0, **state.get("done", {})}
+        self._lives: dict[str, _Life] = {}
+        self._next_life: int = state.get("lives", 0)
+        self._results: list[dict[str, Any]] = list(state.get("evaluations", []))
+        self._given: int = state.get("given", len(self._results))
+        self._evaluate_at: int = state.get(
+            "evaluate_at", (self._done["actor_steps"] // evaluation_period + 1) * evaluation_period
+        )
+        self._orders: dict[str, dict[str, Any]] = {}
+        self._recent: collections.deque[Sequence[float]] = collections.deque(
+            state.get("recent", ()), maxlen=_RECENT
+        )
+        self._learner: dict[str, Any] = {"steps": state.get("learner_steps", 0)}
+        self._stop_requested = False
+        self._finished = False
+        self._seconds = {"wall": 0.0, "train": 0.0, **state.get("seconds", {})}
+        self._notes: list[str] = []
+
+    # Counting.
+
+    def enter(self, source: str) -> int:
+        """Begins a life of a source; returns its number, which no other life of the run has."""
+        with self._lock:
+            self._close(source)
+            number = self._next_life
+            self._next_life += 1
+            self._lives[source] = _Life(number, seen=time.monotonic())
+            return number
+
+    def report(
+        self,
+        source: str,
+        life: int,
+        steps: int,
+        episodes: int,
+        recent: Sequence[Sequence[float]],
+        want: int,
+    ) -> tuple[str, int]:
+        """Takes an actor's counts and grants it more.
+
+        Args:
+          source: its name.
+          life: the number that `enter` gave.
+          steps: actor steps of this life.
+          episodes: episodes ended in this life.
+          recent: (return, length) of those that ended since the last report.
+          want: steps that it would like to be granted beyond `steps`.
+
+        Returns:
+          The phase, and up to which value of `steps` it may go.
+        """
+        with self._lock:
+            entry = self._lives.get(source)
+            if entry is None or entry.number < life:
+                # It entered after this ledger was last written down.
+                self._close(source)
+                entry = self._lives[source] = _Life(life)
+                self._next_life = max(self._next_life, life + 1)
+            elif entry.number > life:
+                return DONE, 0  # Another process of this name has taken its place.
+            entry.steps, entry.episodes = max(entry.steps, steps), max(entry.episodes, episodes)
+            entry.granted = entry.steps
+            entry.seen = time.monotonic()
+            self._recent.extend(recent)
+            phase = self._phase()
+            if phase == TRAIN:
+                entry.granted += min(want, self._ungranted())
+            return phase, entry.granted
+
+    def _close(self, source: str) -> None:
+        """Books a life that has ended; what it was granted and did not use is free again."""
+        entry = self._lives.pop(source, None)
+        if entry is not None:
+            self._done["actor_steps"] += entry.steps
+            self._done["episodes"] += entry.episodes
+
+    def _ungranted(self) -> int:
+        expired = time.monotonic() - _LEASE_SECONDS
+        open_grants = sum(
+            entry.granted - entry.steps for entry in self._lives.values() if entry.seen > expired
+        )
+        return max(0, self._budget - self.actor_steps - open_grants)
+
+    @property
+    def actor_steps(self) -> int:
+        return self._done["actor_steps"] + sum(entry.steps for entry in self._lives.values())
+
+    @property
+    def episodes(self) -> int:
+        return self._done["episodes"] + sum(entry.episodes for entry in self._lives.values())
+
+    # The learner.
+
+    def learner(self, status: Mapping[str, Any]) -> str:
+        """Takes the learner's status and returns the phase.
+
+        Args:
+          status: `steps`; `version` of its newest variables; `drained`, when it has done all and
+            saved; `saved`, when it has saved since a stop was requested; `metrics` and `replay`,
+            numbers.
+        """
+        with self._lock:
+            self._learner = dict(status)
+            return self._phase()
+
+    # Evaluation.
+
+    def next_evaluation(self, source: str) -> dict[str, Any] | None:
+        """What an evaluator is to do now; the same again where it died doing it.
+
+        Returns:
+          None, or `index`, `episodes`, `actor_steps`, `version` (least of the variables) and `final`.
+        """
+        with self._lock:
+            if source in self._orders:
+                return self._orders[source]
+            phase, steps = self._phase(), self.actor_steps
+            final = phase == JUDGE
+            if final and any(order["final"] for order in self._orders.values()):
+                return None
+            if not final and not (phase == TRAIN and steps >= self._evaluate_at):
+                return None
+            self._evaluate_at = (steps // self._period + 1) * self._period
+            order = {
+                "index": self._given,
+                "episodes": self._episodes_wanted[final],
+                "actor_steps": steps,
+                "version": self._learner.get("version", -1) if final else -1,
+                "final": final,
+            }
+            self._given += 1
+            self._orders[source] = order
+            return order
+
+    def finish_evaluation(self, source: str, summary: Mapping[str, Any]) -> None:
+        """Takes the outcome of the order that `source` had; repeated, it changes nothing."""
+        with self._lock:
+            order = self._orders.pop(source, None)
+            if order is None or order["index"] != summary["index"]:
+                return
+            self._results.append({**summary, "counts": self._counts()})
+            self._finished = self._finished or order["final"]
+
+    # The run.
+
+    def request_stop(self) -> None:
+        """Ends the run as soon as the learner has saved."""
+        with self._lock:
+            self._stop_requested = True
+
+    def _phase(self) -> str:
+        if self._finished:
+            return DONE
+        if self._stop_requested:
+            return DONE if self._learner.get("saved") else SAVE
+        if self.actor_steps < self._budget:
+            return TRAIN
+        return JUDGE if self._learner.get("drained") else DRAIN
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "actor_steps": self.actor_steps,
+            "episodes": self.episodes,
+            "learner_steps": self._learner.get("steps", 0),
+        }
+
+    def look(self, results_seen: int = 0) -> dict[str, Any]:
+        """Where the run is, with the evaluations that followed the first `results_seen`."""
+        with self._lock:
+            return {
+                **self._counts(),
+                "phase": self._phase(),
+                "recent": list(self._recent),
+                "learner": dict(self._learner),
+                "evaluations": self._results[results_seen:],
+            }
+
+    def note(self, line: str) -> None:
+        """Keeps a line for whoever tells the user."""
+        with self._lock:
+            self._notes.append(line)
+
+    def take_notes(self) -> list[str]:
+        with self._lock:
+            notes, self._notes = self._notes, []
+            return notes
+
+    def spend(self, wall: float, train: float) -> None:
+        """Takes the seconds that the run has lasted, in all and in training."""
+        with self._lock:
+            self._seconds = {"wall": wall, "train": train}
+
+    def save(self) -> dict[str, Any]:
+        """All that a new ledger needs to go on, as values that JSON can hold."""
+        with self._lock:
+            return {
+                "done": {"actor_steps": self.actor_steps, "episodes": self.episodes},
+                "lives": self._next_life,
+                "evaluations": list(self._results),
+                "given": len(self._results),
+                "evaluate_at": self._evaluate_at,
+                "recent": [list(one) for one in self._recent],
+                "learner_steps": self._learner.get("steps", 0),
+                "seconds": dict(self._seconds),
+            }
+
+    def journal(self) -> dict[str, Any]:
+        """Like `save`, for a ledger that the same roles go on reporting to."""
+        with self._lock:
+            return {
+                **self.save(),
+                "done": dict(self._done),
+                "open": {name: dataclasses.astuple(life) for name, life in self._lives.items()},
+                "orders": dict(self._orders),
+                "given": self._given,
+                "learner": dict(self._learner),
+                "stop": self._stop_requested,
+                "finished": self._finished,
+            }
+
+    def reopen(self, journal: Mapping[str, Any]) -> None:
+        """Takes back what `journal` gave; the ledger was made with the same as its state."""
+        with self._lock:
+            now = time.monotonic()
+            self._lives = {
+                name: _Life(*values[:-1], seen=now) for name, values in journal["open"].items()
+            }
+            self._orders = dict(journal["orders"])
+            self._learner = dict(journal["learner"])
+            self._stop_requested, self._finished = journal["stop"], journal["finished"]
