@@ -8,9 +8,9 @@ import dm_env
 import jax
 import numpy as np
 
-from . import dispatch
 from .interfaces import ActorCore, Adder
-from .snapshots import from_host, to_host
+from .packing import Packing
+from .snapshots import from_host
 from .variables import VariableClient
 
 Nest = Any
@@ -39,44 +39,49 @@ class Actor:
         self._batched = num_envs is not None
         self._num_envs = num_envs or 1
         self._device = device or jax.local_devices()[0]
-        self._state = jax.device_put(
-            jax.jit(jax.vmap(policy.init))(jax.random.split(key, self._num_envs)), self._device
-        )
-        self._act: Any = None
-        self._extras: Nest = ()
-        self._first = np.ones(self._num_envs, bool)
+        self._make_state = jax.vmap(policy.init)
+        self._keys = jax.random.split(key, self._num_envs)
         self._forgets = policy.reset is not None
+        self._first = np.ones(self._num_envs, bool)
+        self._compile()
+        self._extras: Nest = ()
 
-    def _step(self, params, observation, state, first):
-        if self._policy.reset is not None:
-            fresh = jax.vmap(self._policy.reset)(state)
-            state = jax.tree.map(
-                lambda new, old: jax.numpy.where(
-                    first.reshape(first.shape + (1,) * (old.ndim - 1)), new, old
-                ),
-                fresh,
-                state,
+    def _compile(self) -> None:
+        """Makes the program of one call: the state goes in and out in one vector with all else."""
+        policy = self._policy
+        state = jax.eval_shape(self._make_state, self._keys)
+        self._state_packing = state_packing = Packing(state)
+
+        def step(params, observation, words, first):
+            state = state_packing.unpack(words[: state_packing.size])
+            if policy.reset is not None:
+                state = _where(first, jax.vmap(policy.reset)(state), state)
+            action, state = jax.vmap(policy.select_action, in_axes=(None, 0, 0))(
+                params, observation, state
             )
-        action, state = jax.vmap(self._policy.select_action, in_axes=(None, 0, 0))(
-            params, observation, state
+            # The state comes first: a result is the next call's argument as it is.
+            result = (state, action, jax.vmap(policy.get_extras)(state))
+            self._packing = Packing(result)
+            return self._packing.pack(result)
+
+        self._act = jax.jit(step)
+        self._words = jax.device_put(
+            jax.jit(lambda keys: state_packing.pack(self._make_state(keys)))(self._keys),
+            self._device,
         )
-        return action, jax.vmap(self._policy.get_extras)(state), state
 
     def select_action(self, observation: Nest) -> Nest:
         """The action [N, ...] (or without N) for this observation, as numpy arrays."""
         if not self._batched:
             observation = jax.tree.map(lambda x: np.asarray(x)[None], observation)
-        params = self._client.params
-        args = (params, observation, self._state, self._first)
-        if self._act is None:
-            self._act = dispatch.jit_small(self._step, *args, platform=self._device.platform)
-        action, extras, self._state = self._act(*args)
-        if self._forgets:
+        self._words = self._act(self._client.params, observation, self._words, self._first)
+        if self._forgets and self._first.any():
             self._first = np.zeros(self._num_envs, bool)
+        _, action, extras = self._packing.unpack_host(np.asarray(self._words))
+        if not self._batched:
+            action, extras = jax.tree.map(lambda x: x[0], (action, extras))
         self._extras = extras
-        if self._batched:
-            return jax.tree.map(np.asarray, action)
-        return jax.tree.map(lambda x: np.asarray(x)[0], action)
+        return action
 
     def observe_first(self, timestep: dm_env.TimeStep) -> None:
         self._first = np.ones(self._num_envs, bool)
@@ -87,19 +92,26 @@ class Actor:
         if self._forgets and self._batched:
             self._first = np.asarray(next_timestep.step_type) == dm_env.StepType.FIRST
         if self._adder is not None:
-            extras = self._extras
-            if extras != ():
-                extras = jax.tree.map(
-                    np.asarray if self._batched else lambda x: np.asarray(x)[0], extras
-                )
-            self._adder.add(action, next_timestep, extras)
+            self._adder.add(action, next_timestep, self._extras)
 
     def update(self, wait: bool = False) -> None:
         self._client.update(wait)
 
     def save(self) -> Nest:
         """The policy's state as numpy arrays: keys, counts, memory."""
-        return to_host(self._state)
+        words = np.asarray(self._words)
+        return self._state_packing.unpack_host(words[: self._state_packing.size])
 
     def restore(self, state: Nest) -> None:
-        self._state = jax.device_put(from_host(state, self._state), self._device)
+        like = jax.eval_shape(self._make_state, self._keys)
+        restored = from_host(state, like)
+        self._words = jax.device_put(self._state_packing.pack(restored), self._device)
+
+
+def _where(first: jax.Array, new: Nest, old: Nest) -> Nest:
+    """New states where an episode begins, old ones elsewhere."""
+
+    def choose(new, old):
+        return jax.numpy.where(first.reshape(first.shape + (1,) * (old.ndim - 1)), new, old)
+
+    return jax.tree.map(choose, new, old)

@@ -70,9 +70,6 @@ class Learner:
             state, output = fused(state, sample)
             return state, output, self._update.variables(state)
 
-        if on_cpu and self._steps_per_dispatch == 1 and not unroll:
-            looped = jax.jit(dispatch.one_trip(run), donate_argnums=1)
-            return lambda state, sample: looped(1, state, sample)
         return jax.jit(run, donate_argnums=0)
 
     def step(self) -> None:

@@ -10,12 +10,20 @@ import numpy as np
 Nest = Any
 
 
+def key_impl(leaf: Any) -> Any:
+    """The implementation of typed PRNG keys, of an array or a `jax.ShapeDtypeStruct`; or None."""
+    if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return None
+    found = []
+    # It can be asked of an array, also of one being traced, but not of a shape.
+    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), leaf)
+    return found[0]
+
+
 def to_host(state: Nest) -> Nest:
     """A nest of device arrays as numpy arrays; typed PRNG keys as their words."""
     return jax.tree.map(
-        lambda x: np.asarray(
-            jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-        ),
+        lambda x: np.asarray(x if key_impl(x) is None else jax.random.key_data(x)),
         state,
     )
 
@@ -35,8 +43,9 @@ def from_host(state: Nest, like: Nest) -> Nest:
         )
     restored = []
     for (path, target), leaf in zip(expected, leaves, strict=True):
-        if jax.dtypes.issubdtype(target.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(target))
+        impl = key_impl(target)
+        if impl is not None:
+            leaf = jax.random.wrap_key_data(leaf, impl=impl)
         if leaf.shape != target.shape or leaf.dtype != target.dtype:
             raise ValueError(
                 f"The saved {jax.tree_util.keystr(path)} is {leaf.dtype}{list(leaf.shape)}; this "

@@ -23,6 +23,8 @@ class DQNConfig:
     """gamma, per step."""
     learning_rate: float = 1e-3
     """Step size of Adam."""
+    learning_rate_steps: int | None = None
+    """Gradient steps in which the step size goes linearly to 0; None keeps it."""
     adam_epsilon: float = 1e-8
     """Added to the root of Adam's second moment."""
     max_gradient_norm: float | None = 10.0
@@ -69,6 +71,7 @@ class DQNConfig:
             n_step=(1, None),
             discount=(0.0, 1.0),
             learning_rate=(0.0, None),
+            learning_rate_steps=(1, None),
             adam_epsilon=(0.0, None),
             max_gradient_norm=(0.0, None),
             huber_threshold=(0.0, None),

@@ -33,7 +33,12 @@ def make_update(network: Network, config: DQNConfig) -> Update:
     clip = optax.clip_by_global_norm(config.max_gradient_norm or jnp.inf)
     optimizer = optax.chain(
         clip if config.max_gradient_norm is not None else optax.identity(),
-        optax.adam(config.learning_rate, eps=config.adam_epsilon),
+        optax.adam(
+            config.learning_rate
+            if config.learning_rate_steps is None
+            else schedules.linear(config.learning_rate, 0.0, config.learning_rate_steps),
+            eps=config.adam_epsilon,
+        ),
     )
     importance = schedules.linear(
         config.importance_exponent, 1.0, config.importance_exponent_steps

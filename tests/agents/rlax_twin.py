@@ -14,7 +14,6 @@ import rlax
 def main(source: str, destination: str) -> None:
     given = {name: jnp.asarray(value) for name, value in np.load(source).items()}
     args = [given[name] for name in ("q_tm1", "a_tm1", "r_t", "discount_t", "q_t")]
-    probabilities = given["probabilities"]
     advantages = jax.vmap(rlax.truncated_generalized_advantage_estimation, (0, 0, None, 0))
     surrogate = jax.vmap(rlax.clipped_surrogate_pg_loss, (0, 0, None))
     np.savez(
@@ -22,7 +21,6 @@ def main(source: str, destination: str) -> None:
         q_learning=jax.vmap(rlax.q_learning)(*args),
         double_q_learning=jax.vmap(rlax.double_q_learning)(*args, given["q_t_selector"]),
         huber=rlax.huber_loss(given["r_t"], 0.7),
-        importance_weights=rlax.importance_sampling_ratios(jnp.ones_like(probabilities), probabilities),
         advantages=advantages(
             given["rewards"], given["discounts"], float(given["lambda"]), given["values"]
         ),

@@ -2,22 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from troupe.agents import dispatch
-
-
-def test_one_trip_is_the_function_itself():
-    def fn(x, key):
-        key, sub = jax.random.split(key)
-        return {"y": x @ x.T, "draw": jax.random.uniform(sub)}, key, jnp.int32(3)
-
-    x, key = jnp.arange(6.0).reshape(2, 3), jax.random.key(7)
-    plain, looped = jax.jit(fn)(x, key), dispatch.jit_small(fn, x, key, platform="cpu")(x, key)
-    np.testing.assert_array_equal(plain[0]["y"], looped[0]["y"])
-    np.testing.assert_array_equal(plain[0]["draw"], looped[0]["draw"])
-    assert plain[1] == looped[1]
-    assert int(looped[2]) == 3
 
 
 def test_a_convolution_is_found_wherever_it_is():

@@ -13,6 +13,8 @@ import pytest
 from troupe.agents.dqn import losses as dqn
 from troupe.agents.ppo import losses as ppo
 
+pytestmark = pytest.mark.long  # The import of rlax beside TensorFlow takes half a minute.
+
 TWIN = pathlib.Path(__file__).with_name("rlax_twin.py")
 
 
@@ -27,7 +29,6 @@ def given():
         "a_tm1": rng.integers(0, 4, 7).astype(np.int32),
         "r_t": normal(7),
         "discount_t": rng.uniform(size=7).astype(np.float32),
-        "probabilities": rng.uniform(0.01, 1.0, 7).astype(np.float32),
         "rewards": normal(5, 9),
         "values": normal(5, 10),
         "discounts": rng.uniform(size=(5, 9)).astype(np.float32),
@@ -64,13 +65,6 @@ def test_q_learning(given, twin):
 
 def test_huber(given, twin):
     close(dqn.huber(given["r_t"], 0.7), twin["huber"])
-
-
-def test_importance_weights(given, twin):
-    weights = dqn.importance_weights(
-        jnp.asarray(given["probabilities"]), jnp.full(7, 30.0), jnp.asarray(1.0)
-    )
-    close(weights, twin["importance_weights"] / twin["importance_weights"].max())
 
 
 def test_generalized_advantages(given, twin):
