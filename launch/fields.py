@@ -94,6 +94,8 @@ def describe(kind: Any) -> str:
     if origin is typing.Literal:
         return "one of " + ", ".join(map(str, arguments))
     if origin is tuple:
+        if len(arguments) != 2 or arguments[1] is not Ellipsis:
+            return ", ".join(map(describe, arguments))
         return f"{_PLURALS.get(arguments[0], describe(arguments[0]))} separated by commas"
     names = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
     return "none" if kind is type(None) else names.get(kind, getattr(kind, "__name__", str(kind)))
