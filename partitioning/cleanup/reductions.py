@@ -9,6 +9,7 @@ from jax import lax
 
 from ..program import Layout, Op, Program, Value
 from ..reshard import retiled
+from ..rules import WHOLE, rule_of
 from .rewrite import Region, like
 
 
@@ -140,20 +141,29 @@ def _past(op: Op, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, Op] | Non
     assert result.layout is not None
     layout, params, local = result.layout, reduction.params, op.params
     if reduction.name == "reduce_scatter":
-        # The dimension that is scattered must be followed through the op.
-        if op.name == "transpose":
-            dim = op.params["permutation"].index(params["dim"])
-        elif op.name in ("neg", "copy", "copy_p", "name", "mul", "div"):
-            dim = params["dim"]
-        else:
+        dim = _followed(op, params["dim"])
+        if dim is None:
             return None
         axes = params["axes"]
         layout = tuple(a[: len(a) - len(axes)] if d == dim else a for d, a in enumerate(layout))
         params = {**params, "dim": dim}
     owed = retiled(result, layout, mesh)
     owed.path, owed.partial = "", term.partial
+    rule = rule_of(op)
+    if rule is not None and rule.localize is not None:
+        local = rule.localize(local, [term.shape], [owed.shape])
     linear = Op(op.name, op.primitive, (term, *op.inputs[1:]), (owed,), local, (), (), op.source_info, op.prefix)
     return linear, like(op, reduction.name, (owed,), result, params)
+
+
+def _followed(op: Op, dim: int) -> int | None:
+    """The result dimension that is the operand's dimension `dim`, whole; None where there is none."""
+    rule = rule_of(op)
+    if rule is None or (factor := rule.operands[0][dim]) == WHOLE or factor not in rule.results[0]:
+        return None
+    found = rule.results[0].index(factor)
+    sizes = op.inputs[0].shape[dim], op.outputs[0].shape[found]
+    return found if sizes == (rule.sizes[factor],) * 2 else None
 
 
 class _Leaf(NamedTuple):
