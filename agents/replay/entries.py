@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,6 +10,16 @@ from .items import SampleInfo
 from .priorities import Priorities
 
 Columns = dict[str, Any]
+
+
+class ItemSink(Protocol):
+    """What takes items as they are found in the rows."""
+
+    def insert_one(self, values: tuple[Any, ...]) -> None:
+        """Inserts an item: a number for every column, in order."""
+
+    def insert(self, values: tuple[Any, ...], count: int) -> None:
+        """Inserts items: for every column `count` numbers, or one for all."""
 
 
 class Entries:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from dm_env import StepType
 
-from .entries import Entries
+from .entries import Entries, ItemSink
 from .items import Episodes, Rollouts, Sequence, Sequences
 from .nests import Batches
 from .rows import Rows
@@ -40,9 +40,14 @@ class SequenceWindows:
         self._open = [0] * len(self._streams)
         self._ages = np.arange(self._length)
 
+    def insert_into(self, sink: ItemSink) -> None:
+        """Takes what items are inserted into as they are found."""
+        self._sink = sink
+
     def attach(self, rows: Rows, entries: Entries) -> None:
         """Takes the rows to read and the table to insert into."""
         self._rows, self._entries = rows, entries
+        self.insert_into(entries)
         shapes: list[tuple[tuple[int, ...], Any]] = [
             ((self._length, *column.shape), column.dtype)
             for name in _FIELDS
@@ -72,7 +77,7 @@ class SequenceWindows:
             # A window needs the observation of its last row and nothing more of it.
             if row - self._open[0] == self._period:
                 count = len(self._streams)
-                self._entries.insert((self._open[0], self._streams, self._length), count)
+                self._sink.insert((self._open[0], self._streams, self._length), count)
                 self._open = [row] * count
             return
         for stream, kind in enumerate(kinds):
@@ -86,14 +91,14 @@ class SequenceWindows:
                         "Episodes. Give it the environment's limit of steps plus 1."
                     )
                 if kind == _LAST:
-                    self._entries.insert_one((start, stream, row + 1 - start))
+                    self._sink.insert_one((start, stream, row + 1 - start))
             else:
                 # Row `row` has no action yet, so that a window is complete before it.
                 if start + self._length == row:
-                    self._entries.insert_one((start, stream, self._length))
+                    self._sink.insert_one((start, stream, self._length))
                     self._open[stream] = start = start + self._period
                 if kind == _LAST:
-                    self._entries.insert_one((start, stream, row + 1 - start))
+                    self._sink.insert_one((start, stream, row + 1 - start))
 
     def gather(self, slots: np.ndarray) -> Sequence:
         """The windows in slots of the table, any shape."""

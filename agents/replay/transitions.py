@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from dm_env import StepType
 
-from .entries import Entries
+from .entries import Entries, ItemSink
 from .items import Transition, Transitions
 from .nests import Batches
 from .rows import Rows
@@ -44,9 +44,14 @@ class TransitionWindows:
         self._discounts = np.ones((self._n, streams))
         self._actions = np.zeros(streams, np.int64)
 
+    def insert_into(self, sink: ItemSink) -> None:
+        """Takes what items are inserted into as they are found."""
+        self._sink = sink
+
     def attach(self, rows: Rows, entries: Entries) -> None:
         """Takes the rows to read and the table to insert into."""
         self._rows, self._entries = rows, entries
+        self.insert_into(entries)
         kinds = {
             name: [(column.shape, column.dtype) for column in columns]
             for name, columns in rows.columns.items()
@@ -86,7 +91,7 @@ class TransitionWindows:
             self._advance_all(row, reward, discount, kinds, mid)
 
     def _advance_one(self, row: int, reward: float, discount: float, ends: bool) -> None:
-        insert = self._entries.insert_one
+        insert = self._sink.insert_one
         if not self._has_span:
             insert((row - 1, reward, discount))
             return
@@ -143,7 +148,7 @@ class TransitionWindows:
     ) -> None:
         if len(streams):
             values = (row, reward, discount, streams, span)
-            self._entries.insert(values if self._has_span else values[:-1], len(streams))
+            self._sink.insert(values if self._has_span else values[:-1], len(streams))
 
     def gather(self, slots: np.ndarray) -> Transition:
         """The transitions in slots of the table, any shape."""

@@ -91,12 +91,75 @@ def play_vector(adder: Any, *streams: list[Episode]) -> None:
         adder.add(action, timestep, extras)
 
 
-@pytest.fixture
-def make_replay():
-    def make(spec: ReplaySpec, num_envs: int | None = None) -> EmbeddedReplay:
-        return EmbeddedReplay(spec, SPEC, EXTRAS, num_envs=num_envs, seed=0)
+class ServedReplay:
+    """A Reverb server with its adder and its reader, which begins to read when it is asked to."""
 
-    return make
+    def __init__(self, spec: ReplaySpec, num_envs: int | None) -> None:
+        import reverb
+
+        from troupe.agents.replay import reverb as replay
+
+        self._server = reverb.Server(replay.make_tables(spec, SPEC, EXTRAS))
+        self._arguments = spec, SPEC, EXTRAS, f"127.0.0.1:{self._server.port}"
+        self._client = reverb.Client(self._arguments[-1])
+        self._make_reader = replay.ReverbReplay
+        self._adder = replay.ReverbAdder(*self._arguments, num_envs=num_envs)
+        self._reader = None
+        self._taken = 0
+
+    def adder(self):
+        return self._adder
+
+    def flush(self) -> None:
+        self._adder.flush()
+
+    def _info(self):
+        return self._client.server_info()["replay"]
+
+    def __len__(self) -> int:
+        self._adder.flush()
+        return self._info().current_size
+
+    @property
+    def inserted(self) -> int:
+        return self._info().rate_limiter_info.insert_stats.completed
+
+    def can_insert(self) -> bool:
+        return True
+
+    def can_sample(self) -> bool:
+        return self.inserted > self._taken
+
+    def sample(self):
+        if self._reader is None:
+            self._adder.flush()
+            self._reader = self._make_reader(*self._arguments)
+        self._taken += 1
+        return self._reader.sample()
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._adder.close()
+        self._server.stop()
+
+
+@pytest.fixture(params=["embedded", pytest.param("reverb", marks=pytest.mark.distributed)])
+def make_replay(request):
+    made: list[Any] = []
+
+    def make(spec: ReplaySpec, num_envs: int | None = None) -> Any:
+        if request.param == "embedded":
+            replay: Any = EmbeddedReplay(spec, SPEC, EXTRAS, num_envs=num_envs, seed=0)
+        else:
+            pytest.importorskip("reverb")
+            replay = ServedReplay(spec, num_envs)
+        made.append(replay)
+        return replay
+
+    yield make
+    for replay in made:
+        replay.close()
 
 
 def items_of(replay: Any, count: int) -> list[tuple]:
