@@ -182,8 +182,8 @@ def run(settings: Settings) -> dict[str, Any]:
         `warmup_env_steps`; `wall_seconds`, `cpu_seconds`: of the training, warm-up included,
         evaluations left out; `target`: None, or the first evaluation that reached it, with its
         `env_steps`, `return`, `wall_seconds` and `cpu_seconds` on the same clock;
-        `evaluations`: [env steps, mean return] of each; `bare_env_steps_per_second`: of a loop
-        that only steps the environment; `versions`.
+        `evaluations`: [env steps, mean return] of each; `bare_env_steps_per_second` and
+        `bare_env_steps_per_cpu_second`: of a loop that only steps the environment; `versions`.
     """
     setup = Clock()
     module = importlib.import_module(_MODULES[settings.library])
@@ -258,7 +258,7 @@ def run(settings: Settings) -> dict[str, Any]:
         "cpu_seconds": cpu,
         "target": target,
         "evaluations": evaluations,
-        "bare_env_steps_per_second": bare_rate(settings.env),
+        **bare_rate(settings.env),
         "versions": _versions(settings.library),
     }
 
@@ -299,20 +299,24 @@ def evaluate(model: Any, settings: Settings) -> float:
     return float(returns.mean())
 
 
-def bare_rate(env: str, seconds: float = 1.0) -> float:
-    """Steps per second of a loop that does nothing but step (and reset) the environment."""
+def bare_rate(env: str, seconds: float = 1.0) -> dict[str, float]:
+    """Rates of a loop that does nothing but step (and reset) the environment, as a yardstick."""
     environment = make(env).unwrapped
     environment.reset(seed=0)
     environment.action_space.seed(0)
     actions = [environment.action_space.sample() for _ in range(1000)]
-    steps, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
+    steps, clock = 0, Clock()
+    while steps == 0 or clock.read()[0] < seconds:
         for action in actions:
             _, _, terminated, truncated, _ = environment.step(action)
             if terminated or truncated:
                 environment.reset()
         steps += len(actions)
-    return steps / (time.perf_counter() - start)
+    wall, cpu = clock.read()
+    return {
+        "bare_env_steps_per_second": steps / wall,
+        "bare_env_steps_per_cpu_second": steps / cpu,
+    }
 
 
 def _on_policy_updates(model: Any) -> int:

@@ -81,7 +81,7 @@ def library(tmp_path, monkeypatch):
     clock = types.SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: now[0] / 2)
     monkeypatch.setattr(peers, "time", clock)
     monkeypatch.setattr(peers, "_versions", lambda library: {})
-    monkeypatch.setattr(peers, "bare_rate", lambda env: 1.0)
+    monkeypatch.setattr(peers, "bare_rate", lambda env: {})
     yield
     for name in list(sys.modules):
         if name.partition(".")[0] in ("stable_baselines3", "torch"):
@@ -162,3 +162,9 @@ def test_the_file_runs_where_nothing_is_installed():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "TypeError" in done.stderr.strip().splitlines()[-1]
+
+
+def test_the_yardstick_is_the_bare_environment(library, monkeypatch):
+    monkeypatch.undo()
+    rates = peers.bare_rate("CartPole-v1", seconds=0.01)
+    assert 100 < rates["bare_env_steps_per_second"] <= 1.1 * rates["bare_env_steps_per_cpu_second"]
