@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
 import jax
 import numpy as np
 
+from . import policies
 from .interfaces import ActorCore, Adder
 from .packing import Packing
 from .snapshots import from_host
@@ -39,45 +41,58 @@ class Actor:
         self._batched = num_envs is not None
         self._num_envs = num_envs or 1
         self._device = device or jax.local_devices()[0]
-        self._make_state = jax.vmap(policy.init)
-        self._keys = jax.random.split(key, self._num_envs)
         self._forgets = policy.reset is not None
         self._first = np.ones(self._num_envs, bool)
-        self._compile()
         self._extras: Nest = ()
+        make_state = jax.vmap(policy.init)
+        keys = jax.random.split(key, self._num_envs)
+        self._state_packing = Packing(jax.eval_shape(make_state, keys))
+        self._step = jax.jit(self._packed(policies.batch(policy)))
+        self._packing: Packing | None = None
+        """Of what a step gives; known with the first observation."""
+        self._put(jax.jit(lambda keys: self._state_packing.pack(make_state(keys)))(keys))
 
-    def _compile(self) -> None:
-        """Makes the program of one call: the state goes in and out in one vector with all else."""
-        policy = self._policy
-        state = jax.eval_shape(self._make_state, self._keys)
-        self._state_packing = state_packing = Packing(state)
+    def _put(self, state: jax.Array) -> None:
+        """Takes over a packed state."""
+        self._words = jax.device_put(state, self._device)
 
-        def step(params, observation, words, first):
-            state = state_packing.unpack(words[: state_packing.size])
-            if policy.reset is not None:
-                state = _where(first, jax.vmap(policy.reset)(state), state)
-            action, state = jax.vmap(policy.select_action, in_axes=(None, 0, 0))(
-                params, observation, state
-            )
-            # The state comes first: a result is the next call's argument as it is.
-            result = (state, action, jax.vmap(policy.get_extras)(state))
-            self._packing = Packing(result)
-            return self._packing.pack(result)
+    def _packed(self, step: Callable) -> Callable:
+        """The step with its state, and all that it gives, in one vector (see `packing`).
 
-        self._act = jax.jit(step)
-        self._words = jax.device_put(
-            jax.jit(lambda keys: state_packing.pack(self._make_state(keys)))(self._keys),
-            self._device,
-        )
+        The state comes first, so that what one call gives is an argument of the next as it is.
+        """
+
+        def packed(params, observation, words, first):
+            state = self._state_packing.unpack(words[: self._state_packing.size])
+            action, extras, state = step(params, observation, state, first)
+            return Packing((state, action, extras)).pack((state, action, extras))
+
+        return packed
+
+    def _begin(self, observation: Nest) -> Packing:
+        """What is done before the first step after a state was put."""
+        if self._packing is None:
+            state = jax.eval_shape(self._state_packing.unpack, self._words)
+            step = policies.batch(self._policy)
+            args = (self._client.params, observation, state, self._first)
+            action, extras, state = jax.eval_shape(step, *args)
+            self._packing = Packing((state, action, extras))
+        if self._words.shape[0] < self._packing.size:
+            padding = self._packing.size - self._words.shape[0]
+            self._put(jax.numpy.pad(self._words, (0, padding)))
+        return self._packing
 
     def select_action(self, observation: Nest) -> Nest:
         """The action [N, ...] (or without N) for this observation, as numpy arrays."""
         if not self._batched:
             observation = jax.tree.map(lambda x: np.asarray(x)[None], observation)
-        self._words = self._act(self._client.params, observation, self._words, self._first)
+        packing = self._packing
+        if packing is None or self._words.shape[0] != packing.size:
+            packing = self._begin(observation)
+        self._words = self._step(self._client.params, observation, self._words, self._first)
         if self._forgets and self._first.any():
             self._first = np.zeros(self._num_envs, bool)
-        _, action, extras = self._packing.unpack_host(np.asarray(self._words))
+        _, action, extras = packing.unpack_host(np.asarray(self._words))
         if not self._batched:
             action, extras = jax.tree.map(lambda x: x[0], (action, extras))
         self._extras = extras
@@ -103,15 +118,5 @@ class Actor:
         return self._state_packing.unpack_host(words[: self._state_packing.size])
 
     def restore(self, state: Nest) -> None:
-        like = jax.eval_shape(self._make_state, self._keys)
-        restored = from_host(state, like)
-        self._words = jax.device_put(self._state_packing.pack(restored), self._device)
-
-
-def _where(first: jax.Array, new: Nest, old: Nest) -> Nest:
-    """New states where an episode begins, old ones elsewhere."""
-
-    def choose(new, old):
-        return jax.numpy.where(first.reshape(first.shape + (1,) * (old.ndim - 1)), new, old)
-
-    return jax.tree.map(choose, new, old)
+        like = jax.eval_shape(self._state_packing.unpack, self._words)
+        self._put(self._state_packing.pack(from_host(state, like)))

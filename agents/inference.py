@@ -16,6 +16,7 @@ import dm_env
 import jax
 import numpy as np
 
+from . import policies
 from .interfaces import ActorCore, Adder
 from .networks import dummy
 from .snapshots import from_host, to_host
@@ -76,7 +77,7 @@ class InferenceServer:
         self._like = jax.jit(jax.vmap(policy.init))(jax.random.split(jax.random.key(0), 1))
         self._observation = dummy(observation_spec, 1)
         self._num_observation = len(jax.tree.leaves(self._observation))
-        self._step = jax.jit(_batched(policy))
+        self._step = jax.jit(policies.batch(policy))
         self._queue: collections.deque[_Request] = collections.deque()
         self._arrived = threading.Condition()
         self.calls = self.rows = 0
@@ -179,22 +180,6 @@ class InferenceServer:
         output = self._step(self._client.params, observation, state, first)
         action, extras, state = (jax.tree.leaves(to_host(part)) for part in output)
         return [x[:count] for x in action], [x[:count] for x in extras], [x[:count] for x in state]
-
-
-def _batched(policy: ActorCore) -> Callable[..., tuple[Nest, Nest, Nest]]:
-    """`(params, observation, state, first) -> (action, extras, state)`, rows [n, ...] of a policy."""
-
-    def choose(first: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
-        return jax.numpy.where(first.reshape(first.shape + (1,) * (old.ndim - 1)), new, old)
-
-    def step(params: Nest, observation: Nest, state: Nest, first: jax.Array):
-        if policy.reset is not None:
-            fresh = jax.vmap(policy.reset)(state)
-            state = jax.tree.map(lambda new, old: choose(first, new, old), fresh, state)
-        action, state = jax.vmap(policy.select_action, (None, 0, 0))(params, observation, state)
-        return action, jax.vmap(policy.get_extras)(state), state
-
-    return step
 
 
 def _unflatten_state(like: Nest, leaves: Sequence[np.ndarray]) -> Nest:

@@ -107,6 +107,11 @@ class Learner:
             raise KeyError(f"No variables named {unknown}; there are {sorted(self._variables)}.")
         return [self._variables[name] for name in names]
 
+    @property
+    def variable_names(self) -> tuple[str, ...]:
+        """What `get_variables` knows, sorted."""
+        return tuple(sorted(self._variables))
+
     def metrics(self) -> dict[str, float]:
         """The last gradient step's metrics. Waits for the device."""
         if self._output is None:

@@ -13,6 +13,30 @@ from .interfaces import ActorCore
 Nest = Any
 
 
+def batch(policy: ActorCore) -> Callable[..., tuple[Nest, Nest, Nest]]:
+    """A policy for N observations: `(params, observation, state, first) -> (action, extras, state)`.
+
+    Every array has a leading dimension N but those of the params. `first` [N] is true where an
+    episode begins, whose state the policy resets.
+    """
+
+    def step(params: Nest, observation: Nest, state: Nest, first: jax.Array):
+        if policy.reset is not None:
+            state = jax.tree.map(
+                lambda new, old: jnp.where(
+                    first.reshape(first.shape + (1,) * (old.ndim - 1)), new, old
+                ),
+                jax.vmap(policy.reset)(state),
+                state,
+            )
+        action, state = jax.vmap(policy.select_action, in_axes=(None, 0, 0))(
+            params, observation, state
+        )
+        return action, jax.vmap(policy.get_extras)(state), state
+
+    return step
+
+
 class StepState(NamedTuple):
     """State of a policy without memory."""
 
