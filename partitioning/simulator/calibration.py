@@ -29,7 +29,8 @@ class Sample:
     """One measured kernel or collective."""
 
     kind: str
-    """"matmul", "convolution", "memory", "kernel", "step", "loop", "all_reduce", "all_gather"."""
+    """"matmul", "convolution", "memory", "vector", "transcendental", "step", "loop", "all_reduce",
+    "all_gather"."""
     dtype: str
     size: tuple[int, ...]
     """Shape parameters; for memory and collectives the bytes moved."""
@@ -82,12 +83,13 @@ def calibrate(
     bench = _Bench(devices, repeats)
     samples = [bench.step()]
     bench.step_seconds = samples[0].seconds
-    samples.append(bench.kernel())
     samples.append(bench.loop())
-    for size in _geometric(1 << 12, 1 << (29 if thorough else 24), 4 if thorough else 8):
+    for size in _geometric(1 << 10, 1 << (30 if thorough else 24), 4):
         samples.append(bench.memory(size))
+    samples.append(bench.vector(1 << (22 if thorough else 14)))
+    samples.append(bench.transcendental(1 << (22 if thorough else 14)))
     for dtype in dtypes:
-        for n in (64, 128, 256, 512, 1024, 2048, 4096, 8192) if thorough else (32, 64, 128, 256, 512, 768):
+        for n in (8, 64, 128, 256, 512, 1024, 2048, 4096, 8192) if thorough else (4, 16, 32, 64, 128, 256, 512):
             samples.append(bench.matmul(dtype, n, n, n))
         for case in _CONVOLUTIONS_LARGE if thorough else _CONVOLUTIONS_SMALL:
             samples.append(bench.convolution(dtype, *case))
@@ -127,7 +129,7 @@ class _Bench:
         self.count = len(devices)
         self.repeats = repeats
         self.step_seconds = 0.0
-        self.key = jax.random.key(0)
+        self.work = 4e9 if devices[0].platform == "cpu" else 2e13
 
     def run(self, body: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...], str]]) -> float:
         """Seconds of one call of `body` on every device; arguments have a leading axis of one."""
@@ -138,7 +140,9 @@ class _Bench:
         step = jax.jit(mapped)
         args = []
         for shape, dtype in shapes:
-            value = np.random.default_rng(0).standard_normal((1, *shape)).astype(np.float32) * 0.01
+            # A product with such a matrix keeps the size of what it multiplies.
+            value = np.random.default_rng(0).standard_normal((1, *shape), np.float32)
+            value /= math.sqrt(shape[0]) if len(shape) > 1 else 10.0
             tiled = jnp.asarray(np.broadcast_to(value, (self.count, *shape)), dtype)
             args.append(jax.device_put(tiled, NamedSharding(self.mesh, PartitionSpec("all"))))
         jax.block_until_ready(step(*args))
@@ -160,18 +164,6 @@ class _Bench:
     def step(self) -> Sample:
         return Sample("step", "float32", (1,), 0, 4, self.run(lambda x: x + 1, [((1,), "float32")]))
 
-    def kernel(self) -> Sample:
-        """A chain of kernels that cannot be fused: products of tiny matrices."""
-        times = 200
-
-        def body(x: Any) -> Any:
-            for _ in range(times):
-                x = lax.dot(x[0], x[0], precision="highest")[None]
-            return x
-
-        seconds = self.run(body, [((4, 4), "float32")])
-        return Sample("kernel", "float32", (times,), 0, 0, self.net(seconds, times))
-
     def loop(self) -> Sample:
         times = 500
 
@@ -181,8 +173,33 @@ class _Bench:
         seconds = self.run(body, [((4, 4), "float32")])
         return Sample("loop", "float32", (times,), 0, 0, self.net(seconds, times))
 
+    def vector(self, count: int) -> Sample:
+        """One fused kernel that multiplies and adds many times per element."""
+        times = 64
+
+        def body(x: Any) -> Any:
+            for _ in range(times):
+                x = x * 1.0001 + 0.5
+            return x
+
+        seconds = self.run(body, [((count,), "float32")])
+        return Sample("vector", "float32", (count,), 2.0 * times * count, 8.0 * count, self.net(seconds, 1))
+
+    def transcendental(self, count: int) -> Sample:
+        """One fused kernel that takes exponentials."""
+        times = 16
+
+        def body(x: Any) -> Any:
+            for _ in range(times):
+                x = jnp.exp(x) - 1.0
+            return x
+
+        seconds = self.run(body, [((count,), "float32")])
+        return Sample("transcendental", "float32", (count,), float(times * count), 8.0 * count, self.net(seconds, 1))
+
     def memory(self, size: int) -> Sample:
-        times = max(1, min(32, (1 << 24) // size))
+        """A chain of kernels that read and write `size` bytes in all."""
+        times = max(2, min(64, (1 << 26) // size))
 
         def body(x: Any) -> Any:
             for i in range(times):
@@ -195,7 +212,7 @@ class _Bench:
 
     def matmul(self, dtype: str, m: int, k: int, n: int) -> Sample:
         flops = 2.0 * m * k * n
-        times = max(1, min(32, int(4e9 / flops))) if m == n == k else 1
+        times = max(2, min(64, int(self.work / flops))) if n == k else 1
 
         def body(x: Any, y: Any) -> Any:
             z = x[0]
@@ -272,12 +289,12 @@ def fit_device(name: str, kind: str, samples: Sequence[Sample], memory_bytes: in
     by_kind: dict[str, list[Sample]] = {}
     for sample in samples:
         by_kind.setdefault(sample.kind, []).append(sample)
-    kernel = by_kind["kernel"][0].seconds
-    loop = max(by_kind["loop"][0].seconds - kernel, 0.0)
     memory = sorted(by_kind["memory"], key=lambda s: s.nbytes)
-    rates = [s.nbytes / max(s.seconds - kernel, 0.1 * s.seconds) for s in memory]
+    kernel = memory[0].seconds
+    loop = by_kind["loop"][0].seconds
+    rates = [s.nbytes / max(s.seconds - kernel, 0.1 * s.seconds) for s in memory[1:]]
     bandwidth = max(rates)
-    curve = Curve(tuple(s.nbytes for s in memory), tuple(r / bandwidth for r in rates))
+    curve = Curve(tuple(s.nbytes for s in memory[1:]), tuple(r / bandwidth for r in rates))
     peaks: dict[str, float] = {}
     tables: dict[str, dict[str, Curve]] = {"matmul": {}, "convolution": {}}
     for dtype in dict.fromkeys(s.dtype for s in by_kind["matmul"]):
@@ -294,8 +311,9 @@ def fit_device(name: str, kind: str, samples: Sequence[Sample], memory_bytes: in
             if group:
                 sizes, fractions = _increasing([s.flops for s in group], [r / peaks[dtype] for r in speed[work]])
                 tables[work][dtype] = Curve(sizes, fractions)
-    # Elementwise arithmetic is hardly ever the bound; a device does at least one operation a byte.
-    vector = peaks["float32"] / 4
+    vector = by_kind["vector"][0].flops / max(by_kind["vector"][0].seconds - kernel, 1e-9)
+    exponentials = by_kind["transcendental"][0]
+    each = max(exponentials.seconds - kernel, 1e-9) / exponentials.flops
     return Device(
         name=name,
         kind=kind,
@@ -305,12 +323,13 @@ def fit_device(name: str, kind: str, samples: Sequence[Sample], memory_bytes: in
         memory_bandwidth=bandwidth,
         kernel_seconds=kernel,
         step_seconds=by_kind["step"][0].seconds,
-        loop_seconds=loop,
+        loop_seconds=max(loop - by_kind["matmul"][0].seconds, 0.0),
         collective_seconds=0.0,
         matmul_efficiency=tables["matmul"],
         convolution_efficiency=tables["convolution"],
         memory_efficiency=curve,
-        sources={"all": "measured by calibrate(), except vector_flops: a quarter of the matrix rate"},
+        transcendental_flops=each * vector,
+        sources={"all": "measured by calibrate()"},
     )
 
 

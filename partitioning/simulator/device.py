@@ -127,9 +127,10 @@ class Device:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Device:
-        """Reads what `save` wrote."""
+        """Reads what `save` of a device or of a calibration wrote."""
         with open(path, encoding="utf-8") as file:
-            return cls.from_json(json.load(file))
+            data = json.load(file)
+        return cls.from_json(data.get("device", data))
 
 
 def _curve(data: Any) -> Curve:
