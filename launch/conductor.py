@@ -18,10 +18,11 @@ from ..agents.variable_server import shared_folder
 from . import launcher, metrics, report, signals
 from .directory import RunDirectory
 from .errors import Interrupted, RequestError, RunError
+from .experiment import Experiment
 from .monitor import Monitor
 from .nodes.calls import Unreachable
 from .nodes.ledger import DONE, TRAIN
-from .program import Program
+from .program import Program, make_program
 from .result import Result, versions
 from .supervision.supervisor import RoleError, Supervisor
 
@@ -73,13 +74,46 @@ def launch(
         supervisor = launcher.start(program, kind, workspace, directory.logs, log.line)
         stack.callback(supervisor.stop)
         if kind == "threads":
-            from .supervision.loopback import loopback_only
-
             import reverb  # noqa: F401 - the servers' libraries must be there to be kept local.
+
+            from .supervision.loopback import loopback_only
 
             stack.enter_context(loopback_only())
         conductor = _Conductor(program, kind, directory, supervisor, rows, log, stop, began)
         return conductor.run()
+
+
+def run(
+    experiment: Experiment,
+    out: str | os.PathLike[str],
+    kind: str = "processes",
+    roles: Mapping[str, Any] | None = None,
+    *,
+    resume: bool = False,
+    reporter: report.Reporter | None = None,
+    request: Mapping[str, Any] | None = None,
+) -> Result:
+    """Makes the program of an experiment and launches it.
+
+    Args:
+      experiment: what is run.
+      out: directory of the run; new or empty, or with `resume` that of an earlier run.
+      kind: "threads" or "processes".
+      roles: fields of `program.Roles`.
+      resume: go on from the newest complete checkpoint of `out`.
+      reporter: where words go; None: nowhere but into the log file.
+      request: what `config.json` shall say; None: the experiment's identity and budget.
+
+    Returns, Raises: as `launch`.
+    """
+    launcher.check_kind(kind)
+    reporter = reporter or report.Silent()
+
+    def warn(damage: str) -> None:
+        reporter.line(f"warning: {damage} The one before it is taken.")
+
+    program = make_program(experiment, out, resume=resume, warn=warn, **(roles or {}))
+    return launch(program, kind, reporter=reporter, request=request)
 
 
 def _take(program: Program, directory: RunDirectory) -> None:

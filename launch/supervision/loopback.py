@@ -16,6 +16,7 @@ import ctypes
 import mmap
 import os
 import pathlib
+import platform
 import random
 import socket
 import struct
@@ -25,29 +26,53 @@ from collections.abc import Iterator
 _LIBRARIES = ("courier/python/server.so", "reverb/libpybind.so")
 _PT_DYNAMIC = 2
 _DT_STRTAB, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_JMPREL, _DT_PLTRELSZ = 5, 6, 7, 8, 23, 2
-_BIND = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, use_errno=True
-)
-_MAPPED_LOOPBACK = socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1")
 _LOCK = threading.Lock()
+_KEPT: list[mmap.mmap] = []
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.bind.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32)
 
 
-def _bind_to_loopback(fd: int, address: int, length: int) -> int:
-    """`bind`, with the wildcard address replaced."""
-    (family,) = struct.unpack("=H", ctypes.string_at(address, 2))
-    if family == socket.AF_INET6 and not any(ctypes.string_at(address + 8, 16)):
-        # The socket takes IPv4 as well, so that the IPv4 loopback is reached through it.
-        ctypes.memmove(address + 8, _MAPPED_LOOPBACK, 16)
-    elif family == socket.AF_INET and not any(ctypes.string_at(address + 4, 4)):
-        ctypes.memmove(address + 4, bytes((127, 0, 0, 1)), 4)
-    result = _libc.bind(fd, address, length)
-    ctypes.set_errno(ctypes.get_errno())
-    return result
+# `bind(fd, address, length)` for x86-64, which the wheels of Courier and Reverb are made for. It is
+# machine code because it must not wait for Python: a server may start while another thread holds
+# the interpreter and waits for gRPC.
+_BIND_CODE = bytes.fromhex(
+    "66833e0a"  #         cmp word [rsi], AF_INET6
+    "751d"  #             jne other
+    "48837e0800"  #       cmp qword [rsi+8], 0      the address, in two halves
+    "7529"  #             jne call
+    "48837e1000"  #       cmp qword [rsi+16], 0
+    "7522"  #             jne call
+    "66c74612ffff"  #     mov word [rsi+18], 0xffff   ::ffff:127.0.0.1, which takes IPv4
+    "c746147f000001"  #   mov dword [rsi+20], 127.0.0.1
+    "eb13"  #             jmp call
+    "66833e02"  #  other: cmp word [rsi], AF_INET
+    "750d"  #             jne call
+    "837e0400"  #         cmp dword [rsi+4], 0
+    "7507"  #             jne call
+    "c746047f000001"  #   mov dword [rsi+4], 127.0.0.1
+    "48b8"  #      call:  mov rax, the library's own bind
+)
+_JUMP = bytes.fromhex("ffe0")  # jmp rax
 
 
-_callback = _BIND(_bind_to_loopback)
+def _write_code(own_bind: int) -> mmap.mmap:
+    """`_BIND_CODE`, ending in a jump to `own_bind`, where it can be run."""
+    if platform.machine() != "x86_64":
+        raise OSError(f"servers can be kept to loopback on x86_64 only, not {platform.machine()}.")
+    memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    memory.write(_BIND_CODE + struct.pack("<Q", own_bind) + _JUMP)
+    _protect(_address(memory), mmap.PROT_READ | mmap.PROT_EXEC)
+    return memory
+
+
+def _address(memory: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def _protect(address: int, protection: int) -> None:
+    page = address & ~(mmap.PAGESIZE - 1)
+    if _libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(mmap.PAGESIZE), protection):
+        error = ctypes.get_errno()
+        raise OSError(error, f"cannot keep servers to loopback: {os.strerror(error)}")
 
 
 def _loaded_libraries() -> Iterator[tuple[str, int]]:
@@ -93,31 +118,31 @@ def _slots(path: str, base: int, symbol: bytes) -> list[int]:
     return found
 
 
-def _write_pointer(address: int, value: int) -> None:
-    page = address & ~(mmap.PAGESIZE - 1)
-    # The loader makes the table read-only once it is filled in.
-    writable = mmap.PROT_READ | mmap.PROT_WRITE
-    if _libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(mmap.PAGESIZE), writable):
-        error = ctypes.get_errno()
-        raise OSError(error, f"cannot keep servers to loopback: {os.strerror(error)}")
-    ctypes.c_uint64.from_address(address).value = value
-
-
 @contextlib.contextmanager
 def loopback_only() -> Iterator[None]:
-    """While it lasts, Courier and Reverb servers that start in this process bind to 127.0.0.1."""
+    """While it lasts, Courier and Reverb servers that start in this process bind to 127.0.0.1.
+
+    Only libraries that are loaded already are kept to it.
+    """
     with _LOCK:
         slots = [slot for path, base in _loaded_libraries() for slot in _slots(path, base, b"bind")]
-        target = ctypes.cast(_callback, ctypes.c_void_p).value
-        assert target is not None
+        own_bind = ctypes.cast(_libc.bind, ctypes.c_void_p).value
+        assert own_bind is not None
+        code = _write_code(own_bind)
         before = [ctypes.c_uint64.from_address(slot).value for slot in slots]
-        for slot in slots:
-            _write_pointer(slot, target)
+
+        def lead(values: list[int]) -> None:
+            for slot, value in zip(slots, values, strict=True):
+                # The loader makes the table read-only once it is filled in.
+                _protect(slot, mmap.PROT_READ | mmap.PROT_WRITE)
+                ctypes.c_uint64.from_address(slot).value = value
+
+        lead([_address(code)] * len(slots))
+        _KEPT.append(code)  # A thread may be in it when the table is led back.
         try:
             yield
         finally:
-            for slot, value in zip(slots, before, strict=True):
-                _write_pointer(slot, value)
+            lead(before)
 
 
 def listening(port: int) -> list[str]:
