@@ -1,5 +1,9 @@
 """The partitioner: one step, written for one device and the global batch, on any mesh."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from . import tactics as tactics
 from .actions import FIRST_DIVISIBLE as FIRST_DIVISIBLE
 from .actions import REPLICATED as REPLICATED
@@ -13,10 +17,29 @@ from .mesh import Mesh as Mesh
 from .mesh import parse_mesh as parse_mesh
 from .partition import Partitioned as Partitioned
 from .partition import partition as partition
-from .plan import Plan as Plan
-from .plan import PlanStep as PlanStep
 from .program import Op as Op
 from .program import Program as Program
 from .program import Value as Value
+from .simulator import Calibration as Calibration
+from .simulator import Device as Device
+from .simulator import Level as Level
+from .simulator import Simulator as Simulator
+from .simulator import Topology as Topology
+from .simulator import calibrate as calibrate
+from .simulator import profile as profile
+from .simulator import simulate as simulate
 from .tactics import parse_schedule as parse_schedule
 from .trace import trace as trace
+
+if TYPE_CHECKING:
+    from .plan import Plan as Plan
+    from .plan import PlanStep as PlanStep
+
+
+def __getattr__(name: str) -> Any:
+    # Not at import, so that `python -m troupe.partitioning.plan` runs a module that is not loaded yet.
+    if name in ("Plan", "PlanStep"):
+        from . import plan
+
+        return getattr(plan, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

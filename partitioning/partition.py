@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -12,10 +12,12 @@ from jax.sharding import NamedSharding
 from .actions import Tactic
 from .execute import evaluate, spec_of
 from .mesh import Mesh
-from .plan import Plan
 from .program import Program, Value
 from .sharding import ATOMIC
 from .trace import argument_names, trace
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 BACKENDS = ("explicit", "constraints")
 
@@ -101,6 +103,8 @@ class Partitioned:
         return self._plan(tree, leaves)
 
     def _plan(self, tree: Any, leaves: list[Any]) -> Plan:
+        from .plan import Plan  # late, so that `python -m troupe.partitioning.plan` finds it unimported
+
         structs = [abstract(leaf) for leaf in leaves]
         key = tree, tuple(_key(s) for s in structs)
         plan = self._plans.get(key)

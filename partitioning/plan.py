@@ -250,3 +250,11 @@ def decided(state: State, value: Value) -> dict[str, str]:
         axis: "kept whole" if dim == ATOMIC else f"dimension {dim}"
         for axis, dim in state.tiles.get(value, {}).items()
     }
+
+
+if __name__ == "__main__":
+    import sys
+
+    from .simulator.command import main
+
+    sys.exit(main())

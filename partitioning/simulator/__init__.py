@@ -1,0 +1,16 @@
+"""The simulator: what a program costs in memory and time on a device, before anything runs."""
+
+from .attach import Simulator as Simulator
+from .calibration import Calibration as Calibration
+from .calibration import calibrate as calibrate
+from .device import DEVICES as DEVICES
+from .device import Device as Device
+from .device import get_device as get_device
+from .memory import Memory as Memory
+from .profile import Profile as Profile
+from .profile import profile as profile
+from .simulate import Simulation as Simulation
+from .simulate import simulate as simulate
+from .topology import Level as Level
+from .topology import Topology as Topology
+from .topology import default_topology as default_topology

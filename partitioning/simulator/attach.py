@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from .device import DEVICES, Device, get_device
+from .device import Device, get_device
 from .simulate import Simulation, simulate
 from .topology import Topology
 
@@ -61,12 +61,8 @@ def amount(value: float, unit: str, base: int) -> str:
     infix = "i" if base == 1024 else ""
     for prefix in ("", "k" if base == 1000 else "K", "M", "G", "T"):
         if abs(value) < base:
-            return f"{value:.3g} {prefix + infix if prefix else ''}{unit}".rstrip()
+            digits = 0 if not prefix or abs(value) >= 100 else 2 if abs(value) < 10 else 1
+            return f"{value:.{digits}f} {prefix + infix if prefix else ''}{unit}".rstrip()
         value /= base
-    return f"{value:.3g} P{infix}{unit}".rstrip()
+    return f"{value:.2f} P{infix}{unit}".rstrip()
 
-
-def which_fit(plan: Any) -> list[str]:
-    """Names of the presets whose memory holds the plan's last step."""
-    peak = plan.steps[-1].cost.peak_memory_bytes
-    return [name for name, device in DEVICES.items() if device.memory_bytes >= peak]
