@@ -15,6 +15,21 @@ _RULES: dict[str, RuleOf] = {}
 _FAMILIES: dict[str, str] = {}
 _SUMMARIES: dict[str, str] = {}
 _WITHOUT: dict[str, str] = {}
+#: Ops that have no rule of their own because propagation goes through their regions, or because tracing puts
+#: their bodies in their place.
+_STRUCTURE: dict[str, str] = {
+    "scan": "propagation goes through the body; the scanned dimension is needed whole",
+    "while": "propagation goes through condition and body; carry in is carry out",
+    "cond": "propagation goes through every branch; the index is needed whole",
+    "checkpoint": "propagation goes through the body",
+    "jit": "inlined",
+    "pjit": "inlined",
+    "closed_call": "inlined",
+    "core_call": "inlined",
+    "custom_jvp_call": "inlined",
+    "custom_vjp_call": "inlined",
+    "custom_vjp_call_jaxpr": "inlined",
+}
 _CACHE: dict[Any, Rule] = {}
 
 
@@ -30,11 +45,10 @@ def register(names: str | Iterable[str], family: str, summary: str) -> Callable[
       ValueError: where a primitive already has a rule.
     """
     names = (names,) if isinstance(names, str) else tuple(names)
+    _refuse_known(names)
 
     def add(rule: RuleOf) -> RuleOf:
         for name in names:
-            if name in _RULES or name in _WITHOUT:
-                raise ValueError(f"primitive {name!r} already has an entry; registered twice")
             _RULES[name] = rule
             _FAMILIES[name] = family
             _SUMMARIES[name] = summary
@@ -45,10 +59,15 @@ def register(names: str | Iterable[str], family: str, summary: str) -> Callable[
 
 def without_rule(names: Iterable[str], reason: str) -> None:
     """Lists primitives that deliberately have no rule: their operands are gathered."""
+    names = tuple(names)
+    _refuse_known(names)
+    _WITHOUT.update(dict.fromkeys(names, reason))
+
+
+def _refuse_known(names: tuple[str, ...]) -> None:
     for name in names:
-        if name in _RULES or name in _WITHOUT:
-            raise ValueError(f"primitive {name!r} already has an entry; registered twice")
-        _WITHOUT[name] = reason
+        if listed(name) or names.count(name) > 1:
+            raise ValueError(f"primitive {name!r} already has an entry; it cannot have two")
 
 
 def rule_of(op: Op) -> Rule | None:
@@ -83,14 +102,15 @@ def is_elementwise(name: str) -> bool:
 
 
 def listed(name: str) -> bool:
-    """Whether a primitive has a rule, or stands among those that deliberately have none."""
-    return name in _RULES or name in _WITHOUT
+    """Whether a primitive has a rule, is structure, or stands among those that deliberately have none."""
+    return name in _RULES or name in _WITHOUT or name in _STRUCTURE
 
 
 def rows() -> list[tuple[str, str, str]]:
     """(family, primitive, what tiles) of every registered primitive, sorted."""
     found = [(_FAMILIES[name], name, _SUMMARIES[name]) for name in _RULES]
     found += [("gathered", name, reason) for name, reason in _WITHOUT.items()]
+    found += [("structure", name, text) for name, text in _STRUCTURE.items()]
     return sorted(found)
 
 
