@@ -46,10 +46,11 @@ def evaluate(
             env[value] = result if after is None else after(value, result)
         for value in dead:
             del env[value]
-    return [
-        jnp.asarray(v.data, v.dtype) if v.data is not None and v not in env else env[v]
-        for v in program.outputs
-    ]
+    return [env[v] if v in env else _constant(v) for v in program.outputs]
+
+
+def _constant(value: Value) -> Any:
+    return value.data if _extended(value) else _convert(value, value.data)
 
 
 def _last_uses(program: Program) -> list[list[Value]]:
@@ -132,18 +133,23 @@ _REGIONS = {"scan": _scan, "while": _while, "cond": _cond, "checkpoint": _checkp
 
 def _as(value: Value, array: Any) -> Any:
     """The array with exactly the dtype and weak type that a carry or branch must have."""
-    return (
-        lax._convert_element_type(array, value.dtype, value.weak_type)
-        if _differs(value, array)
-        else array
-    )
-
-
-def _differs(value: Value, array: Any) -> bool:
-    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
-        return False
+    if _extended(value):
+        return array
     aval = jax.typeof(array)
-    return aval.dtype != value.dtype or bool(getattr(aval, "weak_type", False)) != value.weak_type
+    if aval.dtype == value.dtype and bool(getattr(aval, "weak_type", False)) == value.weak_type:
+        return array
+    return _convert(value, array)
+
+
+def _extended(value: Value) -> bool:
+    return jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
+
+
+def _convert(value: Value, array: Any) -> Any:
+    # The primitive itself, because the public function loses weak types.
+    return lax.convert_element_type_p.bind(
+        array, new_dtype=value.dtype, weak_type=value.weak_type, sharding=None
+    )
 
 
 # Collectives.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..program import Program
 from .dead import drop_dead
-from .loops import gather_before_loop, reduce_after_loop
+from .loops import gather_before_loop, reduce_after_checkpoint, reduce_after_loop
 from .reductions import reduce_late, scatter_reductions, sum_before_reducing
 from .reshards import slice_of_gather
 
@@ -23,13 +23,14 @@ _RESLICE = CleanUp("all_slice(all_gather(x)) is x, or an all_to_all", slice_of_g
 _LATE = CleanUp("linear(reduce(x)) is reduce(linear(x))", reduce_late)
 _SCATTER = CleanUp("all_slice(all_reduce(x)) is reduce_scatter(x)", scatter_reductions)
 _SUM = CleanUp("reduce(a) + reduce(b) is reduce(a + b)", sum_before_reducing)
+_LEAVE = CleanUp("a reduction at a checkpoint's end happens after it", reduce_after_checkpoint)
 _AFTER = CleanUp("a sum in a loop's carry is reduced once, after the loop", reduce_after_loop)
 _BEFORE = CleanUp("a gather of what a loop only reads happens once, before it", gather_before_loop)
 _DEAD = CleanUp("ops that nobody reads go", drop_dead)
 
 #: In order; a reduction that moved or merged may meet a slice or a sum that it did not meet before.
 CLEANUPS: tuple[CleanUp, ...] = (
-    _RESLICE, _LATE, _SCATTER, _LATE, _SUM, _LATE, _SCATTER, _AFTER, _BEFORE, _DEAD,
+    _RESLICE, _LATE, _SCATTER, _LEAVE, _LATE, _SUM, _LATE, _SCATTER, _AFTER, _BEFORE, _DEAD,
 )  # fmt: skip
 
 

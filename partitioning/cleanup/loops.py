@@ -1,4 +1,4 @@
-"""Collectives that need not run in every turn of a loop: invariant gathers go before it, sums after it."""
+"""Collectives that need not run inside a region: a loop's invariant gathers go before it, sums after it."""
 
 from __future__ import annotations
 
@@ -132,6 +132,35 @@ def _sink(
         steps.append(Op("add", lax.add_p, (init, whole), (started,), {}, (), (), add.source_info, add.prefix))
         whole = started
     replaced[total] = whole
+
+
+def reduce_after_checkpoint(program: Program, mesh: Mapping[str, int]) -> bool:
+    """A reduction at the end of a checkpointed region happens after it, where it may meet others."""
+    del mesh
+    ops: list[Op] = []
+    changed = False
+    for op in program.ops:
+        ops.append(op)
+        if op.name != "checkpoint":
+            continue
+        (body,) = op.regions
+        inner = Region(body)
+        for index, result in enumerate(body.outputs):
+            reduction = inner.maker.get(result)
+            if reduction is None or reduction.name not in ("all_reduce", "reduce_scatter"):
+                continue
+            if not inner.single(result) or reduction.params.get("keep"):
+                continue
+            (term,) = reduction.inputs
+            whole = op.outputs[index]
+            owing = Value(term.shape, term.dtype, term.weak_type, layout=term.layout, partial=term.partial)
+            body.outputs = (*body.outputs[:index], term, *body.outputs[index + 1 :])
+            body.ops = [o for o in body.ops if o is not reduction]
+            op.outputs = (*op.outputs[:index], owing, *op.outputs[index + 1 :])
+            ops.append(like(reduction, reduction.name, (owing,), whole, reduction.params))
+            changed = True
+    program.ops = ops
+    return changed
 
 
 def _is_zero(region: Region, value: Value) -> bool:

@@ -20,11 +20,10 @@ without_rule(("random_gamma",), "keys and parameters are needed whole")
 )
 def keys(op: Op) -> Rule:
     build = Builder(op)
-    rank = min(op.outputs[0].ndim, *(v.ndim for v in op.inputs if v.ndim or len(op.inputs) == 1))
-    for dim in range(rank):
+    # Keys have one dimension less than their words; a scalar operand serves every key.
+    ranks = [v.ndim for v in (*op.inputs, *op.outputs) if v.ndim]
+    for dim in range(min(ranks) if op.outputs[0].ndim and ranks else 0):
         size = op.outputs[0].shape[dim]
-        operands = [
-            (i, dim) for i, v in enumerate(op.inputs) if v.ndim > dim and v.shape[dim] == size
-        ]
+        operands = [(i, dim) for i, v in enumerate(op.inputs) if v.ndim and v.shape[dim] == size]
         build.factor(size, operands, [(0, dim)])
     return build.rule()
