@@ -132,10 +132,10 @@ class InferenceServer:
             return 0
         counts = [len(request.first) for request in batch]
         try:
-            leaves = [np.concatenate(rows) for rows in zip(*(r.leaves for r in batch))]
+            leaves = [np.concatenate(rows) for rows in zip(*(r.leaves for r in batch), strict=True)]
             answers = self._run(leaves, np.concatenate([r.first for r in batch]))
             bounds = np.cumsum([0, *counts])
-            for request, start, stop in zip(batch, bounds, bounds[1:]):
+            for request, start, stop in zip(batch, bounds[:-1], bounds[1:], strict=True):
                 action, extras, state = ([x[start:stop] for x in part] for part in answers)
                 request.answer = (action, extras, state)
         except Exception as error:
@@ -186,7 +186,7 @@ def _unflatten_state(like: Nest, leaves: Sequence[np.ndarray]) -> Nest:
     """A policy's state of any number of rows from its leaves as numpy arrays."""
     expected, structure = jax.tree.flatten(like)
     restored = [
-        jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(one))
+        jax.random.wrap_key_data(jax.numpy.asarray(leaf), impl=jax.random.key_impl(one))
         if jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
         else leaf
         for leaf, one in zip(leaves, expected, strict=True)

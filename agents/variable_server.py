@@ -1,13 +1,14 @@
 """The variable server: numbered versions of the parameters, between a learner and its actors.
 
-A version is one file in a folder of shared memory. The learner writes it once, from one gather of what
-may be sharded; the server holds its number and place; readers on the same machine map it into
+A version is one file in a folder of shared memory. The learner writes it once, from one gather of
+what may be sharded; the server holds its number and place; readers on the same machine map it into
 their memory, so that neither their number nor the size of the parameters is felt by anyone. Readers
 that cannot see the folder, on other hosts, are sent the bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import pathlib
@@ -141,8 +142,8 @@ class VariableServer:
 class Publisher:
     """Publishes a learner's variables from a thread of its own; the learner never waits.
 
-    Versions are numbered from the server's newest on. The file before the newest is kept as well: a reader
-    may just have been told of it.
+    Versions are numbered on from the newest in the folder. The file before the newest is kept as
+    well: a reader may just have been told of it.
     """
 
     def __init__(
@@ -316,10 +317,8 @@ class VariableReader:
     def _run(self) -> None:
         period = min(self._period, 0.02)
         while not self._closed.wait(period):
-            try:
+            with contextlib.suppress(*self._failed):  # Asked again after the next period.
                 self.refresh()
-            except (*self._failed, FileNotFoundError):
-                pass
             if self._variables is not None:
                 period = self._period
 

@@ -6,10 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .conductor import launch
     from .errors import Interrupted, RequestError, RunError
     from .experiment import Checkpointing, Evaluation, Experiment, Partition
     from .one_process import run
+    from .program import Program, make_program
     from .result import Result
+    from .roles import Roles
     from .settings import Settings
 
 __all__ = [
@@ -18,10 +21,14 @@ __all__ = [
     "Experiment",
     "Interrupted",
     "Partition",
+    "Program",
     "RequestError",
     "Result",
+    "Roles",
     "RunError",
     "Settings",
+    "launch",
+    "make_program",
     "run",
 ]
 
@@ -32,10 +39,14 @@ _HOMES = {
     "Experiment": "experiment",
     "Interrupted": "errors",
     "Partition": "experiment",
+    "Program": "program",
     "RequestError": "errors",
     "Result": "result",
+    "Roles": "roles",
     "RunError": "errors",
     "Settings": "settings",
+    "launch": "conductor",
+    "make_program": "program",
     "run": "one_process",
 }
 

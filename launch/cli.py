@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from .errors import Interrupted, RequestError, RunError
+from .roles import KINDS
 from .settings import Settings
 
 Command = Callable[[argparse.Namespace, Sequence[Settings]], int]
@@ -99,6 +100,7 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     resume = add("resume", "go on with a run from its newest checkpoint")
     resume.add_argument("run", metavar="DIR", help="directory of the run")
     resume.add_argument("--steps", type=_count, metavar="N", help="a new budget of actor steps")
+    resume.add_argument("--actors", type=_count, metavar="N", help="more or fewer than before")
 
     evaluate = add("evaluate", "play the policy of a run's newest checkpoint")
     evaluate.add_argument("run", metavar="DIR", help="directory of the run")
@@ -146,6 +148,7 @@ def _add_train(train: argparse.ArgumentParser, arguments: Sequence[str]) -> None
         choices=("auto", "always", "never"),
         help="keep the replay in checkpoints; auto (default): where it takes at most 256 MiB",
     )
+    _add_launch(train)
     group = train.add_argument_group(
         "config", "fields of the agent's config; `troupe train AGENT --help` lists them"
     )
@@ -164,6 +167,20 @@ def _add_train(train: argparse.ArgumentParser, arguments: Sequence[str]) -> None
             )
     else:
         group.add_argument("--config.FIELD", metavar="VALUE", help="set a field")
+
+
+def _add_launch(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("launch", "threads and processes need troupe[distributed]")
+    group.add_argument("--launch", choices=KINDS, default=KINDS[0], help=f"default: {KINDS[0]}")
+    group.add_argument(
+        "--actors", type=_count, metavar="N", help="each with config.num_envs environments"
+    )
+    group.add_argument(
+        "--inference-servers", type=int, metavar="N", help="default: 0, actors act by themselves"
+    )
+    group.add_argument(
+        "--learner-device", choices=("cpu", "gpu"), help="all else keeps to the CPU; default: cpu"
+    )
 
 
 def _take_overrides(arguments: list[str]) -> dict[str, Any]:

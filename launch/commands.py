@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import json
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import report
 from .directory import RunDirectory
-from .errors import RunError
+from .errors import RequestError, RunError
 from .experiment import Checkpointing, Evaluation
 from .recipe import Recipe
+from .result import Result
 from .settings import Settings
 
 
@@ -38,6 +40,8 @@ def train(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
         training_environment=tuned.training_environment,
         evaluation=Evaluation(**evaluation),
         checkpointing=Checkpointing(**checkpointing),
+        launch=options.launch,
+        roles=_roles(options),
     )
     return _run(recipe, options.out or _free_directory(recipe), resume=False)
 
@@ -47,6 +51,9 @@ def resume(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     recipe = Recipe.from_json(RunDirectory(options.run).read_config())
     if options.steps is not None:
         recipe = dataclasses.replace(recipe, steps=options.steps)
+    if options.actors is not None:
+        roles = {**recipe.roles, "actors": options.actors}
+        recipe = dataclasses.replace(recipe, roles=roles)
     return _run(recipe, options.run, resume=True)
 
 
@@ -103,8 +110,7 @@ def list(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
 
 
 def _run(recipe: Recipe, out: str | pathlib.Path, *, resume: bool) -> int:
-    from .one_process import run
-
+    run = _runner(recipe)
     experiment = recipe.experiment()
     reporter = report.for_stream()
     try:
@@ -123,6 +129,30 @@ def _run(recipe: Recipe, out: str | pathlib.Path, *, resume: bool) -> int:
             f"{result.target_return:g}."
         )
     return 0
+
+
+def _runner(recipe: Recipe) -> Callable[..., Result]:
+    """What runs experiments in the recipe's kind of launch."""
+    if recipe.launch == "one-process":
+        from .one_process import run
+
+        return run
+    try:
+        from . import conductor
+    except ModuleNotFoundError as error:
+        raise RequestError(
+            f"--launch {recipe.launch} needs {error.name}, which is not installed: "
+            "pip install 'troupe[distributed]' under Python 3.10."
+        ) from error
+    return functools.partial(conductor.run, kind=recipe.launch, roles=recipe.roles)
+
+
+def _roles(options: argparse.Namespace) -> dict[str, Any]:
+    return _given(
+        actors=options.actors,
+        inference_servers=options.inference_servers,
+        learner_device=options.learner_device,
+    )
 
 
 def _find(settings: Sequence[Settings], agent: str, env: str) -> Settings | None:

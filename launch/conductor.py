@@ -126,7 +126,7 @@ def _take(program: Program, directory: RunDirectory) -> None:
         if done >= program.experiment.num_actor_steps:
             raise RequestError(
                 f"the run in {directory.path} is complete: it has spent its budget of "
-                f"{program.experiment.num_actor_steps} actor steps; give more with --steps to go on."
+                f"{program.experiment.num_actor_steps} actor steps; give more with --steps."
             )
     directory.result.unlink(missing_ok=True)
 
@@ -194,7 +194,6 @@ class _Conductor:
         self._program, self._kind, self._directory = program, kind, directory
         self._supervisor, self._log, self._stop = supervisor, log, stop
         self._began = began
-        experiment = program.experiment
         before = program.resumed.counters if program.resumed else {}
         self._wall_before = before.get("wall_seconds", 0.0)
         self._train_seconds = before.get("train_seconds", 0.0)

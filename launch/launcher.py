@@ -13,13 +13,12 @@ from launchpad import context
 from launchpad.launch import serialization
 
 from .errors import RequestError
+from .roles import KINDS
 from .supervision import loopback, pulse
 from .supervision.processes import ProcessLauncher
 from .supervision.role import Settings
 from .supervision.supervisor import Member, Supervisor
 from .supervision.threads import ThreadLauncher
-
-KINDS = ("threads", "processes")
 
 Say = Callable[[str], None]
 
@@ -51,8 +50,8 @@ def start(
 ) -> Supervisor:
     """Prepares a program; its roles start with the supervisor's first `poll`.
 
-    Any Launchpad program will do. A node may carry `role_settings`; one that does not is started again
-    after a failure, and may use Reverb.
+    Any Launchpad program will do. A node may carry `role_settings`; one that does not is
+    started again after a failure, and may use Reverb.
 
     Args:
       program: its nodes' functions must be picklable where they become processes.
@@ -75,7 +74,7 @@ def start(
         payload = workspace / f"{label}.pkl"
         if kind == "processes":
             serialization.serialize_functions(str(payload), label, functions)
-        for index, (node, function) in enumerate(zip(nodes, functions)):
+        for index, (node, function) in enumerate(zip(nodes, functions, strict=True)):
             name = f"{label}/{index}" if len(nodes) > 1 else label
             settings = getattr(node, "role_settings", Settings(reverb=True))
             row = next(numbers)
@@ -100,5 +99,6 @@ def _bind(program: lp.Program, kind: str) -> None:
             for handle in node.input_handles:
                 handle.connect(node, label)
     addresses = {id(a): a for node in program.get_all_nodes() for a in node.addresses}
-    for address, port in zip(addresses.values(), loopback.free_ports(len(addresses))):
+    ports = loopback.free_ports(len(addresses))
+    for address, port in zip(addresses.values(), ports, strict=True):
         address.bind(LoopbackAddress(port))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import launchpad as lp
@@ -26,6 +24,7 @@ from .nodes.evaluator import EvaluatorRole
 from .nodes.learner import LearnerRole
 from .nodes.replay import Connection, ReplayRole
 from .nodes.variables import VariableRole
+from .roles import Roles
 from .supervision.role import Settings
 
 if TYPE_CHECKING:
@@ -56,44 +55,6 @@ class Program(lp.Program):
         self.replay_spec: Any = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Roles:
-    """How many of each, and where."""
-
-    actors: int = 1
-    """Each has as many environments as the agent's config says (`num_envs`)."""
-    evaluators: int = 1
-    inference_servers: int = 0
-    """0: actors hold the parameters themselves."""
-    inference_batch: int | None = None
-    """Rows of a full batch; None: those of all actors that one server serves."""
-    inference_wait: float = 0.002
-    """Seconds for which the first request of a batch waits for others."""
-    learner_device: str = "cpu"
-    """cpu or gpu. Only the learner and the inference servers see the accelerator."""
-    hang_seconds: float = 20.0
-    """How long an actor's environment may take for one step before the actor is started again."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("actors", 1), ("evaluators", 1), ("inference_servers", 0)):
-            value = getattr(self, name)
-            if value < least:
-                raise RequestError(f"{name} is {value}; it must be at least {least}.")
-        if self.inference_batch is not None and self.inference_batch < 1:
-            raise RequestError(
-                f"inference_batch is {self.inference_batch}; it must be at least 1, or None."
-            )
-        if self.inference_servers > self.actors:
-            raise RequestError(
-                f"there are {self.inference_servers} inference servers for {self.actors} actors; "
-                "have at most one for each actor."
-            )
-        if self.learner_device not in ("cpu", "gpu"):
-            raise RequestError(
-                f"the learner's device is {self.learner_device!r}; it must be cpu or gpu."
-            )
-
-
 def make_program(
     experiment: Experiment,
     directory: str | os.PathLike[str],
@@ -115,12 +76,7 @@ def make_program(
     Raises:
       RequestError: if a number of roles cannot be, or the run cannot go on as asked.
     """
-    if "num_actors" in roles:
-        roles["actors"] = roles.pop("num_actors")
-    known = {field.name for field in dataclasses.fields(Roles)}
-    if unknown := sorted(set(roles) - known):
-        raise RequestError(f"{unknown[0]} is no setting of a program; there are {sorted(known)}.")
-    wanted = Roles(**roles)
+    wanted = Roles.of(roles)
     path = pathlib.Path(directory)
     program = Program(experiment, path, wanted.actors)
     if resume:
@@ -264,15 +220,10 @@ class _Parts:
 
 
 def _held(**settings: Any) -> Settings:
-    """Settings of a role that never sees the accelerator or virtual devices meant for the learner."""
+    """Settings of a role that sees no virtual devices: they are meant for the learner."""
     flags = re.sub(
         r"--xla_force_host_platform_device_count=\d+", "", os.environ.get("XLA_FLAGS", "")
     )
     if settings.get("accelerator"):
         return Settings(**settings)
     return Settings(environment=(("XLA_FLAGS", flags.strip()),), **settings)
-
-
-def describe(program: lp.Program) -> Mapping[str, int]:
-    """How many nodes each label has."""
-    return {label: len(nodes) for label, nodes in program.groups.items()}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import fields
 from .errors import RequestError
 from .experiment import Checkpointing, Evaluation, Experiment, Partition
+from .roles import KINDS, Roles
 
 if TYPE_CHECKING:
     from ..environments import Vector
@@ -32,6 +33,18 @@ class Recipe:
     checkpointing: Checkpointing = dataclasses.field(default_factory=Checkpointing)
     mesh: str | None = None
     schedule: str | None = None
+    launch: str = "one-process"
+    """Kind of launch, one of `roles.KINDS`."""
+    roles: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of `roles.Roles`, where the launch is not in one process."""
+
+    def __post_init__(self):
+        if self.launch not in KINDS:
+            raise RequestError(f"the launch is {self.launch!r}; it can be {', '.join(KINDS)}.")
+        if self.roles and self.launch == "one-process":
+            name = next(iter(self.roles)).replace("_", "-")
+            raise RequestError(f"--{name} needs --launch threads or --launch processes.")
+        Roles.of(self.roles)
 
     def experiment(self) -> Experiment:
         """The experiment.

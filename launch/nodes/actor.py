@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import types
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 
 from .. import seeds
 from ..loop import Loop
+from ..signals import Stop
 from ..supervision import role
 from . import calls
 from .ledger import DONE, TRAIN
@@ -46,8 +48,9 @@ class ActorRole:
           num_actors: how many there are.
           counter: keeps the ledger.
           connection: to the replay.
-          make_actor: makes the actor, from experiment, spec, key, adder and the numbers of
-            environments and of streams; it has an attribute `version` that changes with its parameters.
+          make_actor: makes the actor and the source of its parameters, whose attribute `version`
+            changes with them, from experiment, spec, key, adder and the numbers of environments
+            and of streams.
         """
         self._experiment, self._spec = experiment, spec
         self._index, self._num_actors = index, num_actors
@@ -112,12 +115,15 @@ class ActorRole:
             want = max(self._experiment.builder.num_envs, int(1.25 * rate * _REPORT_SECONDS))
 
 
-class RoleStop:
+class RoleStop(Stop):
     """The stop of a role, as loops look at it; to look is a sign of life."""
 
+    def __init__(self) -> None:
+        """There is nothing to set."""
+
     @property
-    def signal_number(self) -> int | None:
-        return 15 if role.current().stop.is_set() else None
+    def signal_number(self) -> int | None:  # type: ignore[override]
+        return signal.SIGTERM if role.current().stop.is_set() else None
 
     @property
     def requested(self) -> bool:

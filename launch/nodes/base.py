@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,17 +18,15 @@ from .calls import CALL_SECONDS, Remote, Stopped
 
 
 class _Fresh:
-    """Runs a new instance in every life: Launchpad keeps the first, which threads would find again."""
+    """Runs a new instance in every life; Launchpad keeps the first, and threads would find it."""
 
     _instance: Any
 
     def run(self) -> None:
         self._instance = None
         dispatch.configure_cpu()
-        try:
+        with contextlib.suppress(Stopped):
             super().run()  # type: ignore[misc]
-        except Stopped:
-            pass
 
 
 class WorkerNode(_Fresh, lp.PyClassNode):
@@ -116,7 +115,9 @@ class AddressNode(_Fresh, lp.PyClassNode):
         self._port = lp_address.Address("port")
         super().__init__(constructor, *args, address=AddressHandle(self._port), **kw)
         # Its own handle is no connection to another node.
-        self._input_handles = [h for h in self._input_handles if not isinstance(h, AddressHandle)]
+        self._input_handles: list[lp_base.Handle] = [
+            handle for handle in self._input_handles if not isinstance(handle, AddressHandle)
+        ]
         self.allocate_address(self._port)
         self.role_settings = settings
 

@@ -1,4 +1,4 @@
-"""Calls between roles: they have a time limit, and say whether nobody answered or the answer was an error."""
+"""Calls between roles: with a time limit, and with two errors, no answer and a bad one."""
 
 from __future__ import annotations
 

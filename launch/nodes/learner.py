@@ -128,7 +128,8 @@ class LearnerRole:
         self._status["drained"] = True
 
     def _offer(self) -> None:
-        self._publisher.offer(dict(zip(self._names, self._learner.get_variables(self._names))))
+        variables = self._learner.get_variables(self._names)
+        self._publisher.offer(dict(zip(self._names, variables, strict=True)))
 
     def _report(self) -> str:
         self._check_publisher()

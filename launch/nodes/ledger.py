@@ -1,7 +1,7 @@
 """The ledger of a run of several processes: who did how much, what is due, how far the run is.
 
-It is kept by the counter role and holds no arrays, no clocks of others and no connections: all it knows can be
-written to a file of text and read back.
+It is kept by the counter role and holds no arrays, no clocks of others and no connections: all it
+knows can be written to a file of text and read back.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 TRAIN, DRAIN, JUDGE, SAVE, DONE = "train", "drain", "judge", "save", "done"
-"""Phases. TRAIN: actors act within the budget. DRAIN: it is spent; the learner does what the pace still
-allows and saves. JUDGE: the final evaluation. SAVE: a stop was requested; the learner saves.
+"""Phases. TRAIN: actors act within the budget. DRAIN: it is spent; the learner does what the pace
+still allows and saves. JUDGE: the final evaluation. SAVE: a stop was requested; the learner saves.
 DONE: all roles may end."""
 
 _LEASE_SECONDS = 20.0
@@ -36,9 +36,9 @@ class _Life:
 class Ledger:
     """Counts, the budget, evaluations and phases. Its methods may be called from several threads.
 
-    A source (a role that counts) enters once in each of its lives and reports totals of that life, so that
-    a report may be repeated or lost. What it may do of the budget is granted to it in advance, so that
-    the budget is never exceeded, however many actors there are.
+    A source (a role that counts) enters once in each of its lives and reports totals of that life,
+    so that a report may be repeated or lost. What it may do of the budget is granted to it in
+    advance, so that the budget is never exceeded, however many actors there are.
     """
 
     def __init__(
@@ -174,7 +174,8 @@ class Ledger:
         """What an evaluator is to do now; the same again where it died doing it.
 
         Returns:
-          None, or `index`, `episodes`, `actor_steps`, `version` (least of the variables) and `final`.
+          None, or `index`, `episodes`, `actor_steps`, `version` (the least that will do) and
+          `final`.
         """
         with self._lock:
             if source in self._orders:
@@ -288,7 +289,8 @@ class Ledger:
         with self._lock:
             now = time.monotonic()
             self._lives = {
-                name: _Life(*values[:-1], seen=now) for name, values in journal["open"].items()
+                name: dataclasses.replace(_Life(*values), seen=now)
+                for name, values in journal["open"].items()
             }
             self._orders = dict(journal["orders"])
             self._learner = dict(journal["learner"])

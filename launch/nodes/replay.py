@@ -89,7 +89,7 @@ class ReplayRole:
 
 
 def replay_arguments(experiment: Experiment, spec: EnvironmentSpec, num_streams: int) -> tuple:
-    """What the replay, its writers and its reader must agree on: items, specs, batches drawn at once."""
+    """What the replay, its writers and its reader must agree on."""
     builder = experiment.builder
     networks = experiment.make_networks(spec)
     policy = builder.make_policy(networks, spec, num_streams=num_streams)
@@ -108,16 +108,16 @@ class Connection:
         """The learner's face of the replay."""
         from ...agents.replay import reverb as tables
 
-        *arguments, batches = self._arguments
-        return tables.ReverbReplay(*arguments, self._address, steps_per_sample=batches)
+        items, spec, extras, batches = self._arguments
+        return tables.ReverbReplay(items, spec, extras, self._address, steps_per_sample=batches)
 
     def adder(self, num_envs: int) -> Any:
         """What writes for one actor."""
         from ...agents.replay import reverb as tables
 
-        *arguments, _ = self._arguments
+        items, spec, extras, _ = self._arguments
         return tables.ReverbAdder(
-            *arguments, self._address, num_envs=num_envs, while_waiting=calls.check_stop
+            items, spec, extras, self._address, num_envs=num_envs, while_waiting=calls.check_stop
         )
 
     def checkpoint(self) -> str:

@@ -1,4 +1,4 @@
-"""The replay's part of a run's checkpoints: folders that Reverb writes, with sums of their files."""
+"""The replay's part of a run's checkpoints: folders that Reverb writes, and their sums."""
 
 from __future__ import annotations
 

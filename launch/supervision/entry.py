@@ -18,7 +18,6 @@ from ..errors import RequestError
 from . import pulse
 from .role import Role, enter
 
-
 _PR_SET_NAME = 15
 
 

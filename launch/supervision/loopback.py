@@ -189,8 +189,8 @@ def require_loopback(port: int) -> None:
 def free_ports(count: int) -> list[int]:
     """Ports at which nothing listens, all different.
 
-    They lie outside the range from which the system takes ports for outgoing connections, so that none
-    is taken while a server is started again.
+    They lie outside the range from which the system takes ports for outgoing connections, so that
+    none is taken while a server is started again.
     """
     limits = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     ports = random.SystemRandom().sample(range(10_000, max(int(limits[0]), 12_000)), 2_000)

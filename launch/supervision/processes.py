@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -45,14 +46,13 @@ class ZygoteProcess:
         ours.setblocking(False)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        try:
+        # Its end is noticed where messages are received.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(json.dumps(message).encode())
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # Its end is noticed where messages are received.
 
     def receive(self) -> list[dict[str, Any]] | None:
         """The messages that have come; None if it is gone."""
-        messages = []
+        messages: list[dict[str, Any]] = []
         while True:
             try:
                 message = self.connection.recv(zygote.MAX_MESSAGE)
@@ -114,10 +114,8 @@ class ProcessHandle:
 
     def _signal(self, number: int) -> None:
         if self.pid is not None and self.running:
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
-            except (ProcessLookupError, PermissionError):
-                pass
 
 
 class ProcessLauncher:

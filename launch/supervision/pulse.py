@@ -1,8 +1,8 @@
 """Signs of life: how a supervisor tells a role that works from one that hangs.
 
 A role has a row of two times in a file that it and its supervisor map into memory. A thread of its
-own writes the first, which stops when the process is stopped; the role's loop writes the second, which
-stops when the loop hangs: in an environment, say. Writing one takes about a microsecond.
+own writes the first, which stops when the process is stopped; the role's loop writes the second,
+which stops when the loop hangs: in an environment, say. Writing one takes about a microsecond.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Importing TensorFlow, which Reverb needs, takes seconds of CPU time in each process; forked from one
 that has imported it, a role starts in milliseconds and shares the memory. The zygote imports, keeps
-one thread, and forks on request. A role is a session of its own, and dies when the zygote does, which dies when
-its supervisor does: nothing outlives a program whose head was killed.
+one thread, and forks on request. A role is a session of its own, and dies when the zygote does,
+which dies when its supervisor does: nothing outlives a program whose head was killed.
 
 Messages are JSON over a socket that keeps their bounds. Asked: {"start": id, "entry": {...}}.
 Answered: {"ready": true}, {"started": id, "pid": n}, {"ended": id, "status": n}.
@@ -11,6 +11,7 @@ Answered: {"ready": true}, {"started": id, "pid": n}, {"ended": id, "status": n}
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -51,7 +52,8 @@ class Zygote:
         """Returns None when the supervisor is gone; in a forked role, what it is to run."""
         self._send(ready=True)
         while True:
-            readable, _, _ = select.select([self._connection, self._wakeup], [], [])
+            waiting: list[Any] = [self._connection, self._wakeup]
+            readable, _, _ = select.select(waiting, [], [])
             if self._wakeup in readable:
                 os.read(self._wakeup, 4096)
                 self._reap()
@@ -85,10 +87,8 @@ class Zygote:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
                 return
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(ended.si_pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
             _, status = os.waitpid(ended.si_pid, 0)
             role = self._roles.pop(ended.si_pid, None)
             if role is not None:
