@@ -136,20 +136,26 @@ class Store:
         """The newest complete checkpoint, or None where there is none at all.
 
         Args:
-          warn: called with a line for every damaged one that is passed over.
+          warn: called with a line for every damaged one that a whole one is taken in place of.
 
         Raises:
           CheckpointError: if there are checkpoints and all are damaged.
         """
         paths = self.paths()
+        damages: list[str] = []
         for path in reversed(paths):
             try:
-                return _open(path)
+                checkpoint = _open(path)
             except DamagedError as error:
-                warn(str(error))
-        if paths:
+                damages.append(str(error))
+                continue
+            for damage in damages:
+                warn(damage)
+            return checkpoint
+        if damages:
             raise CheckpointError(
-                f"all checkpoints in {self._folder} are damaged ({len(paths)}); start a new run."
+                f"all checkpoints in {self._folder} are damaged ({len(paths)}), the newest: "
+                f"{damages[0]} Start a new run."
             )
         return None
 

@@ -51,6 +51,8 @@ def evaluate(
     if checkpoint is None:
         raise RequestError(f"{run} has no checkpoint yet.")
     filmed = save_video is not None
+    if filmed:
+        video.prepare()
     make = functools.partial(recipe.make_environment, evaluation=True)
     environment = make(
         seed=seeds.derive(recipe.seed, "evaluation_environment", seed, 1),

@@ -1,0 +1,119 @@
+"""The first tier: one process trains without TensorFlow, acme, Reverb or Launchpad, and at once."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+FORBIDDEN = ("tensorflow", "acme", "reverb", "launchpad", "tree_math", "rlax", "torch")
+
+# What crosses a process; it may import the second tier.
+SECOND_TIER = (
+    "troupe.agents.replay.reverb",
+    "troupe.launch.conductor",
+    "troupe.launch.launcher",
+    "troupe.launch.nodes",
+    "troupe.launch.program",
+    "troupe.launch.supervision",
+)
+
+REFUSE = f"""
+import importlib.abc, sys
+
+FORBIDDEN = {FORBIDDEN}
+
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in FORBIDDEN:
+            raise ImportError(f"{{name}} is refused")
+
+sys.meta_path.insert(0, Refuse())
+"""
+
+IMPORT_ALL = """
+import importlib, json, pathlib
+import troupe
+
+root = pathlib.Path(troupe.__file__).parent
+done, failed = [], {}
+for floor in ("environments", "partitioning", "agents", "launch", "baselines"):
+    for path in sorted((root / floor).rglob("*.py")):
+        name = ".".join(("troupe", *path.relative_to(root).with_suffix("").parts))
+        name = name.removesuffix(".__init__")
+        if name.startswith(tuple(sys.argv[1:])):
+            continue
+        try:
+            importlib.import_module(name)
+            done.append(name)
+        except ImportError as error:
+            failed[name] = str(error)
+print(json.dumps([done, failed]))
+"""
+
+TRAIN = """
+from troupe.baselines import command
+
+out, agent = sys.argv[1:]
+sys.argv[1:] = ["train", agent, "--env", "CartPole-v1", "--steps", "1500", "--out", out]
+code = command.main()
+assert not {name.partition(".")[0] for name in sys.modules} & {*FORBIDDEN}
+sys.exit(code)
+"""
+
+
+def python(script, *arguments):
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def test_every_module_but_those_of_the_second_tier_imports_without_it():
+    done, failed = json.loads(python(REFUSE + IMPORT_ALL, *SECOND_TIER))
+    assert not failed
+    assert {"troupe.launch.one_process", "troupe.agents.dqn.builder"} < {*done}
+
+
+@pytest.mark.parametrize("agent", ["dqn", "ppo"])
+def test_an_agent_trains_without_the_second_tier(tmp_path, agent):
+    python(REFUSE + TRAIN, tmp_path / "run", agent)
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["actor_steps"] >= 1500
+
+
+def seconds(statement, times=3):
+    """CPU seconds of a statement in a fresh process beyond those of an empty one, the least."""
+    script = f"""
+        import os, time
+        start = time.process_time()
+        {statement}
+        print(time.process_time() - start)
+    """
+    return min(float(python(script).split()[-1]) for _ in range(times))
+
+
+def test_importing_the_package_takes_less_than_a_third_of_a_second():
+    assert seconds("import troupe") < 0.3
+    assert seconds("import troupe; import troupe.launch; troupe.launch.Experiment") < 0.3
+
+
+def test_help_takes_less_than_a_second_and_imports_nothing_heavy():
+    script = """
+        import sys, time
+        start = time.process_time()
+        from troupe.baselines import command
+        sys.argv[1:] = ["--help"]
+        try:
+            command.main()
+        except SystemExit:
+            pass
+        heavy = {"jax", "gymnasium", "matplotlib", "rich", "haiku", "tensorboardX"}
+        assert not heavy & {name.partition(".")[0] for name in sys.modules}
+        print(time.process_time() - start)
+    """
+    assert float(python(script).split()[-1]) < 1.0
