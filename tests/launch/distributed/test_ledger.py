@@ -1,0 +1,143 @@
+"""The ledger: budgets, lives, evaluations and phases, without any process."""
+
+import json
+
+import pytest
+
+from troupe.launch.nodes.ledger import DONE, DRAIN, JUDGE, SAVE, TRAIN, Ledger
+
+
+def make(budget=100, state=None):
+    return Ledger(
+        budget=budget, evaluation_period=40, episodes=3, final_episodes=5, state=state
+    )
+
+
+def act(ledger, source, life, steps, want=1000):
+    return ledger.report(source, life, steps, 0, [], want)
+
+
+def test_budget_is_granted_once():
+    ledger = make()
+    a, b = ledger.enter("actor/0"), ledger.enter("actor/1")
+    assert act(ledger, "actor/0", a, 0, want=70) == (TRAIN, 70)
+    assert act(ledger, "actor/1", b, 0, want=70) == (TRAIN, 30)
+    assert act(ledger, "actor/0", a, 70, want=70) == (TRAIN, 70)
+    assert act(ledger, "actor/1", b, 30, want=70) == (DRAIN, 30)
+    assert ledger.actor_steps == 100
+
+
+def test_what_a_dead_actor_was_granted_is_free_again():
+    ledger = make()
+    first = ledger.enter("actor/0")
+    act(ledger, "actor/0", first, 0, want=100)
+    act(ledger, "actor/0", first, 60, want=40)
+    second = ledger.enter("actor/0")
+    assert second != first
+    assert act(ledger, "actor/0", second, 0, want=100) == (TRAIN, 40)
+    assert ledger.actor_steps == 60
+
+
+def test_an_earlier_life_is_told_to_end():
+    ledger = make()
+    first = ledger.enter("actor/0")
+    ledger.enter("actor/0")
+    assert act(ledger, "actor/0", first, 10) == (DONE, 0)
+    assert ledger.actor_steps == 0
+
+
+def test_a_report_may_be_repeated():
+    ledger = make()
+    life = ledger.enter("actor/0")
+    for _ in range(3):
+        act(ledger, "actor/0", life, 7)
+    assert ledger.actor_steps == 7
+
+
+def test_phases_to_the_end():
+    ledger = make()
+    life = ledger.enter("actor/0")
+    act(ledger, "actor/0", life, 100)
+    assert ledger.learner({"steps": 5, "version": 3}) == DRAIN
+    assert ledger.next_evaluation("evaluator/0") is None
+    assert ledger.learner({"steps": 6, "version": 4, "drained": True}) == JUDGE
+    order = ledger.next_evaluation("evaluator/0")
+    assert order == {"index": 0, "episodes": 5, "actor_steps": 100, "version": 4, "final": True}
+    assert ledger.next_evaluation("evaluator/1") is None
+    ledger.finish_evaluation("evaluator/0", {"index": 0, "mean": 1.0})
+    assert ledger.look(0)["phase"] == DONE
+    assert ledger.look(0)["evaluations"][0]["counts"]["learner_steps"] == 6
+
+
+def test_an_evaluator_that_died_is_given_its_order_again():
+    ledger = make()
+    life = ledger.enter("actor/0")
+    act(ledger, "actor/0", life, 41)
+    order = ledger.next_evaluation("evaluator/0")
+    assert order["actor_steps"] == 41
+    assert not order["final"]
+    assert ledger.next_evaluation("evaluator/0") == order
+    ledger.finish_evaluation("evaluator/0", {"index": order["index"], "mean": 0.0})
+    ledger.finish_evaluation("evaluator/0", {"index": order["index"], "mean": 0.0})
+    assert len(ledger.look(0)["evaluations"]) == 1
+    assert ledger.next_evaluation("evaluator/0") is None
+
+
+def test_a_stop_waits_for_the_learner_to_save():
+    ledger = make()
+    ledger.request_stop()
+    assert ledger.look(0)["phase"] == SAVE
+    assert ledger.learner({"steps": 1, "saved": True}) == DONE
+
+
+def test_the_journal_loses_nothing():
+    ledger = make()
+    life = ledger.enter("actor/0")
+    act(ledger, "actor/0", life, 41)
+    order = ledger.next_evaluation("evaluator/0")
+    ledger.learner({"steps": 9, "version": 2})
+    journal = json.loads(json.dumps(ledger.journal()))
+    again = make(state=journal)
+    again.reopen(journal)
+    assert again.look(0) == ledger.look(0)
+    assert again.next_evaluation("evaluator/0") == order
+    assert act(again, "actor/0", life, 50)[0] == TRAIN
+    assert again.actor_steps == 50
+    assert again.enter("actor/0") > life
+
+
+def test_a_life_that_the_journal_does_not_know_is_booked():
+    ledger = make()
+    journal = json.loads(json.dumps(ledger.journal()))
+    life = ledger.enter("actor/0")
+    again = make(state=journal)
+    again.reopen(journal)
+    act(again, "actor/0", life, 30)
+    assert again.actor_steps == 30
+    assert again.enter("actor/0") > life
+
+
+def test_a_resumed_ledger_goes_on_from_the_checkpoint():
+    ledger = make()
+    life = ledger.enter("actor/0")
+    ledger.report("actor/0", life, 60, 4, [(10.0, 15)], 10)
+    state = json.loads(json.dumps(ledger.save()))
+    again = make(state=state)
+    assert again.actor_steps == 60
+    assert again.episodes == 4
+    assert again.enter("actor/0") > life
+    assert act(again, "actor/0", again.enter("actor/0"), 0, want=1000) == (TRAIN, 40)
+
+
+@pytest.mark.parametrize("actors", [1, 3, 8])
+def test_any_number_of_actors_spends_exactly_the_budget(actors):
+    ledger = make(budget=1000)
+    lives = {f"actor/{i}": ledger.enter(f"actor/{i}") for i in range(actors)}
+    steps = dict.fromkeys(lives, 0)
+    for _ in range(1000):
+        for name, life in lives.items():
+            phase, granted = act(ledger, name, life, steps[name], want=7)
+            steps[name] = granted
+        if phase != TRAIN:
+            break
+    assert sum(steps.values()) == ledger.actor_steps == 1000
