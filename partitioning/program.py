@@ -213,6 +213,27 @@ class Program:
         )
 
 
+class Inlined:
+    """Where an op of an inlined call comes from: its own source info, and the call's for want of a line.
+
+    Library functions that jax keeps traced have no line of the user's in their ops.
+    """
+
+    __slots__ = ("caller", "own")
+
+    def __init__(self, own: Any, caller: Any):
+        self.own = own
+        self.caller = caller
+
+    @property
+    def name_stack(self) -> Any:
+        return self.own.name_stack
+
+    @property
+    def traceback(self) -> Any:
+        return self.own.traceback
+
+
 _SHORT = {
     "float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c",
 }  # fmt: skip
@@ -229,6 +250,8 @@ def source_line(source_info: Any) -> str:
     """The user's file and line in a jax source info, "file.py:12", or ""."""
     if source_info is None:
         return ""
+    if isinstance(source_info, Inlined):
+        return source_line(source_info.own) or source_line(source_info.caller)
     from jax._src import source_info_util  # jax shows frames nowhere publicly
 
     frame = (

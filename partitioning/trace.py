@@ -12,13 +12,13 @@ from typing import Any, Callable, Sequence
 import jax
 from jax.extend import core as jex_core
 
-from .program import Op, Program, Signature, Value, scope_of
+from .program import Inlined, Op, Program, Signature, Value, scope_of
 
 #: Primitives whose body is put in place of the call, with the parameter that holds the body.
 _CALLS = {
     "pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
     "core_closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr", "custom_lin": None,
+    "custom_vjp_call_jaxpr": "fun_jaxpr", "composite": "jaxpr", "custom_vmap_call": "call",
 }  # fmt: skip
 
 #: Primitives that keep their bodies, with the parameters that hold them.
@@ -95,7 +95,7 @@ def _key_text(key: Any) -> str:
 class _Tracer:
     """Turns jaxprs into programs; holds nothing but the environment of one region at a time."""
 
-    def program(self, closed: Any, prefix: str) -> Program:
+    def program(self, closed: Any, prefix: str, caller: Any = None) -> Program:
         jaxpr = getattr(closed, "jaxpr", closed)
         consts = tuple(getattr(closed, "consts", ()))
         env: dict[Any, Value] = {}
@@ -103,7 +103,7 @@ class _Tracer:
         constants: list[Value] = []
         self._constants(env, jaxpr, consts, constants)
         ops: list[Op] = []
-        self._ops(env, jaxpr, prefix, ops, constants)
+        self._ops(env, jaxpr, prefix, ops, constants, caller)
         outputs = tuple(_read(env, var) for var in jaxpr.outvars)
         ops = _live(ops, outputs)
         ops = _copy_sources(ops)
@@ -125,27 +125,32 @@ class _Tracer:
             constants.append(value)
 
     def _ops(
-        self, env: dict[Any, Value], jaxpr: Any, prefix: str, ops: list[Op], constants: list[Value]
+        self,
+        env: dict[Any, Value],
+        jaxpr: Any,
+        prefix: str,
+        ops: list[Op],
+        constants: list[Value],
+        caller: Any = None,
     ) -> None:
         for eqn in jaxpr.eqns:
             name = eqn.primitive.name
             name = _NAMES.get(name, name)
             inputs = tuple([_read(env, var) for var in eqn.invars])
-            if (
-                name in _CALLS
-                and (body := eqn.params.get(_CALLS[name] or "call_jaxpr")) is not None
-            ):
+            source = eqn.source_info if caller is None else Inlined(eqn.source_info, caller)
+            if name in _CALLS and (body := eqn.params.get(_CALLS[name])) is not None:
                 inner = getattr(body, "jaxpr", body)
                 inner_env: dict[Any, Value] = dict(zip(inner.invars, inputs))
                 self._constants(inner_env, inner, tuple(getattr(body, "consts", ())), constants)
-                self._ops(inner_env, inner, scope_of(eqn.source_info, prefix), ops, constants)
+                scope = scope_of(source, prefix)
+                self._ops(inner_env, inner, scope, ops, constants, source)
                 for var, out in zip(eqn.outvars, inner.outvars):
                     env[var] = _read(inner_env, out)
                 continue
             outputs = tuple([self._bind(env, var) for var in eqn.outvars])
             params, regions = eqn.params, ()
             if name in _REGIONS:
-                params, regions = self._regions(name, eqn, scope_of(eqn.source_info, prefix))
+                params, regions = self._regions(name, eqn, scope_of(source, prefix), source)
             ops.append(
                 Op(
                     name,
@@ -155,20 +160,20 @@ class _Tracer:
                     params,
                     regions,
                     eqn.effects,
-                    eqn.source_info,
+                    source,
                     prefix,
                 )
             )
 
     def _regions(
-        self, name: str, eqn: Any, scope: str
+        self, name: str, eqn: Any, scope: str, source: Any
     ) -> tuple[dict[str, Any], tuple[Program, ...]]:
         params = dict(eqn.params)
         bodies: list[Any] = []
         for key in _REGIONS[name]:
             body = params.pop(key)
             bodies.extend(body if isinstance(body, (tuple, list)) else (body,))
-        regions = tuple(self.program(body, scope) for body in bodies)
+        regions = tuple(self.program(body, scope, source) for body in bodies)
         if name == "scan":
             if "ft_in" in params:
                 consts, carry, _ = params["ft_in"].unpack()

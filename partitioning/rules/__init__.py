@@ -5,6 +5,7 @@ from . import (
     convolution,
     elementwise,
     indexing,
+    opaque,
     random,
     reduction,
     shape,
@@ -23,6 +24,6 @@ from .registry import table as table
 from .registry import without_rule as without_rule
 
 __all__ = [
-    "WHOLE", "Builder", "Rule", "contraction", "convolution", "elementwise", "has_rule", "indexing", "is_elementwise", "listed",
+    "WHOLE", "Builder", "Rule", "contraction", "convolution", "elementwise", "has_rule", "indexing", "is_elementwise", "listed", "opaque",
     "random", "reduction", "register", "rows", "rule_of", "shape", "table", "without_rule", "worked",
 ]  # fmt: skip

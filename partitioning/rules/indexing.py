@@ -17,6 +17,7 @@ from .registry import register
 _Axes = Mapping[int, tuple[str, ...]]
 _SCATTERS = {
     "scatter-add": "sum",
+    "scatter-sub": "sum",
     "scatter-max": "max",
     "scatter-min": "min",
     "scatter-mul": "",

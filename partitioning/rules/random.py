@@ -10,7 +10,7 @@ without_rule(
     ("random_bits", "random_split", "rng_bit_generator", "rng_uniform"),
     "computed whole from the whole key, then sliced, so that values do not depend on the mesh",
 )
-without_rule(("random_gamma",), "keys and parameters are needed whole")
+without_rule(("random_gamma", "iota_2x32_shape"), "computed whole")
 
 
 @register(

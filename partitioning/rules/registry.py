@@ -26,6 +26,8 @@ _STRUCTURE: dict[str, str] = {
     "pjit": "inlined",
     "closed_call": "inlined",
     "core_call": "inlined",
+    "composite": "inlined",
+    "custom_vmap_call": "inlined",
     "custom_jvp_call": "inlined",
     "custom_vjp_call": "inlined",
     "custom_vjp_call_jaxpr": "inlined",

@@ -179,6 +179,16 @@ def unstack(op: Op) -> Rule:
     return build.rule()
 
 
+@register("stack", "shape", "the stacked dimensions pass through; the new one is needed whole")
+def stack(op: Op) -> Rule:
+    build = Builder(op)
+    axis = op.params["axis"]
+    for dim, size in enumerate(op.inputs[0].shape):
+        result_dim = dim if dim < axis else dim + 1
+        build.factor(size, [(i, dim) for i in range(len(op.inputs))], [(0, result_dim)])
+    return build.rule()
+
+
 @register("tile", "shape", "dimensions that are not repeated pass through")
 def tile(op: Op) -> Rule:
     source, target = op.inputs[0].shape, op.outputs[0].shape
