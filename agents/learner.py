@@ -62,7 +62,7 @@ class Learner:
         still hold the variables of an earlier version.
         """
         step, on_cpu = self._update.step, self._device.platform == "cpu"
-        batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), sample)
+        batch = jax.tree.map(lambda x: x[0], sample)
         unroll = on_cpu and dispatch.holds_convolution(step, self._state, batch)
         fused = dispatch.fuse(step, self._steps_per_dispatch, unroll=unroll)
 
