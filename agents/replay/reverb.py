@@ -253,12 +253,15 @@ class _Stream:
         if not wire.is_transition:
             self._zeros |= {name: np.float32(0) for name in ("reward", "discount", "mask")}
             self._zeros["step_type"] = np.int32(_LAST)
+        elif wire.depth > 1:
+            self._zeros["age"] = np.int32(0)
         self._writer: reverb.TrajectoryWriter | None = None
         self._steps = 0  # Steps of the writer that were begun.
         self._row = 0  # Step of the row that was begun last.
         self._kind: int | None = None  # Its step type; None: the next must be a first.
         self._is_open = False  # Whether a step waits for its other columns.
-        self._starts: list[int] = []  # First rows of the episodes that windows may be in.
+        self._age = 0  # Rows since the first of the episode.
+        self._seen: list[int] = []  # The newest steps that have an observation.
         self._padding = 0  # Steps of padding behind the last row.
         self._has_news = False  # Whether items were made that may not be confirmed.
 
@@ -275,6 +278,10 @@ class _Stream:
             )
         if self._is_open:
             self._answer(self._nothing(), 0.0, 0.0)
+        if not self._steps:
+            # Reverb takes runs of steps only: there must be some before the first frame.
+            for _ in range(self._wire.depth - 1):
+                self._pad()
         self._begin(observation, _FIRST)
         self._windows.restart(self._row)
 
@@ -340,7 +347,7 @@ class _Stream:
     def _forget(self) -> None:
         self._writer = None
         self._row = self._steps = self._padding = 0
-        self._starts, self._kind = [], None
+        self._seen, self._kind, self._age = [], None, 0
         self._is_open = self._has_news = False
 
     def _nothing(self) -> list[np.ndarray]:
@@ -359,12 +366,14 @@ class _Stream:
         columns: dict[str, Any] = {
             leaf.name: part for leaf, part in zip(leaves, observation, strict=True)
         }
+        self._age = 0 if kind == _FIRST else self._age + 1
         if not self._wire.is_transition:
             columns |= {"step_type": np.int32(kind), "mask": np.float32(1)}
+        elif self._wire.depth > 1:
+            columns["age"] = np.int32(self._age)
         self._append(columns, closes=False)
         self._row, self._kind, self._padding = self._steps - 1, kind, 0
-        if kind == _FIRST:
-            self._starts = [*self._starts[-self._wire.length :], self._row]
+        self._see(self._row)
 
     def _answer(self, answer: list[np.ndarray], reward: float, discount: float) -> None:
         leaves = self._wire.leaves["action"] + self._wire.leaves["extras"]
@@ -375,10 +384,20 @@ class _Stream:
             columns |= {"reward": np.float32(reward), "discount": np.float32(discount)}
         self._append(columns, closes=True)
 
+    def _pad(self) -> None:
+        """Adds a step of zeros."""
+        self._append(self._zeros, closes=True)
+        self._see(self._steps - 1)
+
+    def _see(self, step: int) -> None:
+        """Remembers a step that has an observation."""
+        self._seen.append(step)
+        del self._seen[: -self._wire.reach]
+
     def _frames(self, row: int, before: int) -> list[int]:
-        """The rows of so many frames before `row`; the first of the episode is repeated."""
-        start = max(start for start in self._starts if start <= row)
-        return [max(start, row - k) for k in range(before, 0, -1)]
+        """The steps of so many frames before `row`."""
+        at = self._seen.index(row)
+        return self._seen[at - before : at]
 
     def _insert_transition(self, row: int, reward: float, discount: float, span: int = 1) -> None:
         # At an episode's end several items come together, each in a step of its own.
@@ -394,12 +413,14 @@ class _Stream:
             columns[leaf.name] = history[leaf.name][row]
         for name in outcome:
             columns[name] = history[name][self._steps - 1]
+        if self._wire.depth > 1:
+            columns |= {"age": history["age"][row], "next_age": history["age"][row + span]}
         self._create(columns)
 
     def _insert_sequence(self, row: int, span: int) -> None:
         length = self._wire.length
         for _ in range(length - span - self._padding):
-            self._append(self._zeros, closes=True)
+            self._pad()
             self._padding += 1
         assert self._writer is not None
         history, columns = self._writer.history, {}
@@ -411,8 +432,9 @@ class _Stream:
             columns[leaf.name] = history[leaf.name][outcomes]
         for name in ("reward", "discount"):
             columns[name] = history[name][outcomes]
-        for name in ("step_type", "mask"):
-            columns[name] = history[name][rows]
+        columns["mask"] = history["mask"][rows]
+        before = self._frames(row, self._wire.depth - 1)
+        columns["step_type"] = history["step_type"][before + rows]
         self._create(columns)
 
     def _create(self, columns: dict[str, Any]) -> None:
@@ -618,6 +640,8 @@ class ReverbReplay:
         """Items held, inserted and drawn; the last known where the server does not answer."""
         now = time.monotonic()
         if now >= self._numbers_until:
+            # Asking a server that does not answer takes seconds: not again soon.
+            self._numbers_until = now + 10 * _FRESH_SECONDS
             with contextlib.suppress(reverb.ReverbError, RuntimeError):
                 info = self._client.server_info(1)[TABLE]
                 pace = info.rate_limiter_info
@@ -626,7 +650,7 @@ class ReverbReplay:
                     pace.insert_stats.completed,
                     pace.sample_stats.completed,
                 )
-            self._numbers_until = now + _FRESH_SECONDS
+                self._numbers_until = now + _FRESH_SECONDS
         return self._numbers
 
     def _check(self, num_batches: int | None) -> None:
@@ -661,7 +685,7 @@ class ReverbReplay:
                         rest = self._take(next(batches), rest)
                 except StopIteration:
                     pass
-                except tf.errors.OpError:
+                except (tf.errors.UnavailableError, tf.errors.CancelledError):
                     time.sleep(_PATIENCE_MS / 1000)
         except BaseException as failure:
             with self._changed:

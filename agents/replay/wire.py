@@ -1,8 +1,10 @@
 """How items travel between processes: flat columns of arrays, frames once.
 
 An item is a dict of columns. What a row holds is one column for every leaf, named after its field;
-of a stack of frames only the frames travel: `stack` of them for a transition, and for a window of
-T rows the T newest with the `stack - 1` before them.
+of a stack of frames only the frames travel, as they were written: `stack` of them for a transition,
+and for a window of T rows the T newest with the `stack - 1` before them. Some may be of an earlier
+episode. Which, a transition says by its ages, the rows since the first of its episode, and a window
+by the step types, which go back as far as the frames.
 """
 
 from __future__ import annotations
@@ -83,6 +85,8 @@ class Wire:
                     columns[name] = (*stack, *leaf.kept), leaf.dtype
             for leaf in self.leaves["action"] + self.leaves["extras"]:
                 columns[leaf.name] = leaf.shape, leaf.dtype
+            if self.depth > 1:
+                columns |= {name: ((), np.dtype(np.int32)) for name in ("age", "next_age")}
             return {**columns, "reward": ((), number), "discount": ((), number)}
         for leaf in self.leaves["observation"]:
             columns[leaf.name] = (self.length + leaf.stack - 1, *leaf.kept), leaf.dtype
@@ -91,7 +95,7 @@ class Wire:
             columns[leaf.name] = (outcomes, *leaf.shape), leaf.dtype
         for name in ("reward", "discount"):
             columns[name] = (outcomes,), number
-        columns["step_type"] = (self.length,), np.dtype(np.int32)
+        columns["step_type"] = (self.length + self.depth - 1,), np.dtype(np.int32)
         columns["mask"] = (self.length,), number
         return columns
 
@@ -116,7 +120,7 @@ class Wire:
             fields[name] = [
                 columns[prefix + leaf.name]
                 if leaf.stack == 1
-                else leaf.restack(columns[prefix + leaf.name], 1)
+                else _restack(leaf, columns[prefix + leaf.name], columns[f"{prefix}age"])
                 for leaf in self.leaves["observation"]
             ]
         for name in ("action", "extras"):
@@ -124,11 +128,10 @@ class Wire:
         return fields
 
     def _sequence(self, columns: dict[str, np.ndarray]) -> dict[str, Any]:
-        fields: dict[str, Any] = {name: columns[name] for name in ("step_type", "mask")}
+        fields: dict[str, Any] = {name: columns[name] for name in ("reward", "discount", "mask")}
+        fields["step_type"] = np.ascontiguousarray(columns["step_type"][:, self.depth - 1 :])
         for name in ("action", "extras"):
             fields[name] = [columns[leaf.name] for leaf in self.leaves[name]]
-        for name in ("reward", "discount"):
-            fields[name] = columns[name]
         if self.is_rollout:
             # The last row is the next window's first: what followed it is not known yet.
             for name in ("reward", "discount"):
@@ -136,24 +139,31 @@ class Wire:
             for name in ("action", "extras"):
                 fields[name] = [_with_zero_row(leaf) for leaf in fields[name]]
         fields["observation"] = [
-            columns[leaf.name] if leaf.stack == 1 else self._restack(leaf, columns)
+            columns[leaf.name] if leaf.stack == 1 else self._restack_rows(leaf, columns)
             for leaf in self.leaves["observation"]
         ]
         return fields
 
-    def _restack(self, leaf: Leaf, columns: dict[str, np.ndarray]) -> np.ndarray:
+    def _restack_rows(self, leaf: Leaf, columns: dict[str, np.ndarray]) -> np.ndarray:
         """Stacks for every row of a window, [M, T, ...], from its frames."""
-        frames, step_type = columns[leaf.name], columns["step_type"]
-        rows = np.arange(self.length)
-        # Within a window an episode may begin; before it there are the frames of the prefix.
-        first = np.where(step_type == _FIRST, rows, 1 - leaf.stack)
+        frames = columns[leaf.name]
+        step_type = columns["step_type"][:, self.depth - leaf.stack :]
+        places = np.arange(frames.shape[1])
+        first = np.where(step_type == _FIRST, places, 0)
         np.maximum.accumulate(first, axis=1, out=first)
-        places = rows[:, np.newaxis] + np.arange(1 - leaf.stack, 1)
-        places = np.maximum(places, first[..., np.newaxis]) + leaf.stack - 1
+        wanted = places[: self.length, np.newaxis] + np.arange(leaf.stack)
+        wanted = np.maximum(wanted, first[:, leaf.stack - 1 :, np.newaxis])
         batch = np.arange(len(frames))[:, np.newaxis, np.newaxis]
-        stacked = leaf.restack(frames[batch, places], 2)
+        stacked = leaf.restack(frames[batch, wanted], 2)
         stacked[columns["mask"] == 0.0] = 0
         return stacked
+
+
+def _restack(leaf: Leaf, frames: np.ndarray, ages: np.ndarray) -> np.ndarray:
+    """One stack of each row of frames, [M, stack, ...]: those before the episode give way."""
+    last = leaf.stack - 1
+    wanted = np.maximum(np.arange(leaf.stack), last - np.minimum(ages, last)[:, np.newaxis])
+    return leaf.restack(frames[np.arange(len(frames))[:, np.newaxis], wanted], 1)
 
 
 def _with_zero_row(array: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from troupe.agents.replay import (
     Sequences,
     Transitions,
 )
+from troupe.environments.specs import StackedArray
 
 EnvironmentSpec = collections.namedtuple(
     "EnvironmentSpec", "observations actions rewards discounts"
@@ -94,13 +95,15 @@ def play_vector(adder: Any, *streams: list[Episode]) -> None:
 class ServedReplay:
     """A Reverb server with its adder and its reader, which begins to read when it is asked to."""
 
-    def __init__(self, spec: ReplaySpec, num_envs: int | None) -> None:
+    def __init__(
+        self, spec: ReplaySpec, num_envs: int | None, environment_spec: EnvironmentSpec
+    ) -> None:
         import reverb
 
         from troupe.agents.replay import reverb as replay
 
-        self._server = reverb.Server(replay.make_tables(spec, SPEC, EXTRAS))
-        self._arguments = spec, SPEC, EXTRAS, f"127.0.0.1:{self._server.port}"
+        self._server = reverb.Server(replay.make_tables(spec, environment_spec, EXTRAS))
+        self._arguments = spec, environment_spec, EXTRAS, f"127.0.0.1:{self._server.port}"
         self._client = reverb.Client(self._arguments[-1])
         self._make_reader = replay.ReverbReplay
         self._adder = replay.ReverbAdder(*self._arguments, num_envs=num_envs)
@@ -148,12 +151,16 @@ class ServedReplay:
 def make_replay(request):
     made: list[Any] = []
 
-    def make(spec: ReplaySpec, num_envs: int | None = None) -> Any:
+    def make(
+        spec: ReplaySpec,
+        num_envs: int | None = None,
+        environment_spec: EnvironmentSpec = SPEC,
+    ) -> Any:
         if request.param == "embedded":
-            replay: Any = EmbeddedReplay(spec, SPEC, EXTRAS, num_envs=num_envs, seed=0)
+            replay: Any = EmbeddedReplay(spec, environment_spec, EXTRAS, num_envs=num_envs, seed=0)
         else:
             pytest.importorskip("reverb")
-            replay = ServedReplay(spec, num_envs)
+            replay = ServedReplay(spec, num_envs, environment_spec)
         made.append(replay)
         return replay
 
@@ -398,3 +405,60 @@ def test_what_is_incomplete_is_dropped_by_reset(make_replay):
 def act_and(timestep: dm_env.TimeStep, before: dm_env.TimeStep) -> tuple:
     action, extras = act(before.observation)
     return action, timestep, extras
+
+
+STACK = 3
+STACKED = SPEC._replace(observations=StackedArray((STACK, 2), np.uint8, 0, 255, STACK, axis=0))
+
+
+def stacked(timesteps: list[dm_env.TimeStep]) -> list[dm_env.TimeStep]:
+    """The time steps of consecutive episodes with stacks of frames for observations."""
+    result: list[dm_env.TimeStep] = []
+    for timestep in timesteps:
+        frames = [timestep.observation.astype(np.uint8)] * STACK
+        if timestep.step_type != StepType.FIRST:
+            frames = [*result[-1].observation[1:], frames[0]]
+        result.append(timestep._replace(observation=np.stack(frames)))
+    return result
+
+
+@pytest.mark.parametrize("item", [Transitions(2, 0.5), Sequences(4, 2), Episodes(6), Rollouts(4)])
+def test_stacks_are_put_together_again(make_replay, item):
+    """Each frame stands for its row: 1 to 6, 11 to 12 and 21 to 24 are the episodes."""
+    episodes = (Episode(1, (1.0,) * 5), Episode(11, (1.0,)), Episode(21, (1.0,) * 3))
+    expected = {0: [0, 0, 0]}
+    for episode in episodes:
+        last = episode.first + len(episode.rewards)
+        for row in range(episode.first, last + 1):
+            expected[row] = [max(episode.first, row - 2 + k) for k in range(STACK)]
+    steps = stacked([t for episode in episodes for t in timesteps(episode)])
+    batch = 1 if isinstance(item, Rollouts) else 8
+    replay = make_replay(ReplaySpec(item, batch, max_size=100), 1, STACKED)
+    adder, seen = replay.adder(), set()
+
+    def check(observation: np.ndarray) -> None:
+        for stack in observation.reshape(-1, STACK, 2):
+            np.testing.assert_array_equal(stack[:, 0], stack[:, 1])
+            assert stack[:, 0].tolist() == expected[stack[-1, 0]]
+            seen.add(int(stack[-1, 0]))
+
+    for t, timestep in enumerate(steps):
+        vector = dm_env.TimeStep(*(np.asarray(field)[np.newaxis] for field in timestep))
+        if t == 0:
+            adder.add_first(vector)
+        else:
+            action, extras = act(steps[t - 1].observation[np.newaxis, -1])
+            adder.add(action, vector, extras)
+        if isinstance(item, Rollouts):
+            replay.flush()
+            if replay.can_sample():
+                check(replay.sample().data.observation)
+    if isinstance(item, Rollouts):
+        assert seen == {1, 2, 3, 4, 5, 6, 11, 12, 21}
+        return
+    for _ in range(40):
+        data = replay.sample().data
+        check(data.observation)
+        if isinstance(item, Transitions):
+            check(data.next_observation)
+    assert seen - {0} == expected.keys() - {0}
