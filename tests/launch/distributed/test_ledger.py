@@ -8,9 +8,7 @@ from troupe.launch.nodes.ledger import DONE, DRAIN, JUDGE, SAVE, TRAIN, Ledger
 
 
 def make(budget=100, state=None):
-    return Ledger(
-        budget=budget, evaluation_period=40, episodes=3, final_episodes=5, state=state
-    )
+    return Ledger(budget=budget, evaluation_period=40, episodes=3, final_episodes=5, state=state)
 
 
 def act(ledger, source, life, steps, want=1000):

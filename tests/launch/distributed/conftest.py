@@ -1,0 +1,113 @@
+"""Launches real programs, watches their processes, and leaves none behind."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+USERLAND = pathlib.Path(__file__).with_name("userland.py")
+
+
+class Run:
+    """A program of `userland.py`, in a session of its own."""
+
+    def __init__(self, out, kind, **settings):
+        self.out = pathlib.Path(out)
+        values = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
+        environment = {**os.environ, "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        self._output = self.out.with_suffix(f".{time.monotonic_ns()}.txt")
+        with open(self._output, "w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, str(USERLAND), kind, str(self.out), *values],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self):
+        return self._output.read_text()
+
+    @property
+    def result(self):
+        return json.loads((self.out / "result.json").read_text())
+
+    @property
+    def manifest(self):
+        newest = max((self.out / "checkpoints").glob("checkpoint-*"))
+        return json.loads((newest / "manifest.json").read_text())
+
+    def roles(self):
+        """Process ids of the roles by name."""
+        found = {}
+        for zygote in _children(self.process.pid):
+            for pid in _children(zygote):
+                try:
+                    found[pathlib.Path(f"/proc/{pid}/comm").read_text().strip()] = pid
+                except OSError:
+                    continue
+        return found
+
+    def until(self, condition, seconds=120.0):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"waited {seconds} s in vain\n{self.tail()}"
+            assert self.process.poll() is None, self.tail()
+            time.sleep(0.05)
+
+    def steps(self):
+        """Actor steps that the newest row of metrics says; 0 before the first."""
+        try:
+            lines = (self.out / "metrics.jsonl").read_text().splitlines()
+            return json.loads(lines[-1])["actor_steps"]
+        except (OSError, IndexError, ValueError):
+            return 0
+
+    def wait(self, seconds=150.0):
+        """The exit code."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"no end within {seconds} s\n{self.tail()}") from None
+
+    def tail(self):
+        logs = [f"{p.name}: {p.read_text()[-800:]}" for p in sorted(self.out.glob("logs/*.log"))]
+        return "\n".join([self.output[-3000:], *logs])
+
+    def close(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+def _children(pid):
+    """Process ids of the children of a process's first thread."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(child) for child in text.split()]
+
+
+def alive(pids):
+    return [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """`start(kind, **settings) -> Run`; `out` names the directory below the test's own."""
+    runs = []
+
+    def make(kind="processes", out="run", **settings):
+        runs.append(Run(tmp_path / out, kind, **settings))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        run.close()

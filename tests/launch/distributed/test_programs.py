@@ -1,0 +1,104 @@
+"""Whole runs of a user's own agent: the same object in one process, threads and processes."""
+
+import signal
+
+import pytest
+
+pytest.importorskip("launchpad")
+pytestmark = [pytest.mark.distributed, pytest.mark.long]
+
+
+@pytest.mark.parametrize(
+    "kind, settings",
+    [
+        ("one-process", {}),
+        ("threads", {"actors": 2}),
+        ("processes", {"actors": 2, "inference_servers": 1, "evaluators": 2}),
+    ],
+)
+def test_a_users_agent_runs_everywhere(start, kind, settings):
+    run = start(kind, steps=600, **settings)
+    assert run.wait() == 0, run.tail()
+    result = run.result
+    assert result["launch"] == kind
+    assert result["actors"] == settings.get("actors", 1)
+    assert 600 <= result["actor_steps"] <= 600 + 2 * result["actors"]
+    assert result["learner_steps"] > 0
+    assert result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
+    assert result["evaluation"][-1]["episodes"] == 3
+    assert result["evaluation"][-1]["actor_steps"] == result["actor_steps"]
+    assert run.manifest["counters"]["actor_steps"] == result["actor_steps"]
+
+
+def test_a_stopped_run_goes_on_with_more_actors(start):
+    first = start(actors=1, steps=3000)
+    first.until(lambda: first.steps() > 300)
+    pids = first.roles().values()
+    first.process.send_signal(signal.SIGINT)
+    assert first.wait(40) == 1
+    assert "with a checkpoint saved" in first.output
+    assert not [pid for pid in pids if _exists(pid)]
+    before = first.manifest["counters"]
+    assert before["actor_steps"] >= 300
+    assert before["replay"]["files"]
+
+    second = start(actors=2, steps=3000, resume=True)
+    second.until(lambda: second.steps() > before["actor_steps"])
+    assert second.wait() == 0, second.tail()
+    assert "goes on" in second.output
+    assert 3000 <= second.result["actor_steps"] <= 3004
+    assert second.result["learner_steps"] > before["learner_steps"]
+    assert second.result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
+    steps = [one["actor_steps"] for one in second.result["evaluation"]]
+    assert steps == sorted(set(steps))
+
+
+def test_a_killed_run_goes_on_without_its_damaged_replay(start):
+    first = start(steps=3000)
+    first.until(lambda: (first.out / "checkpoints" / "checkpoint-00000003").exists())
+    first.process.kill()
+    first.wait(10)
+    before = first.manifest["counters"]
+    folder = first.out / "replay" / before["replay"]["folder"]
+    chunks = folder / "chunks.tfrecord"
+    content = bytearray(chunks.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    chunks.write_bytes(content)
+
+    second = start(steps=3000, resume=True)
+    assert second.wait() == 0, second.tail()
+    assert "chunks.tfrecord is damaged" in second.output
+    assert "the replay starts empty" in second.output
+    assert 3000 <= second.result["actor_steps"] <= 3002
+
+
+@pytest.mark.parametrize(
+    "what, reason", [("raises", "the simulator is on fire"), ("nan", "reward")]
+)
+def test_a_broken_environment_ends_the_run_by_name(start, what, reason):
+    run = start(what=what, actors=1, steps=5000)
+    run.until(lambda: len(run.roles()) >= 6)
+    pids = run.roles().values()
+    assert run.wait(90) == 1, run.tail()
+    last = run.output.strip().splitlines()[-1]
+    assert last.startswith("troupe: actor failed: ")
+    assert reason in last
+    assert not [pid for pid in pids if _exists(pid)]
+
+
+def test_two_runs_in_one_directory_are_refused(start):
+    first = start(steps=100_000)
+    first.until(lambda: (first.out / "config.json").exists())
+    second = start(steps=100_000, resume=True)
+    assert second.wait() == 2
+    assert "another run is writing into" in second.output
+    first.process.send_signal(signal.SIGTERM)
+    assert first.wait(60) == 1
+
+
+def _exists(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,123 @@
+"""What a user writes outside of the package: an agent, environments, and a launch of them.
+
+`python userland.py KIND DIRECTORY [key=value ...]` runs it and ends with the exit code of the run.
+"""
+
+import dataclasses
+import json
+import pathlib
+import sys
+import time
+
+import dm_env
+import numpy as np
+
+from troupe import agents, environments, launch
+from troupe.agents.dqn import DQNBuilder, DQNConfig
+from troupe.environments import Vector, fakes
+from troupe.launch import report
+
+
+@dataclasses.dataclass(frozen=True)
+class QuietConfig(DQNConfig):
+    """DQN whose exploration ends at once."""
+
+    quiet: bool = True
+    """Whether it does."""
+
+
+class QuietBuilder(DQNBuilder):
+    """A subclass of a builder, as the README shows one."""
+
+    name = "quiet"
+    config_class = QuietConfig
+
+    def make_policy(self, networks, spec, *, evaluation=False, num_streams=1):
+        return super().make_policy(
+            networks, spec, evaluation=evaluation or self.config.quiet, num_streams=num_streams
+        )
+
+
+class Trouble(dm_env.Environment):
+    """A fake in which something goes wrong after some steps."""
+
+    def __init__(self, what, after, seed):
+        self._inner = fakes.discrete(seed=seed, step_ms=1.0)
+        self._what, self._left = what, after
+
+    def reset(self):
+        return self._inner.reset()
+
+    def step(self, action):
+        timestep = self._inner.step(action)
+        self._left -= 1
+        if self._left < 0 and self._what == "raises":
+            raise RuntimeError("the simulator is on fire")
+        if self._left < 0 and self._what == "hangs":
+            time.sleep(1000)
+        if self._left < 0 and self._what == "nan":
+            return timestep._replace(reward=np.float32("nan"))
+        return timestep
+
+    def observation_spec(self):
+        return self._inner.observation_spec()
+
+    def action_spec(self):
+        return self._inner.action_spec()
+
+
+def make_environment(what, *, seed, num_envs, evaluation):
+    if what == "cartpole":
+        return environments.make("CartPole-v1", seed=seed, num_envs=num_envs)
+    what = "fine" if evaluation else what
+    return Vector([Trouble(what, 60, seed + i) for i in range(num_envs)])
+
+
+def experiment(what="cartpole", steps=1200, num_envs=2, replay="always", every=1.0, spi=2.0):
+    config = QuietConfig(
+        hidden_sizes=(8,),
+        batch_size=4,
+        min_replay_size=16,
+        max_replay_size=2_000,
+        samples_per_insert=spi,
+        steps_per_dispatch=2,
+        num_envs=num_envs,
+    )
+    return launch.Experiment(
+        builder=QuietBuilder(config),
+        environment_factory=lambda **which: make_environment(what, **which),
+        env=what,
+        num_actor_steps=steps,
+        evaluation=launch.Evaluation(every=max(1, steps // 3), episodes=2, final_episodes=3),
+        checkpointing=launch.Checkpointing(every_seconds=every, replay=replay),
+    )
+
+
+def main(kind, out, *settings):
+    values = {name: json.loads(value) for name, _, value in (s.partition("=") for s in settings)}
+    resume = values.pop("resume", False)
+    names = [field.name for field in dataclasses.fields(launch.Roles)]
+    roles = {name: values.pop(name) for name in names if name in values}
+    made = experiment(**values)
+    reporter = report.Plain(sys.stdout, seconds=1.0)
+    if kind == "one-process":
+        launch.run(made, out, resume=resume, reporter=reporter)
+    else:
+        program = launch.make_program(made, out, resume=resume, **roles)
+        launch.launch(program, kind, reporter=reporter)
+    assert json.loads((pathlib.Path(out) / "result.json").read_text())["agent"] == agents_name()
+
+
+def agents_name():
+    assert issubclass(QuietBuilder, agents.Builder)
+    return QuietBuilder.name
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except launch.Interrupted as stopped:
+        sys.exit(str(stopped))
+    except (launch.RunError, launch.RequestError) as error:
+        print(f"troupe: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, launch.RequestError) else 1)
