@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # Not at import, so that `python -m troupe.partitioning.plan` runs a module that is not loaded yet.
+    # Not at import, so that `python -m troupe.partitioning.plan` runs a module that is not loaded
+    # yet.
     if name in ("Plan", "PlanStep"):
         from . import plan
 

@@ -7,7 +7,7 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
@@ -34,11 +34,12 @@ REPLICATED = Choice(
 )
 FIRST_DIVISIBLE = Choice(
     "FIRST_DIVISIBLE",
-    "Tile the first dimension that divides and over which no loop scans; leave the array open where none does.",
+    "Tile the first dimension that divides and over which no loop scans; leave the array open "
+    "where none does.",
 )
 UNKNOWN = Choice("UNKNOWN", "Leave the array open: propagation decides.")
 
-What = Union[int, Choice]
+What = int | Choice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Action:
       value: a value of the traced program, usually an input.
       axis: the mesh axis.
       what: a dimension (negative ones count from the end), REPLICATED, FIRST_DIVISIBLE or UNKNOWN.
-      firm: whether a contradiction with an earlier tactic is an error; else the earlier one silently wins.
+      firm: whether a contradiction with an earlier tactic is an error; else the earlier one
+        silently wins.
     """
 
     value: Value
@@ -59,7 +61,9 @@ class Action:
 
 
 class Tactic(Protocol):
-    """Anything with a name and an axis that, given the program and what is decided, returns actions."""
+    """Anything with a name and an axis that, given the program and what is decided, returns
+    actions.
+    """
 
     @property
     def name(self) -> str: ...
@@ -167,7 +171,8 @@ def apply(
                 if value.shape:
                     sizes = ", ".join(map(str, value.shape))
                     context.notes.append(
-                        f"{label(value)} [{sizes}] stays whole: no dimension divides by {axis}={state.mesh[axis]}"
+                        f"{label(value)} [{sizes}] stays whole: no dimension divides by "
+                        f"{axis}={state.mesh[axis]}"
                     )
                 continue
             what = found
@@ -208,7 +213,8 @@ def _dimension(
     rank = value.ndim
     if not -rank <= what < rank:
         raise ValueError(
-            f"tactic {who!r}: {label(value)} has shape {value.shape} and no dimension {what}; name one of its "
+            f"tactic {who!r}: {label(value)} has shape {value.shape} and no dimension {what}; "
+            f"name one of its "
             f"{rank} dimensions, or pt.REPLICATED or pt.UNKNOWN"
         )
     dim = what % rank
@@ -216,8 +222,10 @@ def _dimension(
         already = [a for a, d in state.tiles.get(value, {}).items() if d == dim]
         shared = f", already tiled over {already}," if already else ""
         raise ValueError(
-            f"tactic {who!r}: dimension {dim} of {label(value)}, of size {value.shape[dim]}{shared} does not divide "
-            f"by axis {axis!r} of size {state.mesh[axis]}; shape {value.shape}, mesh {state.mesh}. Choose another "
+            f"tactic {who!r}: dimension {dim} of {label(value)}, of size "
+            f"{value.shape[dim]}{shared} does not divide "
+            f"by axis {axis!r} of size {state.mesh[axis]}; shape {value.shape}, mesh "
+            f"{state.mesh}. Choose another "
             "dimension, pt.FIRST_DIVISIBLE, or pad the array"
         )
     return dim
@@ -232,14 +240,17 @@ def _contradiction(
     cause = next(d for d in state.journal if d.value is value and d.axis == axis)
     earlier = tactics[cause.tactic] if cause.tactic < len(tactics) else "an earlier tactic"
     return (
-        f"tactic {who!r} wants {label(value)} {value.shape} {text(what)} over axis {axis!r}, but tactic "
-        f"{earlier!r} already has it {text(known)}. Earlier tactics win: move {who!r} before it, or leave this "
+        f"tactic {who!r} wants {label(value)} {value.shape} {text(what)} over axis {axis!r}, but "
+        f"tactic "
+        f"{earlier!r} already has it {text(known)}. Earlier tactics win: move {who!r} before it, "
+        f"or leave this "
         "array out of one of them"
     )
 
 
 def tag(x: Any, name: str) -> Any:
-    """Names an intermediate, so that a :class:`Manual` tactic can point at it. The identity otherwise.
+    """Names an intermediate, so that a :class:`Manual` tactic can point at it. The identity
+    otherwise.
 
     Args:
       x: an array or a pytree of arrays, which then all carry the name.
@@ -248,19 +259,17 @@ def tag(x: Any, name: str) -> Any:
     return jax.tree_util.tree_map(lambda leaf: checkpoint_name(leaf, name), x)
 
 
-Pattern = Union[str, Callable[[str, Value], bool]]
-
-
 @dataclasses.dataclass(frozen=True)
 class Manual:
     """Tiles arrays that a person names.
 
     Attributes:
       name: what the plan calls it.
-      inputs: a mapping from argument names, glob patterns over pytree paths ("state/params/**/w"; `*` stays
-        within a part, `**` crosses parts), tags, or predicates over (path, leaf), to a dimension, REPLICATED,
-        FIRST_DIVISIBLE or UNKNOWN. Where several match an array, the last one counts. Or a function from
-        (path, leaf) to any of these or None; a leaf has shape and dtype.
+      inputs: a mapping from argument names, glob patterns over pytree paths ("state/params/**/w";
+        `*` stays within a part, `**` crosses parts), tags, or predicates over (path, leaf), to a
+        dimension, REPLICATED, FIRST_DIVISIBLE or UNKNOWN. Where several match an array, the last
+        one counts. Or a function from (path, leaf) to any of these or None; a leaf has shape and
+        dtype.
       axis: the mesh axis.
     """
 
@@ -275,7 +284,8 @@ class Manual:
                     isinstance(what, bool) or not isinstance(what, int)
                 ):
                     raise TypeError(
-                        f"tactic {self.name!r}: {key!r} has {what!r}; give a dimension (an int), pt.REPLICATED, "
+                        f"tactic {self.name!r}: {key!r} has {what!r}; give a dimension (an int), "
+                        f"pt.REPLICATED, "
                         "pt.FIRST_DIVISIBLE or pt.UNKNOWN"
                     )
 
@@ -305,7 +315,8 @@ class Manual:
         names = list(dict.fromkeys([p.split("/")[0] for p in paths] + paths))
         near = difflib.get_close_matches(key, names, n=4, cutoff=0.4) or names[:4]
         return (
-            f"tactic {self.name!r}: {key!r} matches no argument, path or tag; near misses: {', '.join(near)} "
+            f"tactic {self.name!r}: {key!r} matches no argument, path or tag; near misses: "
+            f"{', '.join(near)} "
             f"({len(paths)} paths in all)"
         )
 

@@ -32,7 +32,7 @@ def evaluate(
     for value, arg in zip(program.inputs, args, strict=True):
         env[value] = arg if after is None else after(value, arg)
     last = _last_uses(program)
-    for op, dead in zip(program.ops, last):
+    for op, dead in zip(program.ops, last, strict=False):
         operands = [value.data if value.data is not None else env[value] for value in op.inputs]
         if op.regions:
             results = _REGIONS[op.name](op, operands, mesh, after)
@@ -42,7 +42,7 @@ def evaluate(
             results = op.primitive.bind(*operands, **op.params)
             if not op.primitive.multiple_results:
                 results = (results,)
-        for value, result in zip(op.outputs, results):
+        for value, result in zip(op.outputs, results, strict=False):
             env[value] = result if after is None else after(value, result)
         for value in dead:
             del env[value]
@@ -77,11 +77,14 @@ def _scan(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
 
     def step(carried: Any, x: Any) -> tuple[Any, Any]:
         results = evaluate(body, [*operands[:consts], *carried, *x], mesh, after)
-        return tuple(_as(v, r) for v, r in zip(body.inputs[consts:], results[:carry])), tuple(
-            results[carry:]
-        )
+        return tuple(
+            _as(v, r) for v, r in zip(body.inputs[consts:], results[:carry], strict=False)
+        ), tuple(results[carry:])
 
-    init = tuple(_as(v, x) for v, x in zip(body.inputs[consts:], operands[consts : consts + carry]))
+    init = tuple(
+        _as(v, x)
+        for v, x in zip(body.inputs[consts:], operands[consts : consts + carry], strict=False)
+    )
     last, stacked = lax.scan(
         step, init, tuple(operands[consts + carry :]), length=op.params["length"],
         reverse=op.params["reverse"], unroll=op.params["unroll"],
@@ -100,9 +103,11 @@ def _while(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
 
     def step(carry: Any) -> Any:
         results = evaluate(body, [*shared[1], *carry], mesh, after)
-        return tuple(_as(v, r) for v, r in zip(carried, results))
+        return tuple(_as(v, r) for v, r in zip(carried, results, strict=False))
 
-    init = tuple(_as(v, x) for v, x in zip(carried, operands[cond_consts + body_consts :]))
+    init = tuple(
+        _as(v, x) for v, x in zip(carried, operands[cond_consts + body_consts :], strict=False)
+    )
     return lax.while_loop(test, step, init)
 
 
@@ -112,7 +117,7 @@ def _cond(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
     def branch(region: Program) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
             results = evaluate(region, args, mesh, after)
-            return tuple(_as(v, r) for v, r in zip(op.outputs, results))
+            return tuple(_as(v, r) for v, r in zip(op.outputs, results, strict=False))
 
         return run
 
@@ -121,14 +126,19 @@ def _cond(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
 
 
 def _checkpoint(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
-    # What jax itself emits for a differentiated checkpoint: the barrier keeps the compiler from sharing the
-    # recomputation with the forward pass.
+    # What jax itself emits for a differentiated checkpoint: the barrier keeps the compiler from
+    # sharing the recomputation with the forward pass.
     if op.params.get("differentiated") and op.params.get("prevent_cse"):
         operands = list(lax.optimization_barrier(tuple(operands)))
     return evaluate(op.regions[0], operands, mesh, after)
 
 
-_REGIONS = {"scan": _scan, "while": _while, "cond": _cond, "checkpoint": _checkpoint}
+_REGIONS: dict[str, Callable[..., Sequence[Any]]] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    "checkpoint": _checkpoint,
+}
 
 
 def _as(value: Value, array: Any) -> Any:
@@ -207,7 +217,7 @@ def _axis_offset(op: Op, mesh: Any) -> Any:
     return (_index(op.params["axes"], mesh) * op.params["size"]).astype(jnp.int32)
 
 
-_COLLECTIVES = {
+_COLLECTIVES: dict[str, Callable[..., Any]] = {
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,

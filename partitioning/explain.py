@@ -20,7 +20,9 @@ _SHORT = {
 
 
 def plan_table(plan: Plan) -> str:
-    """One row per tactic: collectives, bytes sent per device, conflicts, and predictions where there are any."""
+    """One row per tactic: collectives, bytes sent per device, conflicts, and predictions where
+    there are any.
+    """
     rows = [["tactic", "axis", *COLLECTIVES, "sent", "conflicts"]]
     for step in plan.steps:
         counts = [str(step.collectives[name]) for name in COLLECTIVES]
@@ -29,12 +31,15 @@ def plan_table(plan: Plan) -> str:
     extra = [step.cost.columns() if hasattr(step.cost, "columns") else {} for step in plan.steps]
     for title in dict.fromkeys(key for columns in extra for key in columns):
         rows[0].append(title)
-        for row, columns in zip(rows[1:], extra):
+        for row, columns in zip(rows[1:], extra, strict=False):
             row.append(str(columns.get(title, "")))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [f"mesh {plan.mesh}, {len(plan.graph.program.inputs)} inputs"]
     for row in rows:
-        cells = [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))]
+        cells = [
+            c.ljust(w) if i < 2 else c.rjust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=False))
+        ]
         lines.append("  ".join(cells).rstrip())
     for step in plan.steps:
         shown = [f"conflict: {c}" for c in step.conflicts] + list(step.notes)

@@ -1,7 +1,7 @@
 """A program seen by propagation: nodes with rules, and the values that join them.
 
-An op is a node. Loops and branches contribute *ties*: nodes without an op that say that values in and around
-a region are one array, such as a loop's carry before, inside and after.
+An op is a node. Loops and branches contribute *ties*: nodes without an op that say that values in
+and around a region are one array, such as a loop's carry before, inside and after.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Node:
         self.loops = loops
 
     def __repr__(self) -> str:
-        return f"Node({self.owner.name if self.owner else 'state'} {'tie ' if self.op is None else ''}{self.rule})"
+        name = self.owner.name if self.owner else "state"
+        return f"Node({name}{' tie' if self.op is None else ''} {self.rule})"
 
 
 class Graph:
@@ -90,7 +91,9 @@ class Graph:
                 touching.setdefault(value, []).append(node)
 
     def _tie(self, owner: Op | None, values: Iterable[tuple[Value, int]], loops: int) -> None:
-        """Ties values whose dimensions, after the given number of leading ones, are the same array's."""
+        """Ties values whose dimensions, after the given number of leading ones, are the same
+        array's.
+        """
         kept = [(v, skip) for v, skip in values if v.data is None and v.ndim > skip]
         if len(kept) < 2:
             return
@@ -108,7 +111,8 @@ class Graph:
 
 
 def ties(op: Op) -> Iterator[list[tuple[Value, int]]]:
-    """For an op with regions, the groups of values that are one array, with leading dimensions to skip."""
+    """For an op with regions, the groups of values that are one array, with leading dimensions "
+    "to skip."""
     if op.name == "scan":
         (body,) = op.regions
         consts, carry = op.params["num_consts"], op.params["num_carry"]
@@ -143,17 +147,18 @@ def ties(op: Op) -> Iterator[list[tuple[Value, int]]]:
             yield [(branch.outputs[i], 0) for branch in op.regions] + [(result, 0)]
     else:
         (body,) = op.regions
-        for outer, inner in zip(op.inputs, body.inputs):
+        for outer, inner in zip(op.inputs, body.inputs, strict=False):
             yield [(outer, 0), (inner, 0)]
-        for inner, outer in zip(body.outputs, op.outputs):
+        for inner, outer in zip(body.outputs, op.outputs, strict=False):
             yield [(inner, 0), (outer, 0)]
 
 
 def state_pairs(program: Program, makers: dict[Value, Op]) -> tuple[tuple[Value, Value, int], ...]:
     """Inputs that come out again updated, found by structure.
 
-    An argument whose pytree, shapes and dtypes are those of the result, or of one of its elements, is state.
-    A lone array must besides be updated elementwise, for any function may return an array of such a shape.
+    An argument whose pytree, shapes and dtypes are those of the result, or of one of its elements,
+    is state. A lone array must besides be updated elementwise, for any function may return an array
+    of such a shape.
     """
     signature = program.signature
     if signature is None:
@@ -167,7 +172,7 @@ def state_pairs(program: Program, makers: dict[Value, Op]) -> tuple[tuple[Value,
     pairs: list[tuple[Value, Value, int]] = []
     taken: set[int] = set()
     begin = 0
-    for tree, end in zip(signature.in_trees, signature.ends):
+    for tree, end in zip(signature.in_trees, signature.ends, strict=False):
         inputs = program.inputs[begin:end]
         begin = end
         for out_tree, offset in spans:
@@ -180,11 +185,14 @@ def state_pairs(program: Program, makers: dict[Value, Op]) -> tuple[tuple[Value,
                 continue
             if tree.num_nodes == 1 and not _updated(inputs[0], outputs[0], makers):
                 continue
-            if all(i.shape == o.shape and i.dtype == o.dtype for i, o in zip(inputs, outputs)):
+            if all(
+                i.shape == o.shape and i.dtype == o.dtype
+                for i, o in zip(inputs, outputs, strict=False)
+            ):
                 taken.update(range(offset, offset + len(inputs)))
                 pairs.extend(
                     (i, o, offset + k)
-                    for k, (i, o) in enumerate(zip(inputs, outputs))
+                    for k, (i, o) in enumerate(zip(inputs, outputs, strict=False))
                     if o.data is None
                 )
                 break

@@ -23,12 +23,12 @@ def lower(graph: Graph, state: State, gather_again: bool = False) -> Program:
     Args:
       graph: the traced program.
       state: what propagation decided.
-      gather_again: whether the backward pass gathers for itself instead of keeping what the forward pass
-        gathered.
+      gather_again: whether the backward pass gathers for itself instead of keeping what the forward
+        pass gathered.
 
     Returns:
-      A program whose values have local shapes and a `layout`. Outputs that are updated state have the layout
-      in which they come in.
+      A program whose values have local shapes and a `layout`. Outputs that are updated state have
+      the layout in which they come in.
     """
     emitter = Emitter(graph, state, gather_again)
     program = graph.program
@@ -38,7 +38,7 @@ def lower(graph: Graph, state: State, gather_again: bool = False) -> Program:
         outputs[position] = state.layout(before)
     local = emitter.region(program, layouts, outputs)
     local.signature = program.signature
-    for value, source in zip(local.inputs, program.inputs):
+    for value, source in zip(local.inputs, program.inputs, strict=False):
         value.path = source.path
     return local
 
@@ -69,7 +69,7 @@ class Emitter:
         return tuple(
             [
                 n // math.prod([mesh[a] for a in axes]) if axes else n
-                for n, axes in zip(shape, layout)
+                for n, axes in zip(shape, layout, strict=False)
             ]
         )
 
@@ -97,9 +97,11 @@ class Emitter:
     def function(
         self, like: Op, fn: Callable[..., Any], operands: Sequence[Value], layouts: Sequence[Layout]
     ) -> list[Value]:
-        """Writes the ops of a traced jax function of local operands; results get the given layouts."""
+        """Writes the ops of a traced jax function of local operands; results get the given
+        layouts.
+        """
         traced = trace(fn, *[jax.ShapeDtypeStruct(v.shape, v.dtype) for v in operands])
-        env = dict(zip(traced.inputs, operands))
+        env = dict(zip(traced.inputs, operands, strict=False))
         for op in traced.ops:
             for value in op.outputs:
                 value.layout = ((),) * value.ndim
@@ -107,7 +109,7 @@ class Emitter:
             op.inputs = tuple(env.get(v, v) for v in op.inputs)
             self.ops.append(op)
         results = [env.get(v, v) for v in traced.outputs]
-        for value, layout in zip(results, layouts):
+        for value, layout in zip(results, layouts, strict=False):
             value.layout = layout
         return results
 
@@ -116,11 +118,12 @@ class Emitter:
     def region(
         self, program: Program, ins: Sequence[Layout], outs: Sequence[Layout | None]
     ) -> Program:
-        """Lowers a program whose inputs arrive in layouts `ins` and outputs leave in `outs` (None: as they are)."""
+        """Lowers a program whose inputs arrive in layouts `ins` and outputs leave in `outs` "
+        "(None: as they are)."""
         saved = self.ops, self.env, self.reshaped, self.offsets
         self.ops, self.env, self.reshaped, self.offsets = [], {}, {}, {}
         inputs = []
-        for value, layout in zip(program.inputs, ins):
+        for value, layout in zip(program.inputs, ins, strict=False):
             local = self.like(value, layout)
             inputs.append(local)
             self.env[value] = self.reshard(local, self.state.layout(value), None)
@@ -129,7 +132,7 @@ class Emitter:
         for op in program.ops:
             self.lower_op(op)
         outputs = []
-        for value, wanted in zip(program.outputs, outs):
+        for value, wanted in zip(program.outputs, outs, strict=False):
             local = self.read(value)
             outputs.append(local if wanted is None else self.reshard(local, wanted, None))
         constants = tuple(self.env[v] for v in program.constants)
@@ -140,9 +143,13 @@ class Emitter:
     def like(self, value: Value, layout: Layout) -> Value:
         """A local value for a global one."""
         return Value(
-            self.local_shape(value.shape, layout), value.dtype, value.weak_type, value.name, value.path,
+            self.local_shape(value.shape, layout),
+            value.dtype,
+            value.weak_type,
+            value.name,
+            value.path,
             layout=layout,
-        )  # fmt: skip
+        )
 
     def constant(self, value: Value) -> Value:
         return Value(
@@ -175,9 +182,18 @@ class Emitter:
         for name, params, layout in steps(source, target):
             result = retiled(value, layout, self.mesh)
             self.ops.append(
-                Op(name, None, (value,), (result,), params, (), (), like.source_info if like else None,
-                   like.prefix if like else "")
-            )  # fmt: skip
+                Op(
+                    name,
+                    None,
+                    (value,),
+                    (result,),
+                    params,
+                    (),
+                    (),
+                    like.source_info if like else None,
+                    like.prefix if like else "",
+                )
+            )
             value = result
         self.reshaped[local, target, again] = value
         return value
@@ -199,7 +215,7 @@ class Emitter:
         rule = node.rule
         operands = [
             self.reshard(self.read(v), tuple([axes.get(f, ()) for f in dims]), op)
-            for v, dims in zip(op.inputs, rule.operands)
+            for v, dims in zip(op.inputs, rule.operands, strict=False)
         ]
         if rule.special and not rule.special.isdisjoint(axes):
             assert rule.expand is not None
@@ -218,14 +234,23 @@ class Emitter:
             params = op.params
         else:
             layouts = self.result_layouts(op, axes)
-            results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts)]
+            results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts, strict=False)]
             params = op.params
             if (localize := self.rule(op).localize) is not None:
                 params = localize(params, [v.shape for v in operands], [v.shape for v in results])
         self.ops.append(
-            Op(op.name, op.primitive, tuple(operands), tuple(results), params, (), op.effects,
-               op.source_info, op.prefix)
-        )  # fmt: skip
+            Op(
+                op.name,
+                op.primitive,
+                tuple(operands),
+                tuple(results),
+                params,
+                (),
+                op.effects,
+                op.source_info,
+                op.prefix,
+            )
+        )
         return results
 
     def reduce(
@@ -245,9 +270,18 @@ class Emitter:
                 layout=value.layout,
             )
             self.ops.append(
-                Op("all_reduce", None, (value,), (whole,), {"axes": order, "monoid": monoid}, (), (),
-                   op.source_info, op.prefix)
-            )  # fmt: skip
+                Op(
+                    "all_reduce",
+                    None,
+                    (value,),
+                    (whole,),
+                    {"axes": order, "monoid": monoid},
+                    (),
+                    (),
+                    op.source_info,
+                    op.prefix,
+                )
+            )
             reduced.append(whole)
         return reduced
 
@@ -257,7 +291,7 @@ class Emitter:
             for value in op.outputs:
                 if ATOMIC in self.state.tiles.get(value, {}).values():
                     self.ops[-1].params["keep"] = True  # a person wants it whole: no reduce_scatter
-        for value, local in zip(op.outputs, results):
+        for value, local in zip(op.outputs, results, strict=False):
             self.env[value] = self.reshard(local, self.state.layout(value), op)
 
     # Ops with regions.
@@ -265,19 +299,31 @@ class Emitter:
     def lower_region_op(self, op: Op) -> None:
         lowering = {"scan": self.lower_scan, "while": self.lower_while, "cond": self.lower_cond}
         operands, regions, layouts = lowering.get(op.name, self.lower_call)(op)
-        results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts)]
+        results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts, strict=False)]
         self.ops.append(
-            Op(op.name, op.primitive, tuple(operands), tuple(results), op.params, regions, op.effects,
-               op.source_info, op.prefix)
-        )  # fmt: skip
+            Op(
+                op.name,
+                op.primitive,
+                tuple(operands),
+                tuple(results),
+                op.params,
+                regions,
+                op.effects,
+                op.source_info,
+                op.prefix,
+            )
+        )
         self.finish(op, results)
 
     def enter(self, op: Op, values: Sequence[Value], layouts: Sequence[Layout]) -> list[Value]:
-        return [self.reshard(self.read(v), layout, op) for v, layout in zip(values, layouts)]
+        return [
+            self.reshard(self.read(v), layout, op)
+            for v, layout in zip(values, layouts, strict=False)
+        ]
 
     def out_layouts(self, program: Program, ins: Sequence[Layout]) -> list[Layout]:
         """The layouts in which a region's outputs are at hand."""
-        known = dict(zip(program.inputs, ins))
+        known = dict(zip(program.inputs, ins, strict=False))
         return [
             ((),) * v.ndim if v.data is not None else known.get(v, self.state.layout(v))
             for v in program.outputs

@@ -15,8 +15,8 @@ class Mesh:
 
     Args:
       axes: {"data": 4, "model": 2}.
-      devices: the devices in row-major order, as many as the mesh holds; by default the first ones of
-        `jax.devices()`, looked up only when the mesh is run on.
+      devices: the devices in row-major order, as many as the mesh holds; by default the first ones
+        of `jax.devices()`, looked up only when the mesh is run on.
 
     Raises:
       ValueError: for no axes, a bad name, or a size below one.
@@ -53,7 +53,8 @@ class Mesh:
         found = jax.devices()
         if len(found) < self.size:
             raise ValueError(
-                f"mesh {self} needs {self.size} devices; jax has {len(found)} ({found[0].platform}). Use a "
+                f"mesh {self} needs {self.size} devices; jax has {len(found)} "
+                f"({found[0].platform}). Use a "
                 "smaller mesh, or on CPU set XLA_FLAGS=--xla_force_host_platform_device_count="
                 f"{self.size} before jax is imported"
             )

@@ -35,18 +35,18 @@ def partition(
     """Partitions a step over a mesh.
 
     Args:
-      fn: the step, written for one device and the global batch: positional pytrees of arrays in, a pytree out.
-        An argument that comes out again with the same structure and shapes is taken to be state, and keeps
-        its sharding from call to call.
+      fn: the step, written for one device and the global batch: positional pytrees of arrays in, a
+        pytree out. An argument that comes out again with the same structure and shapes is taken to
+        be state, and keeps its sharding from call to call.
       mesh: the mesh; real devices are looked up only when the step is called.
       schedule: tactics in order. Earlier ones win.
       donate: names of arguments whose buffers the step may use for its results.
-      backend: "explicit" writes every collective itself; "constraints" says how values are sharded and leaves
-        the collectives to the compiler.
-      gather_again: whether the backward pass gathers again what the forward pass gathered, which moves more
-        and keeps less.
-      simulate: a function from a plan step to predictions, which plans then show; by default `pt.Simulator()`,
-        which predicts for an H200.
+      backend: "explicit" writes every collective itself; "constraints" says how values are sharded
+        and leaves the collectives to the compiler.
+      gather_again: whether the backward pass gathers again what the forward pass gathered, which
+        moves more and keeps less.
+      simulate: a function from a plan step to predictions, which plans then show; by default
+        `pt.Simulator()`, which predicts for an H200.
 
     Returns:
       A callable step with `plan`, `lower_text` and `compile`.
@@ -64,7 +64,8 @@ def partition(
     for tactic in schedule:
         if not callable(getattr(tactic, "actions", None)) or not hasattr(tactic, "axis"):
             raise TypeError(
-                f"schedule holds {tactic!r}, which is no tactic; use pt.Manual, pt.tactics, or an object with name, "
+                f"schedule holds {tactic!r}, which is no tactic; use pt.Manual, pt.tactics, or "
+                f"an object with name, "
                 "axis and actions(context)"
             )
         mesh.check_axis(tactic.axis, f"tactic {tactic.name!r}")
@@ -98,19 +99,25 @@ class Partitioned:
         self._last: Plan | None = None
 
     def plan(self, *args: Any) -> Plan:
-        """The plan for arguments of these shapes; arrays or `jax.ShapeDtypeStruct`. Touches no device."""
+        """The plan for arguments of these shapes; arrays or `jax.ShapeDtypeStruct`. Touches no
+        device.
+        """
         leaves, tree = jax.tree_util.tree_flatten(args)
         return self._plan(tree, leaves)
 
     def _plan(self, tree: Any, leaves: list[Any]) -> Plan:
-        from .plan import Plan  # late, so that `python -m troupe.partitioning.plan` finds it unimported
+        from .plan import (
+            Plan,
+        )  # late, so that `python -m troupe.partitioning.plan` finds it unimported
 
         structs = [abstract(leaf) for leaf in leaves]
         key = tree, tuple(_key(s) for s in structs)
         plan = self._plans.get(key)
         if plan is None:
             program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
-            plan = Plan(program, self.mesh, self.schedule, self.gather_again, self.simulate, self.donate)
+            plan = Plan(
+                program, self.mesh, self.schedule, self.gather_again, self.simulate, self.donate
+            )
             self._plans[key] = plan
         self._last = plan
         return plan
@@ -123,7 +130,8 @@ class Partitioned:
         """
         if not args and self._last is None:
             raise ValueError(
-                "nothing is planned yet: give arguments (arrays or jax.ShapeDtypeStruct) to lower_text"
+                "nothing is planned yet: give arguments (arrays or jax.ShapeDtypeStruct) to "
+                "lower_text"
             )
         plan = self.plan(*args) if args else self._last
         assert plan is not None
@@ -143,14 +151,16 @@ class Partitioned:
             for name in self.donate:
                 if name not in names:
                     raise ValueError(
-                        f"donate names {name!r}, which is no argument; the arguments are {list(names)}"
+                        f"donate names {name!r}, which is no argument; the arguments are "
+                        f"{list(names)}"
                     )
             donated = [i for i, name in enumerate(names) if name in self.donate]
             found = self._runs[key] = Compiled(plan, self.mesh, donated, self.backend)
         return found
 
     def __call__(self, *args: Any) -> Any:
-        """Runs the step. Arguments that are not placed yet are placed; the result stays on the mesh."""
+        """Runs the step. Arguments that are not placed yet are placed; the result stays on the "
+        "mesh."""
         leaves, tree = jax.tree_util.tree_flatten(args)
         return self._compiled(tree, leaves)(leaves)
 
@@ -194,7 +204,7 @@ class Compiled:
         placed = list(leaves)
         moved = [
             i
-            for i, (leaf, wanted) in enumerate(zip(leaves, self.in_shardings))
+            for i, (leaf, wanted) in enumerate(zip(leaves, self.in_shardings, strict=False))
             if not (
                 isinstance(leaf, jax.Array) and (leaf.sharding is wanted or leaf.sharding == wanted)
             )
@@ -203,7 +213,7 @@ class Compiled:
             arrays = jax.device_put(
                 [leaves[i] for i in moved], [self.in_shardings[i] for i in moved]
             )
-            for i, array in zip(moved, arrays):
+            for i, array in zip(moved, arrays, strict=False):
                 placed[i] = array
         return placed
 
@@ -215,7 +225,7 @@ class Compiled:
         program = self.plan.graph.program
         structs = [
             jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=s, weak_type=v.weak_type)
-            for v, s in zip(program.inputs, self.in_shardings)
+            for v, s in zip(program.inputs, self.in_shardings, strict=False)
         ]
         return self.jitted.lower(*structs)
 

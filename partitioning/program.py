@@ -1,15 +1,16 @@
 """The one intermediate representation: values, ops and programs.
 
-The traced (global) program and the lowered (local) program are the same type. A local program has local
-shapes, and holds the collectives of :data:`COLLECTIVES` as ordinary ops, so that profiler, simulator and
-executor read one thing.
+The traced (global) program and the lowered (local) program are the same type. A local program has
+local shapes, and holds the collectives of :data:`COLLECTIVES` as ordinary ops, so that profiler,
+simulator and executor read one thing.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -44,7 +45,7 @@ class Value:
       partial: (axes, monoid) while a reduction over mesh axes is still owed; else None.
     """
 
-    __slots__ = ("shape", "dtype", "weak_type", "name", "path", "data", "layout", "partial")
+    __slots__ = ("data", "dtype", "layout", "name", "partial", "path", "shape", "weak_type")
 
     def __init__(
         self,
@@ -94,14 +95,23 @@ class Op:
         :data:`COLLECTIVES` or :data:`LOCAL`.
       primitive: the jax primitive, or None for collectives.
       inputs, outputs: values in order.
-      params: the primitive's params without regions. "scan" always has num_consts, num_carry, length,
-        reverse, unroll; "while" has cond_nconsts, body_nconsts.
-      regions: sub-programs: the body of scan and checkpoint, (cond, body) of while, the branches of cond.
+      params: the primitive's params without regions. "scan" always has num_consts, num_carry,
+        length, reverse, unroll; "while" has cond_nconsts, body_nconsts.
+      regions: sub-programs: the body of scan and checkpoint, (cond, body) of while, the branches of
+        cond.
       effects: jax effects; an op that has any is never dropped.
     """
 
     __slots__ = (
-        "name", "primitive", "inputs", "outputs", "params", "regions", "effects", "source_info", "prefix",
+        "effects",
+        "inputs",
+        "name",
+        "outputs",
+        "params",
+        "prefix",
+        "primitive",
+        "regions",
+        "source_info",
     )  # fmt: skip
 
     def __init__(
@@ -142,7 +152,9 @@ class Op:
         return "transpose(" in self.scope
 
     def __repr__(self) -> str:
-        return f"Op({self.name} {[v.type_text() for v in self.inputs]} -> {[v.type_text() for v in self.outputs]})"
+        inputs = ", ".join(v.type_text() for v in self.inputs)
+        outputs = ", ".join(v.type_text() for v in self.outputs)
+        return f"Op({self.name}({inputs}) -> {outputs})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +185,7 @@ class Program:
       signature: pytrees of a top-level program; None in a region.
     """
 
-    __slots__ = ("inputs", "outputs", "ops", "constants", "signature")
+    __slots__ = ("constants", "inputs", "ops", "outputs", "signature")
 
     def __init__(
         self,
@@ -214,7 +226,8 @@ class Program:
 
 
 class Inlined:
-    """Where an op of an inlined call comes from: its own source info, and the call's for want of a line.
+    """Where an op of an inlined call comes from: its own source info, and the call's for want of a
+    line.
 
     Library functions that jax keeps traced have no line of the user's in their ops.
     """

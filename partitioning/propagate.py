@@ -65,7 +65,7 @@ def propagate(graph: Graph, state: State, seeds: Iterable[tuple[Value, str]]) ->
             continue
         factor = WHOLE
         clash = False
-        for value, dims in zip(node.values, node.dims):
+        for value, dims in zip(node.values, node.dims, strict=False):
             known = tiles.get(value)
             if known is None:
                 continue
@@ -73,7 +73,7 @@ def propagate(graph: Graph, state: State, seeds: Iterable[tuple[Value, str]]) ->
             if dim == ATOMIC:
                 continue
             candidate = dims[dim]
-            if candidate == WHOLE or candidate == factor:
+            if candidate in (WHOLE, factor):
                 continue
             if factor != WHOLE:
                 clash = True
@@ -85,7 +85,7 @@ def propagate(graph: Graph, state: State, seeds: Iterable[tuple[Value, str]]) ->
         if factor == WHOLE or not _fits(node, factor, axis, state):
             continue
         state.set_node(node, axis, factor)
-        for value, dims in zip(node.values, node.dims):
+        for value, dims in zip(node.values, node.dims, strict=False):
             if factor not in dims or value.data is not None:
                 continue
             known = tiles.get(value)
@@ -115,7 +115,7 @@ def _fits(node: Node, factor: int, axis: str, state: State) -> bool:
 def _conflict(node: Node, axis: str, state: State) -> Conflict:
     candidates: dict[int, str] = {}
     operands = len(node.rule.operands)
-    for position, (value, dims) in enumerate(zip(node.values, node.dims)):
+    for position, (value, dims) in enumerate(zip(node.values, node.dims, strict=False)):
         dim = state.tiles.get(value, {}).get(axis, ATOMIC)
         if dim != ATOMIC and dims[dim] != WHOLE and dims[dim] not in candidates:
             kind, at = (

@@ -14,7 +14,7 @@ def retiled(value: Value, layout: Layout, mesh: Mapping[str, int]) -> Value:
     """A new local value: the same array in another layout."""
     assert value.layout is not None
     shape = list(value.shape)
-    for dim, (old, new) in enumerate(zip(value.layout, layout)):
+    for dim, (old, new) in enumerate(zip(value.layout, layout, strict=False)):
         if old != new:
             shape[dim] = shape[dim] * _parts(old, mesh) // _parts(new, mesh)
     return Value(tuple(shape), value.dtype, value.weak_type, value.name, value.path, layout=layout)
@@ -72,7 +72,8 @@ def steps(source: Layout, target: Layout) -> tuple[tuple[str, dict[str, Any], La
                 while keep < min(len(axes), len(goal[dim])) and axes[keep] == goal[dim][keep]:
                     keep += 1
                 gone = tuple(axes[keep:])
-                # An axis that another dimension waits for leaves by all-to-all once it is the minor one.
+                # An axis that another dimension waits for leaves by all-to-all once it is the minor
+                # one.
                 waits = [a for a in gone if any(a in goal[d] for d in range(len(dims)) if d != dim)]
                 if waits and gone[-1] not in waits:
                     gone = gone[max(i for i, a in enumerate(gone) if a in waits) + 1 :]
@@ -83,10 +84,12 @@ def steps(source: Layout, target: Layout) -> tuple[tuple[str, dict[str, Any], La
 
 
 def _slices(dims: list[list[str]], goal: list[list[str]]) -> list[list[str]]:
-    """For each dimension the axes it can be sliced over at once, or [] where there is nothing to slice."""
+    """For each dimension the axes it can be sliced over at once, or [] where there is nothing to
+    slice.
+    """
     used = {axis for axes in dims for axis in axes}
     slices: list[list[str]] = []
-    for axes, wanted in zip(dims, goal):
+    for axes, wanted in zip(dims, goal, strict=False):
         new: list[str] = []
         if wanted[: len(axes)] == axes:
             for axis in wanted[len(axes) :]:

@@ -1,4 +1,6 @@
-"""What has been decided: for each value and mesh axis a tiled dimension or `atomic`; for each node a factor."""
+"""What has been decided: for each value and mesh axis a tiled dimension or `atomic`; for each node
+a factor.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ class Decision:
       tactic: the index of the tactic under which it was taken.
       axis: the mesh axis.
       value: the value decided on, or None.
-      node: the node decided on, or (with `value`) the one that caused it; None where a tactic said so.
+      node: the node decided on, or (with `value`) the one that caused it; None where a tactic said
+        so.
       what: a dimension or ATOMIC of `value`; a factor of `node` where there is no value.
     """
 

@@ -1,13 +1,14 @@
 """From a function and shapes to a :class:`~.program.Program`.
 
-Calls (`jit`, `closed_call`, custom derivatives) are inlined; loops, branches and checkpoints stay as ops with
-regions. What differs between jax versions is levelled out here, and nowhere else.
+Calls (`jit`, `closed_call`, custom derivatives) are inlined; loops, branches and checkpoints stay
+as ops with regions. What differs between jax versions is levelled out here, and nowhere else.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 from jax.extend import core as jex_core
@@ -16,20 +17,31 @@ from .program import Inlined, Op, Program, Signature, Value, scope_of
 
 #: Primitives whose body is put in place of the call, with the parameter that holds the body.
 _CALLS = {
-    "pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
-    "core_closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr", "composite": "jaxpr", "custom_vmap_call": "call",
-}  # fmt: skip
+    "pjit": "jaxpr",
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "core_closed_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "composite": "jaxpr",
+    "custom_vmap_call": "call",
+}
 
 #: Primitives that keep their bodies, with the parameters that hold them.
 _REGIONS = {
-    "scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",), "checkpoint": ("jaxpr",),
-}  # fmt: skip
+    "scan": ("jaxpr",),
+    "while": ("cond_jaxpr", "body_jaxpr"),
+    "cond": ("branches",),
+    "checkpoint": ("jaxpr",),
+}
 
 #: Names that differ between jax versions, or hide what a primitive is.
 _NAMES = {"remat2": "checkpoint", "remat": "checkpoint", "add_any": "add"}
 
-#: Ops that only make an array from nothing: copied for each use, so that uses do not constrain each other.
+#: Ops that only make an array from nothing: copied for each use, so that uses do not constrain each
+#: other.
 _SOURCES = ("iota", "broadcast_in_dim")
 
 
@@ -41,15 +53,15 @@ def trace(fn: Callable[..., Any], *args: Any) -> Program:
       *args: pytrees of arrays or `jax.ShapeDtypeStruct`; only shapes and dtypes are used.
 
     Returns:
-      The program. `inputs` carry paths such as "state/params/linear/w"; `outputs` do where nothing else
-      names them.
+      The program. `inputs` carry paths such as "state/params/linear/w"; `outputs` do where nothing
+      else names them.
     """
     closed, out_shape = jax.make_jaxpr(fn, return_shape=True)(*args)
     program = _Tracer().program(closed, "")
     names = argument_names(fn, len(args))
     paths: list[str] = []
     trees, ends = [], []
-    for name, arg in zip(names, args):
+    for name, arg in zip(names, args, strict=False):
         leaves, tree = jax.tree_util.tree_flatten_with_path(arg)
         paths.extend(path_text((name,), path) for path, _ in leaves)
         trees.append(tree)
@@ -57,15 +69,17 @@ def trace(fn: Callable[..., Any], *args: Any) -> Program:
     for value, path in zip(program.inputs, paths, strict=True):
         value.path = path
     out_leaves, out_tree = jax.tree_util.tree_flatten_with_path(out_shape)
-    for value, (path, _) in zip(program.outputs, out_leaves, strict=True):
+    for value, (keys, _) in zip(program.outputs, out_leaves, strict=True):
         if not value.path and value.data is None:
-            value.path = path_text(("out",), path)
+            value.path = path_text(("out",), keys)
     program.signature = Signature(names, tuple(trees), out_tree, tuple(ends))
     return program
 
 
 def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """Names of the first `count` positional arguments of `fn`; "arg0", ... where it does not tell."""
+    """Names of the first `count` positional arguments of `fn`; "arg0", ... where it does not
+    tell.
+    """
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
@@ -119,7 +133,7 @@ class _Tracer:
     def _constants(
         self, env: dict[Any, Value], jaxpr: Any, consts: tuple[Any, ...], constants: list[Value]
     ) -> None:
-        for var, const in zip(jaxpr.constvars, consts):
+        for var, const in zip(jaxpr.constvars, consts, strict=False):
             value = self._bind(env, var)
             value.data = const
             constants.append(value)
@@ -140,15 +154,16 @@ class _Tracer:
             source = eqn.source_info if caller is None else Inlined(eqn.source_info, caller)
             if name in _CALLS and (body := eqn.params.get(_CALLS[name])) is not None:
                 inner = getattr(body, "jaxpr", body)
-                inner_env: dict[Any, Value] = dict(zip(inner.invars, inputs))
+                inner_env: dict[Any, Value] = dict(zip(inner.invars, inputs, strict=False))
                 self._constants(inner_env, inner, tuple(getattr(body, "consts", ())), constants)
                 scope = scope_of(source, prefix)
                 self._ops(inner_env, inner, scope, ops, constants, source)
-                for var, out in zip(eqn.outvars, inner.outvars):
+                for var, out in zip(eqn.outvars, inner.outvars, strict=False):
                     env[var] = _read(inner_env, out)
                 continue
             outputs = tuple([self._bind(env, var) for var in eqn.outvars])
-            params, regions = eqn.params, ()
+            params = eqn.params
+            regions: tuple[Program, ...] = ()
             if name in _REGIONS:
                 params, regions = self._regions(name, eqn, scope_of(source, prefix), source)
             ops.append(
@@ -189,7 +204,7 @@ class _Tracer:
 
 def _read(env: dict[Any, Value], var: Any) -> Value:
     if isinstance(var, jex_core.Literal):
-        aval = var.aval
+        aval: Any = var.aval
         return Value(
             tuple(aval.shape), aval.dtype, bool(getattr(aval, "weak_type", False)), data=var.val
         )

@@ -1,4 +1,6 @@
-"""Checks a local program: every value is made once and before it is read, and layouts and shapes agree."""
+"""Checks a local program: every value is made once and before it is read, and layouts and shapes
+agree.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,23 @@ from .program import COLLECTIVES, Layout, Op, Program, Value
 
 #: Ops that may read a value whose reduction is still owed, because they commute with a sum.
 _LINEAR = frozenset(
-    "add sub neg transpose reshape squeeze expand_dims copy copy_p name rev reduce_sum mul div all_slice".split()
+    [
+        "add",
+        "sub",
+        "neg",
+        "transpose",
+        "reshape",
+        "squeeze",
+        "expand_dims",
+        "copy",
+        "copy_p",
+        "name",
+        "rev",
+        "reduce_sum",
+        "mul",
+        "div",
+        "all_slice",
+    ]
 )
 
 
@@ -19,15 +37,17 @@ class VerificationError(AssertionError):
     """A local program that is not well formed: a bug of the partitioner, not of its user."""
 
 
-def verify(program: Program, mesh: Mapping[str, int], types: bool = False, inner: bool = False) -> None:
+def verify(
+    program: Program, mesh: Mapping[str, int], types: bool = False, inner: bool = False
+) -> None:
     """Checks a local program.
 
     Args:
       program: the program, with its regions.
       mesh: sizes of axes.
       inner: whether this is the region of an op, whose results may owe what the op's results owe.
-      types: also checks every op's result types against jax's own typing of its local operands, which takes
-        about as long as tracing.
+      types: also checks every op's result types against jax's own typing of its local operands,
+        which takes about as long as tracing.
 
     Raises:
       VerificationError: naming the op, its source line and what does not agree.
@@ -67,14 +87,18 @@ def _fail(op: Op, text: str) -> None:
 
 def _global(value: Value, mesh: Mapping[str, int]) -> tuple[int, ...]:
     assert value.layout is not None
-    return tuple(n * math.prod(mesh[a] for a in axes) for n, axes in zip(value.shape, value.layout))
+    return tuple(
+        n * math.prod(mesh[a] for a in axes)
+        for n, axes in zip(value.shape, value.layout, strict=False)
+    )
 
 
 def _check_move(op: Op, mesh: Mapping[str, int]) -> None:
     (source,), (result,) = op.inputs, op.outputs
     if source.layout is None or result.layout is None:
         _fail(op, "has a value without a layout")
-    assert source.layout is not None and result.layout is not None
+    assert source.layout is not None
+    assert result.layout is not None
     if _global(source, mesh) != _global(result, mesh):
         _fail(
             op, f"changes the global shape from {_global(source, mesh)} to {_global(result, mesh)}"
@@ -96,7 +120,7 @@ def _after(op: Op, layout: Layout) -> Layout:
     dims = list(layout)
     params = op.params
     if op.name == "all_slice":
-        return tuple(old + new for old, new in zip(dims, params["slices"]))
+        return tuple(old + new for old, new in zip(dims, params["slices"], strict=False))
     axes = params.get("axes", ())
     if op.name == "all_gather":
         dim = params["dim"]
@@ -114,31 +138,37 @@ def _after(op: Op, layout: Layout) -> Layout:
 
 def _check_regions(op: Op) -> None:
     for region in op.regions[1:] if op.name == "while" else op.regions:
-        for inner, outer in zip(region.outputs, op.outputs):
+        for inner, outer in zip(region.outputs, op.outputs, strict=False):
             if inner.partial != outer.partial:
                 _fail(op, f"owes {outer.partial} outside and {inner.partial} inside")
     if op.name == "scan":
         (body,) = op.regions
         stacked = op.params["num_consts"] + op.params["num_carry"]
         carry = op.params["num_carry"]
-        for i, (outer, inner) in enumerate(zip(op.inputs, body.inputs)):
+        for i, (outer, inner) in enumerate(zip(op.inputs, body.inputs, strict=False)):
             _same(op, outer, inner, 1 if i >= stacked else 0)
-        for i, (inner, outer) in enumerate(zip(body.outputs, op.outputs)):
+        for i, (inner, outer) in enumerate(zip(body.outputs, op.outputs, strict=False)):
             _same(op, outer, inner, 1 if i >= carry else 0)
-        for before, after in zip(body.inputs[op.params["num_consts"] :], body.outputs[:carry]):
+        for before, after in zip(
+            body.inputs[op.params["num_consts"] :], body.outputs[:carry], strict=False
+        ):
             _same(op, before, after, 0)
     elif op.name == "while":
         cond, body = op.regions
-        for before, after in zip(body.inputs[op.params["body_nconsts"] :], body.outputs):
+        for before, after in zip(
+            body.inputs[op.params["body_nconsts"] :], body.outputs, strict=False
+        ):
             _same(op, before, after, 0)
-        for before, after in zip(cond.inputs[op.params["cond_nconsts"] :], body.outputs):
+        for before, after in zip(
+            cond.inputs[op.params["cond_nconsts"] :], body.outputs, strict=False
+        ):
             _same(op, before, after, 0)
     else:
         skip = 1 if op.name == "cond" else 0
         for region in op.regions:
-            for outer, inner in zip(op.inputs[skip:], region.inputs):
+            for outer, inner in zip(op.inputs[skip:], region.inputs, strict=False):
                 _same(op, outer, inner, 0)
-            for inner, outer in zip(region.outputs, op.outputs):
+            for inner, outer in zip(region.outputs, op.outputs, strict=False):
                 _same(op, outer, inner, 0)
 
 
@@ -158,6 +188,6 @@ def _check_types(op: Op) -> None:
     except Exception as error:  # jax raises what it likes; the op is the news
         _fail(op, f"does not type: {error}")
     results = result if op.primitive.multiple_results else [result]
-    for value, aval in zip(op.outputs, results):
+    for value, aval in zip(op.outputs, results, strict=False):
         if value.shape != aval.shape or value.dtype != aval.dtype:
             _fail(op, f"makes {value.type_text()}, where jax says {aval.str_short()}")

@@ -13,7 +13,9 @@ from .reshards import slice_of_gather
 
 
 class CleanUp(NamedTuple):
-    """One row of the table: what it does, and the rewrite of one region, which says whether it changed any."""
+    """One row of the table: what it does, and the rewrite of one region, which says whether it
+    changed any.
+    """
 
     does: str
     rewrite: Callable[[Program, Mapping[str, int]], bool]
@@ -42,7 +44,8 @@ def clean_up(
     Args:
       program: the local program.
       mesh: sizes of axes.
-      after: called with what was done and the program, after each pass over it; the verifier, in tests.
+      after: called with what was done and the program, after each pass over it; the verifier, in
+        tests.
     """
     for row in CLEANUPS:
         changed = _each_region(program, mesh, row)

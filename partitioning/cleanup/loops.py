@@ -1,4 +1,6 @@
-"""Collectives that need not run inside a region: a loop's invariant gathers go before it, sums after it."""
+"""Collectives that need not run inside a region: a loop's invariant gathers go before it, sums
+after it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def gather_before_loop(program: Program, mesh: Mapping[str, int]) -> bool:
 
 
 def _hoist(op: Op, body: Program, offset: int, count: int, counter: str) -> list[Op]:
-    """Moves gathers of the body's first `count` inputs out; `offset` is where they stand among the operands."""
+    """Moves gathers of the body's first `count` inputs out; `offset` is where they stand among "
+    "the operands."""
     consts = {value: i for i, value in enumerate(body.inputs[:count])}
     kept: list[Op] = []
     moved: list[Op] = []
@@ -42,8 +45,18 @@ def _hoist(op: Op, body: Program, offset: int, count: int, counter: str) -> list
             continue
         made = inner.outputs[0]
         outside = Value(made.shape, made.dtype, made.weak_type, made.name, layout=made.layout)
-        moved.append(like(inner, "all_gather", (op.inputs[offset + consts[inner.inputs[0]]],), outside, inner.params))
-        replaced[made] = Value(made.shape, made.dtype, made.weak_type, made.name, layout=made.layout)
+        moved.append(
+            like(
+                inner,
+                "all_gather",
+                (op.inputs[offset + consts[inner.inputs[0]]],),
+                outside,
+                inner.params,
+            )
+        )
+        replaced[made] = Value(
+            made.shape, made.dtype, made.weak_type, made.name, layout=made.layout
+        )
     if not moved:
         return []
     end = offset + count
@@ -94,24 +107,42 @@ def _sink(
     inner = Region(body)
     carried, result = body.inputs[consts + index], body.outputs[index]
     add = inner.made_by(result, "add")
-    if add is None or carried not in add.inputs or not (inner.single(carried) and inner.single(result)):
+    if (
+        add is None
+        or carried not in add.inputs
+        or not (inner.single(carried) and inner.single(result))
+    ):
         return
     reduced = add.inputs[1] if add.inputs[0] is carried else add.inputs[0]
     reduction = inner.maker.get(reduced)
     if reduction is None or reduction.name not in ("all_reduce", "reduce_scatter"):
         return
-    if reduction.params["monoid"] != "sum" or not inner.single(reduced) or reduced.shape != carried.shape:
+    if (
+        reduction.params["monoid"] != "sum"
+        or not inner.single(reduced)
+        or reduced.shape != carried.shape
+    ):
         return
     term = reduction.inputs[0]
     owed = reduction.inputs[0].partial
 
     def partial() -> Value:
-        return Value(term.shape, term.dtype, carried.weak_type, carried.name, layout=term.layout, partial=owed)
+        return Value(
+            term.shape,
+            term.dtype,
+            carried.weak_type,
+            carried.name,
+            layout=term.layout,
+            partial=owed,
+        )
 
-    # The carry becomes the sum of what is owed, from zero; the old start is added after the reduction.
+    # The carry becomes the sum of what is owed, from zero; the old start is added after the
+    # reduction.
     start, total, summed = partial(), op.outputs[index], partial()
     body.inputs = (*body.inputs[: consts + index], start, *body.inputs[consts + index + 1 :])
-    new_add = Op("add", lax.add_p, (start, term), (summed,), {}, (), (), add.source_info, add.prefix)
+    new_add = Op(
+        "add", lax.add_p, (start, term), (summed,), {}, (), (), add.source_info, add.prefix
+    )
     body.ops = [new_add if o is add else o for o in body.ops if o is not reduction]
     body.outputs = (*body.outputs[:index], summed, *body.outputs[index + 1 :])
     zero = Value((), term.dtype, data=np.zeros((), term.dtype))
@@ -129,13 +160,16 @@ def _sink(
     steps.append(like(reduction, reduction.name, (owing,), whole, reduction.params))
     if not _is_zero(outer, init):
         started = Value(total.shape, total.dtype, total.weak_type, total.name, layout=total.layout)
-        steps.append(Op("add", lax.add_p, (init, whole), (started,), {}, (), (), add.source_info, add.prefix))
+        steps.append(
+            Op("add", lax.add_p, (init, whole), (started,), {}, (), (), add.source_info, add.prefix)
+        )
         whole = started
     replaced[total] = whole
 
 
 def reduce_after_checkpoint(program: Program, mesh: Mapping[str, int]) -> bool:
-    """A reduction at the end of a checkpointed region happens after it, where it may meet others."""
+    """A reduction at the end of a checkpointed region happens after it, where it may meet "
+    "others."""
     del mesh
     ops: list[Op] = []
     changed = False
@@ -153,7 +187,9 @@ def reduce_after_checkpoint(program: Program, mesh: Mapping[str, int]) -> bool:
                 continue
             (term,) = reduction.inputs
             whole = op.outputs[index]
-            owing = Value(term.shape, term.dtype, term.weak_type, layout=term.layout, partial=term.partial)
+            owing = Value(
+                term.shape, term.dtype, term.weak_type, layout=term.layout, partial=term.partial
+            )
             body.outputs = (*body.outputs[:index], term, *body.outputs[index + 1 :])
             body.ops = [o for o in body.ops if o is not reduction]
             op.outputs = (*op.outputs[:index], owing, *op.outputs[index + 1 :])
@@ -165,7 +201,12 @@ def reduce_after_checkpoint(program: Program, mesh: Mapping[str, int]) -> bool:
 
 def _is_zero(region: Region, value: Value) -> bool:
     op = region.maker.get(value)
-    while op is not None and op.name in ("broadcast_in_dim", "convert_element_type", "all_slice", "reshape"):
+    while op is not None and op.name in (
+        "broadcast_in_dim",
+        "convert_element_type",
+        "all_slice",
+        "reshape",
+    ):
         value = op.inputs[0]
         op = region.maker.get(value)
     return value.data is not None and value.size == 1 and not np.any(value.data)

@@ -16,8 +16,8 @@ from .rewrite import Region, like
 def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
     """`all_slice(all_reduce(x))` becomes `reduce_scatter(x)`.
 
-    Only where every reader of the all_reduce is the same slice and the slice uses up every reduced axis; what
-    else the slice does stays a slice, of the smaller value.
+    Only where every reader of the all_reduce is the same slice and the slice uses up every reduced
+    axis; what else the slice does stays a slice, of the smaller value.
     """
     region = Region(program)
     replaced: dict[Value, Value] = {}
@@ -68,13 +68,15 @@ def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
 
 def _tiled(value: Value, slices: Layout) -> Layout:
     assert value.layout is not None
-    return tuple(old + new for old, new in zip(value.layout, slices))
+    return tuple(old + new for old, new in zip(value.layout, slices, strict=False))
 
 
 def _scatter_plan(
     slices: Layout, reduced: tuple[str, ...]
 ) -> tuple[Layout, list[tuple[int, tuple[str, ...]]], Layout] | None:
-    """What to slice before, scatter and slice after; None where a reduced axis is left over or split up."""
+    """What to slice before, scatter and slice after; None where a reduced axis is left over or
+    split up.
+    """
     earlier: list[tuple[str, ...]] = []
     later: list[tuple[str, ...]] = []
     scatters: list[tuple[int, tuple[str, ...]]] = []
@@ -97,12 +99,26 @@ def _scatter_plan(
 
 #: Ops that commute with a sum over devices and do not enlarge their operand.
 _LINEAR = frozenset(
-    "transpose reshape squeeze expand_dims neg copy copy_p name rev reduce_sum mul div".split()
+    [
+        "transpose",
+        "reshape",
+        "squeeze",
+        "expand_dims",
+        "neg",
+        "copy",
+        "copy_p",
+        "name",
+        "rev",
+        "reduce_sum",
+        "mul",
+        "div",
+    ]
 )
 
 
 def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
-    """A reduction moves past linear ops that alone read it, to where sums, slices and loops' ends are seen."""
+    """A reduction moves past linear ops that alone read it, to where sums, slices and loops' "
+    "ends are seen."""
     uses: dict[Value, int] = {}
     for op in program.ops:
         for value in op.inputs:
@@ -115,7 +131,11 @@ def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
     for op in program.ops:
         ops.append(op)
         if op.name in ("all_reduce", "reduce_scatter"):
-            if op.params["monoid"] == "sum" and not op.params.get("keep") and uses.get(op.outputs[0]) == 1:
+            if (
+                op.params["monoid"] == "sum"
+                and not op.params.get("keep")
+                and uses.get(op.outputs[0]) == 1
+            ):
                 reductions[op.outputs[0]] = op
             continue
         reduction = reductions.get(op.inputs[0]) if op.inputs else None
@@ -134,7 +154,8 @@ def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
 
 
 def _past(op: Op, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, Op] | None:
-    """The linear op on what is still owed, and the reduction after it; None where they do not commute."""
+    """The linear op on what is still owed, and the reduction after it; None where they do not "
+    "commute."""
     if op.name in ("mul", "div") and (op.inputs[1].data is None or op.inputs[1].shape):
         return None
     term, result = reduction.inputs[0], op.outputs[0]
@@ -152,12 +173,23 @@ def _past(op: Op, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, Op] | Non
     rule = rule_of(op)
     if rule is not None and rule.localize is not None:
         local = rule.localize(local, [term.shape], [owed.shape])
-    linear = Op(op.name, op.primitive, (term, *op.inputs[1:]), (owed,), local, (), (), op.source_info, op.prefix)
+    linear = Op(
+        op.name,
+        op.primitive,
+        (term, *op.inputs[1:]),
+        (owed,),
+        local,
+        (),
+        (),
+        op.source_info,
+        op.prefix,
+    )
     return linear, like(op, reduction.name, (owed,), result, params)
 
 
 def _followed(op: Op, dim: int) -> int | None:
-    """The result dimension that is the operand's dimension `dim`, whole; None where there is none."""
+    """The result dimension that is the operand's dimension `dim`, whole; None where there is "
+    "none."""
     rule = rule_of(op)
     if rule is None or (factor := rule.operands[0][dim]) == WHOLE or factor not in rule.results[0]:
         return None
@@ -175,7 +207,8 @@ class _Leaf(NamedTuple):
 
 
 def sum_before_reducing(program: Program, mesh: Mapping[str, int]) -> bool:
-    """`reduce(a) + reduce(b)` becomes `reduce(a + b)`, for all terms of a sum with equal reductions.
+    """`reduce(a) + reduce(b)` becomes `reduce(a + b)`, for all terms of a sum with equal
+    reductions.
 
     Terms in between that are not reduced stay as they are.
     """

@@ -10,7 +10,9 @@ from .rewrite import Region, like
 
 
 def slice_of_gather(program: Program, mesh: Mapping[str, int]) -> bool:
-    """`all_slice(all_gather(x))` becomes x, or what leads from x's layout to the slice's without a gather."""
+    """`all_slice(all_gather(x))` becomes x, or what leads from x's layout to the slice's without a
+    gather.
+    """
     region = Region(program)
     replaced: dict[Value, Value] = {}
     before: dict[Op, list[Op]] = {}
@@ -21,7 +23,8 @@ def slice_of_gather(program: Program, mesh: Mapping[str, int]) -> bool:
         if gather is None:
             continue
         source, target = gather.inputs[0], op.outputs[0]
-        assert source.layout is not None and target.layout is not None
+        assert source.layout is not None
+        assert target.layout is not None
         path = steps(source.layout, target.layout)
         if path:
             # While others read the gathered array, slicing it moves nothing.

@@ -13,7 +13,8 @@ class Region:
     Attributes:
       program: the region.
       maker: the op that makes a value.
-      users: the ops that read a value, once per reading operand; None stands for the region's result.
+      users: the ops that read a value, once per reading operand; None stands for the region's
+        result.
       position: where an op stands.
     """
 
@@ -46,7 +47,9 @@ class Region:
         before: dict[Op, list[Op]] | None = None,
         dropped: set[Op] | None = None,
     ) -> None:
-        """Rewrites the region: new ops stand before the given ones, values are replaced, ops dropped."""
+        """Rewrites the region: new ops stand before the given ones, values are replaced, ops
+        dropped.
+        """
         ops: list[Op] = []
         for op in self.program.ops:
             if before and op in before:

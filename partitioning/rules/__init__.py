@@ -24,6 +24,7 @@ from .registry import table as table
 from .registry import without_rule as without_rule
 
 __all__ = [
-    "WHOLE", "Builder", "Rule", "contraction", "convolution", "elementwise", "has_rule", "indexing", "is_elementwise", "listed", "opaque",
-    "random", "reduction", "register", "rows", "rule_of", "shape", "table", "without_rule", "worked",
+    "WHOLE", "Builder", "Rule", "contraction", "convolution", "elementwise", "has_rule",
+    "indexing", "is_elementwise", "listed", "opaque", "random", "reduction", "register", "rows",
+    "rule_of", "shape", "table", "without_rule", "worked",
 ]  # fmt: skip

@@ -13,7 +13,8 @@ from .registry import register
 @register(
     "conv_general_dilated",
     "convolution",
-    "batch and output features pass through; input features reduce by sum; groups are their own factor; "
+    "batch and output features pass through; input features reduce by sum; groups are their own "
+    "factor; "
     "spatial dimensions are needed whole",
 )
 def convolution(op: Op) -> Rule:
@@ -50,9 +51,15 @@ def convolution(op: Op) -> Rule:
 
 
 _WINDOWS = (
-    "reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "select_and_gather_add",
-    "select_and_scatter_add", "select_and_scatter", "cumulative_window",
-)  # fmt: skip
+    "reduce_window",
+    "reduce_window_sum",
+    "reduce_window_max",
+    "reduce_window_min",
+    "select_and_gather_add",
+    "select_and_scatter_add",
+    "select_and_scatter",
+    "cumulative_window",
+)
 
 
 @register(_WINDOWS, "convolution", "dimensions with a window of one pass through")

@@ -17,13 +17,14 @@ WHOLE = -1
 #: For each dimension, its factor or WHOLE.
 Dims = tuple[int, ...]
 
-#: From an op, and the local shapes of its operands and results, to the params the local op runs with.
+#: From an op, and the local shapes of its operands and results, to the params the local op runs
+#: with.
 Localize = Callable[
     [Mapping[str, Any], list[tuple[int, ...]], list[tuple[int, ...]]], dict[str, Any]
 ]
 
-#: Writes the local ops of an op one of whose `special` factors is tiled. Takes the emitter, the op, the
-#: local operands and the axes of every factor; returns the local results.
+#: Writes the local ops of an op one of whose `special` factors is tiled. Takes the emitter, the op,
+#: the local operands and the axes of every factor; returns the local results.
 Expand = Callable[["Emitter", Op, list[Value], Mapping[int, tuple[str, ...]]], list[Value]]
 
 
@@ -31,14 +32,15 @@ Expand = Callable[["Emitter", Op, list[Value], Mapping[int, tuple[str, ...]]], l
 class Rule:
     """An op in einsum form. Propagation and lowering know ops only through this.
 
-    A factor is an independent loop of the op. A factor that a result carries passes through; one that only
-    operands carry is reduced, and the results of a tiled run are partial until reduced with its monoid.
+    A factor is an independent loop of the op. A factor that a result carries passes through; one
+    that only operands carry is reduced, and the results of a tiled run are partial until reduced
+    with its monoid.
 
     Attributes:
       operands: for each operand, the factor of each dimension. A scalar has none.
       results: the same for results.
-      sizes: for each factor, how often it may be divided: the dimension's size, or that of the part of it
-        that moves as a block (the major part of a dimension that a reshape splits).
+      sizes: for each factor, how often it may be divided: the dimension's size, or that of the part
+        of it that moves as a block (the major part of a dimension that a reshape splits).
       monoids: reduced factors, with "sum", "max", "min", "and" or "or".
       localize: see :data:`Localize`; None where the params hold no sizes.
       special: factors that cannot be tiled by shrinking shapes alone.
@@ -93,7 +95,9 @@ class Builder:
         monoid: str = "",
         special: bool = False,
     ) -> int:
-        """Adds a factor carried by the given (position, dimension) pairs, and returns its number."""
+        """Adds a factor carried by the given (position, dimension) pairs, and returns its
+        number.
+        """
         number = len(self.sizes)
         self.sizes.append(size)
         for position, dim in operands:

@@ -53,7 +53,9 @@ def gather(op: Op) -> Rule:
     operand, indices = op.inputs
     numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
     result_batch = [d for d in range(op.outputs[0].ndim) if d not in numbers.offset_dims]
-    batched = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims))
+    batched = dict(
+        zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=False)
+    )
     for dim, result_dim in enumerate(result_batch):
         carriers = [(1, dim)] + ([(0, batched[dim])] if dim in batched else [])
         build.factor(indices.shape[dim], carriers, [(0, result_dim)])
@@ -101,7 +103,7 @@ def _expand_gather(emit: Any, op: Op, operands: list[Value], axes: _Axes) -> lis
         signed = (
             indices if jnp.issubdtype(indices.dtype, np.signedinteger) else indices.astype(np.int32)
         )
-        for dim, start in zip(table, starts):
+        for dim, start in zip(table, starts, strict=False):
             column = columns[dim]
             row = signed[..., column]
             outside |= (row < 0) | (row >= sizes[dim])
@@ -143,7 +145,8 @@ def _bind(op: Op, params: Mapping[str, Any], *operands: jax.Array) -> tuple[jax.
 @register(
     tuple(_SCATTERS),
     "indexing",
-    "batch and window dimensions pass through; an indexed dimension tiles by offset; scattered updates reduce "
+    "batch and window dimensions pass through; an indexed dimension tiles by offset; scattered "
+    "updates reduce "
     "(scatter-add, -max, -min)",
 )
 def scatter(op: Op) -> Rule:
@@ -151,7 +154,9 @@ def scatter(op: Op) -> Rule:
     operand, indices, updates = op.inputs
     numbers = op.params["dimension_numbers"]
     monoid = _SCATTERS[op.name]
-    batched = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims))
+    batched = dict(
+        zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=False)
+    )
     update_batch = [d for d in range(updates.ndim) if d not in numbers.update_window_dims]
     for dim, update_dim in enumerate(update_batch):
         if dim in batched:
@@ -179,7 +184,9 @@ def scatter(op: Op) -> Rule:
 
 
 def _expand_scatter(emit: Any, op: Op, operands: list[Value], axes: _Axes) -> list[Value]:
-    """Every shard drops the updates of rows it does not hold; one of those that sum keeps the operand."""
+    """Every shard drops the updates of rows it does not hold; one of those that sum keeps the
+    operand.
+    """
     rule = emit.rule(op)
     numbers = op.params["dimension_numbers"]
     tiled = {d: axes[f] for d, f in enumerate(rule.results[0]) if f in rule.special and axes.get(f)}
@@ -202,7 +209,7 @@ def _expand_scatter(emit: Any, op: Op, operands: list[Value], axes: _Axes) -> li
             operand = jnp.where(rank[0] == 0, operand, jnp.zeros((), operand.dtype))
         if tiled and not jnp.issubdtype(indices.dtype, np.signedinteger):
             indices = indices.astype(np.int32)
-        for dim, start in zip(tiled, starts):
+        for dim, start in zip(tiled, starts, strict=False):
             column = numbers.scatter_dims_to_operand_dims.index(dim)
             row = indices[..., column]
             row = jnp.clip(row, 0, sizes[dim] - 1) if clips else row

@@ -1,4 +1,6 @@
-"""Ops that run as they are, on whole operands: what happens inside them is not known or not worth knowing."""
+"""Ops that run as they are, on whole operands: what happens inside them is not known or not worth
+knowing.
+"""
 
 from __future__ import annotations
 

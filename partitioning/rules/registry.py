@@ -15,8 +15,8 @@ _RULES: dict[str, RuleOf] = {}
 _FAMILIES: dict[str, str] = {}
 _SUMMARIES: dict[str, str] = {}
 _WITHOUT: dict[str, str] = {}
-#: Ops that have no rule of their own because propagation goes through their regions, or because tracing puts
-#: their bodies in their place.
+#: Ops that have no rule of their own because propagation goes through their regions, or because
+#: tracing puts their bodies in their place.
 _STRUCTURE: dict[str, str] = {
     "scan": "propagation goes through the body; the scanned dimension is needed whole",
     "while": "propagation goes through condition and body; carry in is carry out",
@@ -104,7 +104,9 @@ def is_elementwise(name: str) -> bool:
 
 
 def listed(name: str) -> bool:
-    """Whether a primitive has a rule, is structure, or stands among those that deliberately have none."""
+    """Whether a primitive has a rule, is structure, or stands among those that deliberately have
+    none.
+    """
     return name in _RULES or name in _WITHOUT or name in _STRUCTURE
 
 

@@ -84,8 +84,9 @@ def aligned_blocks(source: tuple[int, ...], target: tuple[int, ...]) -> list[tup
     """Which dimensions of two shapes of equal size start at the same element and step alike.
 
     Returns:
-      Triples (size, source dim, target dim): the common major part of the two dimensions that begin at an
-      equal product. [6, 4] and [2, 12] give [(2, 0, 0)]; [2, 3, 4] and [6, 4] give [(2, 0, 0), (4, 2, 1)].
+      Triples (size, source dim, target dim): the common major part of the two dimensions that begin
+      at an equal product. [6, 4] and [2, 12] give [(2, 0, 0)]; [2, 3, 4] and [6, 4] give [(2, 0,
+      0), (4, 2, 1)].
     """
     if 0 in source:
         return []

@@ -1,4 +1,6 @@
-"""Ops that work along some dimensions: the others pass through, the worked ones are needed whole."""
+"""Ops that work along some dimensions: the others pass through, the worked ones are needed
+whole.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from .registry import register
 
 
 def _batch(op: Op, worked: set[int]) -> Rule:
-    """Dimensions of the first operand that are not worked pass through every value that has them alike."""
+    """Dimensions not worked pass through every value that has them alike."""
     build = Builder(op)
     for dim, size in enumerate(op.inputs[0].shape):
         if dim in worked:
@@ -57,13 +59,27 @@ def fft(op: Op) -> Rule:
 
 @register(
     (
-        "cholesky", "triangular_solve", "lu", "qr", "geqrf", "geqp3", "householder_product", "svd", "eigh", "eig",
-        "schur", "hessenberg", "tridiagonal", "tridiagonal_solve", "lu_pivots_to_permutation", "cholesky_update",
+        "cholesky",
+        "triangular_solve",
+        "lu",
+        "qr",
+        "geqrf",
+        "geqp3",
+        "householder_product",
+        "svd",
+        "eigh",
+        "eig",
+        "schur",
+        "hessenberg",
+        "tridiagonal",
+        "tridiagonal_solve",
+        "lu_pivots_to_permutation",
+        "cholesky_update",
         "symmetric_product",
     ),
     "worked",
     "batch dimensions pass through; the matrices are needed whole",
-)  # fmt: skip
+)
 def linear_algebra(op: Op) -> Rule:
     rank = op.inputs[0].ndim
     # A vector per batch element stands where others have a matrix.

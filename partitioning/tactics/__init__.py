@@ -1,7 +1,7 @@
 """Tactics: ways to split a step that are known by name, each found from the step's structure.
 
-Anything with a `name`, an `axis` and `actions(context)` is a tactic; these are ordinary code over the same
-actions that :class:`~troupe.partitioning.Manual` takes.
+Anything with a `name`, an `axis` and `actions(context)` is a tactic; these are ordinary code over
+the same actions that :class:`~troupe.partitioning.Manual` takes.
 """
 
 from __future__ import annotations
@@ -51,6 +51,6 @@ def parse_schedule(text: str) -> list[Tactic]:
 
 
 __all__ = [
-    "NAMED", "batch_parallel", "embedding", "expert", "megatron", "parse_schedule", "sequence", "zero1", "zero2",
-    "zero3",
+    "NAMED", "batch_parallel", "embedding", "expert", "megatron", "parse_schedule", "sequence",
+    "zero1", "zero2", "zero3",
 ]  # fmt: skip

@@ -36,7 +36,8 @@ class BatchParallel:
         fed = _fed(context, self.inputs, self.dim)
         if not fed:
             raise ValueError(
-                f"tactic {self.name!r}: no argument besides the state has a dimension {self.dim}; the inputs are "
+                f"tactic {self.name!r}: no argument besides the state has a dimension "
+                f"{self.dim}; the inputs are "
                 f"{', '.join(label(v) for v in context.inputs[:6])}. Name the batch: "
                 "pt.tactics.batch_parallel(axis, inputs=('batch',))"
             )
@@ -44,7 +45,9 @@ class BatchParallel:
 
 
 def _fed(context: Context, names: tuple[str, ...], dim: int) -> list[Value]:
-    """Arrays that are fed and share the most common size of `dim`; PRNG keys and the like have another."""
+    """Arrays that are fed and share the most common size of `dim`; PRNG keys and the like have
+    another.
+    """
     values = [v for v in data(context) if v.ndim > dim]
     if names:
         return [v for v in values if v.path.split("/")[0] in names]
@@ -72,9 +75,10 @@ class Sequence:
     name: str = "sequence"
 
     def actions(self, context: Context) -> list[Action]:
-        """Tiles positions, and keeps whole the second operand of contractions that pair them with themselves.
+        """Tiles positions; keeps whole the second operand of products that pair them.
 
-        In attention those are keys and values: each device then holds its share of the queries, and of scores.
+        In attention those are keys and values: each device then holds its share of the queries, and
+          of scores.
         """
         wanted = [
             v
@@ -99,7 +103,7 @@ def _divides(context: Context, value: Value, dim: int, axis: str) -> bool:
 
 
 def _paired(node: Node, context: Context, axis: str) -> Value | None:
-    """The operand to keep whole where a contraction is asked to tile two of its dimensions over one axis."""
+    """The operand to keep whole where a contraction should tile two dimensions over one axis."""
     if node.op is None or node.op.name != "dot_general":
         return None
     left, right = node.op.inputs

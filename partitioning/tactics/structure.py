@@ -1,4 +1,6 @@
-"""What tactics find out about a step from its structure: parameters, optimizer state, gradients, weights' uses."""
+"""What tactics find out about a step from its structure: parameters, optimizer state, gradients,
+weights' uses.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,19 @@ from ..rules import is_elementwise
 
 #: Ops after which an array is still the same weights, in another shape or precision.
 _RELAYOUTS = frozenset(
-    "convert_element_type transpose reshape squeeze expand_dims copy copy_p name reduce_precision "
-    "stop_gradient optimization_barrier".split()
+    [
+        "convert_element_type",
+        "transpose",
+        "reshape",
+        "squeeze",
+        "expand_dims",
+        "copy",
+        "copy_p",
+        "name",
+        "reduce_precision",
+        "stop_gradient",
+        "optimization_barrier",
+    ]
 )
 
 
@@ -67,8 +80,8 @@ def _only_elementwise(value: Value, users: dict[Value, list[Op]], updated: set[V
 def gradients(context: Context) -> list[Value]:
     """Where the elementwise updates of the state begin: the arrays that differentiation made.
 
-    Walks back from every updated state array through elementwise ops of its shape to what those ops did not
-    make themselves.
+    Walks back from every updated state array through elementwise ops of its shape to what those ops
+    did not make themselves.
     """
     graph = context.graph
     found: dict[Value, None] = {}
@@ -93,7 +106,7 @@ def gradients(context: Context) -> list[Value]:
 
 
 def origins(context: Context) -> dict[Value, Value]:
-    """For every value that is a state input in another shape or precision, also inside loops, that input."""
+    """For each value that is a state input in another shape or precision, that input."""
     graph = context.graph
     found = {v: v for v in graph.updated}
     for node in graph.nodes:
@@ -109,7 +122,7 @@ def origins(context: Context) -> dict[Value, Value]:
 
 
 def weight_products(context: Context) -> list[tuple[Node, int, Value]]:
-    """Forward contractions of weights: (node, which operand holds the weights, the state input they are)."""
+    """Forward products with weights: (node, the weights' operand, the state input)."""
     origin = origins(context)
     found = []
     for node in context.graph.nodes:

@@ -15,8 +15,9 @@ from .structure import origins, weight_products
 class Megatron:
     """Pairs of matrices: the first by columns, the second by rows, one sum after the pair.
 
-    A matrix is a first one when tiling a free dimension of it leads, by propagation, to another matrix whose
-    contracted dimension is then tiled: up and down in an MLP; queries, keys, values and the output in attention.
+    A matrix is a first one when tiling a free dimension of it leads, by propagation, to another
+    matrix whose contracted dimension is then tiled: up and down in an MLP; queries, keys, values
+      and the output in attention.
 
     Attributes:
       axis: the mesh axis.
@@ -48,7 +49,8 @@ class Megatron:
         context.state.rewind(start)
         if not actions:
             context.notes.append(
-                f"no pair of matrices whose inner dimension divides by {self.axis}={context.mesh[self.axis]}"
+                f"no pair of matrices whose inner dimension divides by "
+                f"{self.axis}={context.mesh[self.axis]}"
             )
         return actions
 
@@ -86,7 +88,8 @@ class Megatron:
 
 @dataclasses.dataclass(frozen=True)
 class Embedding:
-    """Tables that are looked up, by rows: each device looks up the rows it holds, and results are summed.
+    """Tables that are looked up, by rows: each device looks up the rows it holds, and results are
+    summed.
 
     Attributes:
       axis: the mesh axis.
@@ -132,7 +135,7 @@ class Expert:
     def actions(self, context: Context) -> list[Action]:
         """Tiles the batch dimension of weights that enter a contraction batched: the experts."""
         actions: dict[Value, Action] = {}
-        for node, held, weight in weight_products(context):
+        for node, held, _ in weight_products(context):
             assert node.op is not None
             value = node.op.inputs[held]
             batched = node.op.params["dimension_numbers"][1][held]

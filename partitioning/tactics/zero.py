@@ -11,7 +11,8 @@ from .structure import gradients, optimizer_state, parameters
 
 @dataclasses.dataclass(frozen=True)
 class Zero1:
-    """Each device keeps and updates its share of the optimizer state; gradients are whole everywhere.
+    """Each device keeps and updates its share of the optimizer state; gradients are whole
+    everywhere.
 
     Attributes:
       axis: the mesh axis, usually that of the batch.
@@ -30,7 +31,8 @@ class Zero1:
 
 @dataclasses.dataclass(frozen=True)
 class Zero2:
-    """Each device keeps its share of the optimizer state and reduces only its share of the gradients.
+    """Each device keeps its share of the optimizer state and reduces only its share of the
+    gradients.
 
     Attributes:
       axis: the mesh axis, usually that of the batch.
@@ -48,7 +50,8 @@ class Zero2:
 
 @dataclasses.dataclass(frozen=True)
 class Zero3:
-    """Each device keeps its share of parameters, gradients and optimizer state; parameters are gathered for use.
+    """Each device keeps its share of parameters, gradients and optimizer state; parameters are
+    gathered for use.
 
     Attributes:
       axis: the mesh axis, usually that of the batch.

@@ -1,7 +1,7 @@
 """Programs drawn at random from every family of rules, with random decisions on random values.
 
-B: a program is a list of steps, each a jax function of a few earlier arrays. Arrays are small, with dimensions
-that divide by the axes and ones that do not.
+B: a program is a list of steps, each a jax function of a few earlier arrays. Arrays are small, with
+dimensions that divide by the axes and ones that do not.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from hypothesis import strategies as st
 from jax import lax
+
 from troupe import partitioning as pt
 
 SIZES = (4, 8, 2, 6, 3, 1)
@@ -32,8 +33,8 @@ class Drawn:
       rows: the length of the integer input, whose values are below `bound`.
       steps: what to compute.
       differentiate: whether the gradient with respect to the float inputs is asked for too.
-      decisions: (kind, index, what, axis): "input" or "tag" number index tiled on dimension `what` (or kept
-        whole, for -1) over the axis.
+      decisions: (kind, index, what, axis): "input" or "tag" number index tiled on dimension `what`
+        (or kept whole, for -1) over the axis.
     """
 
     shapes: list[tuple[int, ...]]
@@ -63,7 +64,7 @@ class Drawn:
 
     def inputs(self, seed: int) -> tuple[Any, ...]:
         keys = jax.random.split(jax.random.PRNGKey(seed), len(self.shapes) + 1)
-        arrays = [jax.random.normal(k, s) for k, s in zip(keys, self.shapes)]
+        arrays = [jax.random.normal(k, s) for k, s in zip(keys, self.shapes, strict=False)]
         ints = jax.random.randint(keys[-1], (self.rows,), 0, 8)
         return arrays, ints, jax.random.PRNGKey(seed + 1)
 
@@ -77,7 +78,11 @@ class Decisions:
     drawn: list[tuple[str, int, int]]
 
     def actions(self, context: pt.Context) -> list[pt.Action]:
-        tags = {op.params["name"]: op.outputs[0] for op in context.graph.program.walk() if op.name == "name"}
+        tags = {
+            op.params["name"]: op.outputs[0]
+            for op in context.graph.program.walk()
+            if op.name == "name"
+        }
         found = []
         for kind, index, what in self.drawn:
             value = context.inputs[index] if kind == "input" else tags.get(f"v{index}")
@@ -94,7 +99,9 @@ class Decisions:
 def programs(draw: Draw) -> Drawn:
     """Draws a program of two to eight steps."""
     count = draw(st.integers(1, 3))
-    shapes = [tuple(draw(st.lists(st.sampled_from(SIZES), min_size=1, max_size=3))) for _ in range(count)]
+    shapes = [
+        tuple(draw(st.lists(st.sampled_from(SIZES), min_size=1, max_size=3))) for _ in range(count)
+    ]
     if draw(st.booleans()):  # products and sums need partners
         shapes.append(shapes[0])
     rows = draw(st.sampled_from((4, 8, 6, 3)))
@@ -113,7 +120,9 @@ def programs(draw: Draw) -> Drawn:
         operands = [jax.ShapeDtypeStruct(known[i], jnp.float32) for i in args]
         ints = jax.ShapeDtypeStruct((rows,), jnp.int32)
         key = jax.ShapeDtypeStruct((2,), jnp.uint32)
-        shape = jax.eval_shape(lambda *a, fn=fn: fn(*a[:-2], ints=a[-2], key=a[-1]), *operands, ints, key)
+        shape = jax.eval_shape(
+            lambda *a, fn=fn: fn(*a[:-2], ints=a[-2], key=a[-1]), *operands, ints, key
+        )
         if shape.size > 2000:
             continue
         steps.append((fn, args))
@@ -122,7 +131,9 @@ def programs(draw: Draw) -> Drawn:
     for _ in range(draw(st.integers(1, 6))):
         kind = draw(st.sampled_from(("input", "input", "tag")))
         index = draw(st.integers(0, max((inputs if kind == "input" else len(steps)) - 1, 0)))
-        decisions.append((kind, index, draw(st.integers(-1, 2)), draw(st.sampled_from(sorted(AXES)))))
+        decisions.append(
+            (kind, index, draw(st.integers(-1, 2)), draw(st.sampled_from(sorted(AXES))))
+        )
     return Drawn(shapes, rows, steps, draw(st.booleans()), decisions)
 
 
@@ -136,7 +147,8 @@ def schedule(drawn: Drawn) -> list[Decisions]:
     return tactics
 
 
-# Families: from the shapes known and the first operand, a step and its operands, or None where none fits.
+# Families: from the shapes known and the first operand, a step and its operands, or None where none
+# fits.
 
 
 def _step(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,7 +156,11 @@ def _step(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unary(draw: Draw, known: list[Any], i: int) -> Any:
-    fn = draw(st.sampled_from([jnp.tanh, jnp.sin, jnp.negative, jax.nn.relu, jax.nn.gelu, jnp.square, jax.nn.sigmoid]))
+    fn = draw(
+        st.sampled_from(
+            [jnp.tanh, jnp.sin, jnp.negative, jax.nn.relu, jax.nn.gelu, jnp.square, jax.nn.sigmoid]
+        )
+    )
     return _step(lambda x: fn(x) * 0.5), (i,)
 
 
@@ -155,12 +171,18 @@ def _dtype(draw: Draw, known: list[Any], i: int) -> Any:
 
 def _binary(draw: Draw, known: list[Any], i: int) -> Any:
     fits = [j for j, s in enumerate(known) if s == known[i] or _broadcasts(s, known[i])]
-    fn = draw(st.sampled_from([jnp.add, jnp.multiply, jnp.subtract, jnp.maximum, lambda x, y: jnp.where(x > 0, x, y)]))
+    fn = draw(
+        st.sampled_from(
+            [jnp.add, jnp.multiply, jnp.subtract, jnp.maximum, lambda x, y: jnp.where(x > 0, x, y)]
+        )
+    )
     return _step(lambda x, y: fn(x, y)), (i, draw(st.sampled_from(fits)))
 
 
 def _broadcasts(small: tuple[int, ...], big: tuple[int, ...]) -> bool:
-    return len(small) <= len(big) and all(a in (1, b) for a, b in zip(small[::-1], big[::-1]))
+    return len(small) <= len(big) and all(
+        a in (1, b) for a, b in zip(small[::-1], big[::-1], strict=False)
+    )
 
 
 def _dot(draw: Draw, known: list[Any], i: int) -> Any:
@@ -210,9 +232,11 @@ def _transpose(draw: Draw, known: list[Any], i: int) -> Any:
 
 def _reshape(draw: Draw, known: list[Any], i: int) -> Any:
     shape = list(known[i])
-    options = [tuple(shape[:k] + [shape[k] * shape[k + 1]] + shape[k + 2 :]) for k in range(len(shape) - 1)]
+    options = [
+        (*shape[:k], shape[k] * shape[k + 1], *shape[k + 2 :]) for k in range(len(shape) - 1)
+    ]
     for k, n in enumerate(shape):
-        options += [tuple(shape[:k] + [p, n // p] + shape[k + 1 :]) for p in (2, 3, 4) if n % p == 0 and n]
+        options += [(*shape[:k], p, n // p, *shape[k + 1 :]) for p in (2, 3, 4) if n % p == 0 and n]
     options.append((*shape, 1))
     target = draw(st.sampled_from(options))
     return _step(lambda x: x.reshape(target)), (i,)
@@ -230,7 +254,8 @@ def _concatenate(draw: Draw, known: list[Any], i: int) -> Any:
     fits = [
         j
         for j, s in enumerate(known)
-        if len(s) == len(known[i]) and all(a == b for d, (a, b) in enumerate(zip(s, known[i])) if d != axis)
+        if len(s) == len(known[i])
+        and all(a == b for d, (a, b) in enumerate(zip(s, known[i], strict=False)) if d != axis)
     ]
     return _step(lambda x, y: jnp.concatenate([x, y], axis)), (i, draw(st.sampled_from(fits)))
 
@@ -248,7 +273,9 @@ def _cut(draw: Draw, known: list[Any], i: int) -> Any:
         if how == "slice":
             return lax.slice_in_dim(x, 0, half, axis=axis)
         if how == "pad":
-            return lax.pad(x, jnp.float32(0.5), [(1, 1, 0) if d == axis else (0, 0, 0) for d in range(rank)])
+            return lax.pad(
+                x, jnp.float32(0.5), [(1, 1, 0) if d == axis else (0, 0, 0) for d in range(rank)]
+            )
         if how == "rev":
             return lax.rev(x, (axis,))
         if how == "roll":
@@ -347,7 +374,10 @@ def _ordered(draw: Draw, known: list[Any], i: int) -> Any:
 
 
 def _random(draw: Draw, known: list[Any], i: int) -> Any:
-    typed, how = draw(st.booleans()), draw(st.sampled_from(["normal", "bernoulli", "split", "permutation"]))
+    typed, how = (
+        draw(st.booleans()),
+        draw(st.sampled_from(["normal", "bernoulli", "split", "permutation"])),
+    )
 
     def noise(x: jax.Array, ints: jax.Array, key: jax.Array) -> jax.Array:
         key = jax.random.wrap_key_data(key) if typed else key
@@ -358,7 +388,9 @@ def _random(draw: Draw, known: list[Any], i: int) -> Any:
         if how == "permutation":
             return x * 0.5 + jax.random.permutation(key, 8)[0]
         keys = jax.random.split(key, max(x.shape[0] if x.ndim else 1, 1))
-        return x + jax.vmap(lambda k: jax.random.normal(k, ()))(keys).reshape((-1,) + (1,) * max(x.ndim - 1, 0))
+        return x + jax.vmap(lambda k: jax.random.normal(k, ()))(keys).reshape(
+            (-1,) + (1,) * max(x.ndim - 1, 0)
+        )
 
     return noise, (i,)
 
@@ -366,14 +398,21 @@ def _random(draw: Draw, known: list[Any], i: int) -> Any:
 def _convolution(draw: Draw, known: list[Any], i: int) -> Any:
     if len(known[i]) != 3 or 1 in known[i]:
         return None
-    batch, length, channels = known[i]
+    _batch, _length, channels = known[i]
     groups = draw(st.sampled_from([g for g in (1, 2, 4) if channels % g == 0]))
     pooled = draw(st.booleans())
 
     def convolve(x: jax.Array, ints: jax.Array, key: jax.Array) -> jax.Array:
-        weights = jnp.sin(jnp.arange(3 * (channels // groups) * 8.0)).reshape(3, channels // groups, 8)
+        weights = jnp.sin(jnp.arange(3 * (channels // groups) * 8.0)).reshape(
+            3, channels // groups, 8
+        )
         y = lax.conv_general_dilated(
-            x, weights, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"), feature_group_count=groups
+            x,
+            weights,
+            (1,),
+            "SAME",
+            dimension_numbers=("NWC", "WIO", "NWC"),
+            feature_group_count=groups,
         )
         if pooled:
             y = lax.reduce_window(y, -jnp.inf, lax.max, (1, 2, 1), (1, 1, 1), "SAME")
@@ -436,7 +475,9 @@ def _while(draw: Draw, known: list[Any], i: int) -> Any:
     def loop(x: jax.Array, ints: jax.Array, key: jax.Array) -> jax.Array:
         x = lax.stop_gradient(x)
         count, y = lax.while_loop(
-            lambda carry: carry[0] < 2 + ints[0] % 2, lambda carry: (carry[0] + 1, carry[1] * 0.5 + x), (0, x)
+            lambda carry: carry[0] < 2 + ints[0] % 2,
+            lambda carry: (carry[0] + 1, carry[1] * 0.5 + x),
+            (0, x),
         )
         return y + count
 
@@ -471,7 +512,36 @@ def _empty(draw: Draw, known: list[Any], i: int) -> Any:
 
 DISCRETE = frozenset({_ordered, _random})
 FAMILIES = [
-    _unary, _dtype, _binary, _binary, _dot, _dot, _dot, _reduce, _reduce, _softmax, _transpose, _reshape, _reshape,
-    _broadcast, _concatenate, _cut, _gather, _take_along, _rows, _scatter, _one_hot, _ordered, _random,
-    _convolution, _solve, _scan, _loop, _while, _cond, _checkpoint, _custom, _empty,
-]  # fmt: skip
+    _unary,
+    _dtype,
+    _binary,
+    _binary,
+    _dot,
+    _dot,
+    _dot,
+    _reduce,
+    _reduce,
+    _softmax,
+    _transpose,
+    _reshape,
+    _reshape,
+    _broadcast,
+    _concatenate,
+    _cut,
+    _gather,
+    _take_along,
+    _rows,
+    _scatter,
+    _one_hot,
+    _ordered,
+    _random,
+    _convolution,
+    _solve,
+    _scan,
+    _loop,
+    _while,
+    _cond,
+    _checkpoint,
+    _custom,
+    _empty,
+]

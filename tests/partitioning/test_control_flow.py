@@ -1,4 +1,6 @@
-"""Loops, branches, checkpoints and odd values: planned as one wishes, and equal to the unpartitioned run."""
+"""Loops, branches, checkpoints and odd values: planned as one wishes, and equal to the
+unpartitioned run.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+
 from troupe import partitioning as pt
 
 MESH = pt.Mesh({"data": 4, "model": 2})
 BATCH = pt.Manual("batch", {"x": 0}, "data")
 
 
-def check(fn: Callable[..., Any], *args: Any, schedule: Any = (BATCH,), backend: str = "explicit") -> pt.Plan:
+def check(
+    fn: Callable[..., Any], *args: Any, schedule: Any = (BATCH,), backend: str = "explicit"
+) -> pt.Plan:
     """Runs on the mesh, compares with one device, and returns the plan."""
     step = pt.partition(fn, MESH, list(schedule), backend=backend)
     plan = step.plan(*args)
@@ -56,11 +61,18 @@ def recurrent(x: jax.Array, w: jax.Array) -> Any:
 
 def test_gradients_of_a_loops_weights_are_reduced_once() -> None:
     plan = check(recurrent, x(8, 5, 4), x(4, 4))
-    assert plan.collectives == {"all_reduce": 2, "all_gather": 0, "reduce_scatter": 0, "all_to_all": 0}
+    assert plan.collectives == {
+        "all_reduce": 2,
+        "all_gather": 0,
+        "reduce_scatter": 0,
+        "all_to_all": 0,
+    }
 
 
 def test_a_loops_weights_are_gathered_once() -> None:
-    plan = check(recurrent, x(8, 5, 4), x(4, 4), schedule=(BATCH, pt.Manual("share", {"w": 0}, "data")))
+    plan = check(
+        recurrent, x(8, 5, 4), x(4, 4), schedule=(BATCH, pt.Manual("share", {"w": 0}, "data"))
+    )
     assert plan.collectives["all_gather"] <= 2
     assert plan.collectives["all_reduce"] == 2
 
@@ -89,7 +101,9 @@ def test_a_carry_takes_the_layout_that_the_body_asks_for() -> None:
 
 def test_reverse_and_stacked_scans() -> None:
     def fn(x: jax.Array) -> Any:
-        return lax.scan(lambda c, row: (c + row, (c, row * 2)), jnp.zeros(x.shape[1:]), x, reverse=True)
+        return lax.scan(
+            lambda c, row: (c + row, (c, row * 2)), jnp.zeros(x.shape[1:]), x, reverse=True
+        )
 
     for dim in (0, 1):
         check(fn, x(8, 4), schedule=(pt.Manual("tile", {"x": dim}, "data"),))
@@ -98,7 +112,9 @@ def test_reverse_and_stacked_scans() -> None:
 def test_while_with_constants_and_a_condition_that_reads_them() -> None:
     def fn(x: jax.Array, limit: jax.Array) -> Any:
         return lax.while_loop(
-            lambda c: jnp.logical_and(c[0] < limit, jnp.sum(c[1]) < 100.0), lambda c: (c[0] + 1, c[1] * 1.5 + x), (0, x)
+            lambda c: jnp.logical_and(c[0] < limit, jnp.sum(c[1]) < 100.0),
+            lambda c: (c[0] + 1, c[1] * 1.5 + x),
+            (0, x),
         )
 
     check(fn, jnp.abs(x(8, 4)), jnp.int32(4))
@@ -106,7 +122,9 @@ def test_while_with_constants_and_a_condition_that_reads_them() -> None:
 
 def test_branches_that_differ_in_what_they_do() -> None:
     def fn(x: jax.Array, index: jax.Array) -> jax.Array:
-        return lax.switch(index, [lambda y: y, lambda y: y - y.mean(0), lambda y: jnp.sort(y, 0)], x)
+        return lax.switch(
+            index, [lambda y: y, lambda y: y - y.mean(0), lambda y: jnp.sort(y, 0)], x
+        )
 
     for index in range(3):
         check(fn, x(8, 4), jnp.int32(index))
@@ -116,7 +134,9 @@ def test_branches_that_differ_in_what_they_do() -> None:
 def test_nested_loops_with_a_branch_inside() -> None:
     def fn(x: jax.Array) -> jax.Array:
         def outer(c: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
-            c = lax.fori_loop(0, 2, lambda k, y: lax.cond(k > 0, lambda z: z + row, lambda z: z * 0.5, y), c)
+            c = lax.fori_loop(
+                0, 2, lambda k, y: lax.cond(k > 0, lambda z: z + row, lambda z: z * 0.5, y), c
+            )
             return c, c.sum()
 
         return lax.scan(outer, jnp.zeros(x.shape[0]), x.T)[1]
@@ -145,11 +165,21 @@ def test_custom_derivatives() -> None:
     check(lambda x: jax.nn.relu(x) + jax.grad(lambda y: jax.nn.relu(y).sum())(x), x(8))
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int32, jnp.int8, jnp.uint32, jnp.bool_])
+@pytest.mark.parametrize(
+    "dtype", [jnp.bfloat16, jnp.float16, jnp.int32, jnp.int8, jnp.uint32, jnp.bool_]
+)
 def test_dtypes(dtype: Any) -> None:
     def fn(x: jax.Array) -> Any:
         y = x.astype(dtype)
-        return y, y.sum(0), y.max(0), jnp.any(y > 0, axis=0), jnp.all(y > 0, axis=0), y[::-1], jnp.where(y > 0, y, 0)
+        return (
+            y,
+            y.sum(0),
+            y.max(0),
+            jnp.any(y > 0, axis=0),
+            jnp.all(y > 0, axis=0),
+            y[::-1],
+            jnp.where(y > 0, y, 0),
+        )
 
     check(fn, jnp.arange(16.0).reshape(8, 2) % 5)
 
@@ -161,7 +191,12 @@ def test_random_numbers_do_not_depend_on_the_mesh(typed: bool) -> None:
         noise = jax.random.normal(a, x.shape)
         kept = jax.random.bernoulli(b, 0.5, x.shape)
         each = jax.vmap(lambda k: jax.random.uniform(k))(jax.random.split(b, 8))
-        return jnp.where(kept, x + noise, 0.0), each, jax.random.fold_in(key, 3), jax.random.permutation(a, 8)
+        return (
+            jnp.where(kept, x + noise, 0.0),
+            each,
+            jax.random.fold_in(key, 3),
+            jax.random.permutation(a, 8),
+        )
 
     key = jax.random.key(7) if typed else jax.random.PRNGKey(7)
     check(fn, x(8, 6), key)
@@ -188,7 +223,9 @@ def test_an_index_column_that_counts_rows_needs_no_gather() -> None:
     def fn(x: jax.Array, a: jax.Array) -> jax.Array:
         return jax.vmap(lambda row, i: row[i])(x, a)
 
-    plan = check(fn, x(8, 4), jnp.arange(8) % 4, schedule=(pt.Manual("batch", {"x": 0, "a": 0}, "data"),))
+    plan = check(
+        fn, x(8, 4), jnp.arange(8) % 4, schedule=(pt.Manual("batch", {"x": 0, "a": 0}, "data"),)
+    )
     assert sum(plan.collectives.values()) == 0
 
 

@@ -1,4 +1,6 @@
-"""Every mistake of a user's gets one message that names the offender, its path, the sizes and the remedy."""
+"""Every mistake of a user's gets one message that names the offender, its path, the sizes and the
+remedy.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from troupe import partitioning as pt
 
 STATE = {"params": {"up": {"w": jax.ShapeDtypeStruct((6, 8), jnp.float32)}}}
@@ -23,24 +26,32 @@ def update(state: Any, batch: Any) -> Any:
 
 
 def plan(schedule: list[Any], mesh: dict[str, int] | None = None, **options: Any) -> pt.Plan:
-    return pt.partition(update, pt.Mesh(mesh or {"data": 4, "model": 2}), schedule, **options).plan(STATE, BATCH)
+    return pt.partition(update, pt.Mesh(mesh or {"data": 4, "model": 2}), schedule, **options).plan(
+        STATE, BATCH
+    )
 
 
 def test_a_pattern_that_matches_nothing_lists_near_misses() -> None:
-    with pytest.raises(ValueError, match=r"'mine'.*'state/params/up/v' matches no.*state/params/up/w"):
+    with pytest.raises(
+        ValueError, match=r"'mine'.*'state/params/up/v' matches no.*state/params/up/w"
+    ):
         plan([pt.Manual("mine", {"state/params/up/v": 0}, "data")])
 
 
 def test_a_dimension_that_does_not_divide() -> None:
     with pytest.raises(
-        ValueError, match=r"'mine': dimension 0 of state/params/up/w, of size 6 does not divide by axis 'data' of size 4"
+        ValueError,
+        match=r"'mine': dimension 0 of state/params/up/w, of size 6 does not divide by axis "
+        r"'data' of size 4",
     ):
         plan([pt.Manual("mine", {"state": 0}, "data")])
 
 
 def test_a_dimension_that_is_tiled_already_counts() -> None:
     first = pt.Manual("first", {"batch": 0}, "data")
-    with pytest.raises(ValueError, match=r"batch/x, of size 8, already tiled over \['data'\], does not divide"):
+    with pytest.raises(
+        ValueError, match=r"batch/x, of size 8, already tiled over \['data'\], does not divide"
+    ):
         plan([first, pt.Manual("second", {"batch": 0}, "model")], {"data": 4, "model": 4})
 
 
@@ -50,13 +61,17 @@ def test_a_dimension_that_is_not_there() -> None:
 
 
 def test_an_axis_that_is_not_in_the_mesh() -> None:
-    with pytest.raises(ValueError, match=r"tactic 'zero3': mesh data=4,model=2 has no axis 'dta'; its axes are"):
+    with pytest.raises(
+        ValueError, match=r"tactic 'zero3': mesh data=4,model=2 has no axis 'dta'; its axes are"
+    ):
         plan([pt.tactics.zero3("dta")])
 
 
 def test_too_few_devices() -> None:
     step = pt.partition(update, pt.Mesh({"data": 64}), [pt.tactics.batch_parallel("data")])
-    shapes = jax.tree.map(lambda s: jnp.zeros((64 if s.shape == (8, 6) else 6, *s.shape[1:])), (STATE, BATCH))
+    shapes = jax.tree.map(
+        lambda s: jnp.zeros((64 if s.shape == (8, 6) else 6, *s.shape[1:])), (STATE, BATCH)
+    )
     step.plan(*shapes)
     with pytest.raises(ValueError, match=r"mesh data=64 needs 64 devices; jax has 8"):
         step(*shapes)
@@ -66,17 +81,28 @@ def test_too_few_devices() -> None:
 
 def test_a_tactic_that_contradicts_an_earlier_one() -> None:
     with pytest.raises(
-        ValueError, match=r"'late' wants batch/x.*dimension 1 over axis 'model', but tactic 'early' already has it"
+        ValueError,
+        match=r"'late' wants batch/x.*dimension 1 over axis 'model', but tactic 'early' already "
+        r"has it",
     ):
         plan([pt.Manual("early", {"batch": 0}, "model"), pt.Manual("late", {"batch": 1}, "model")])
     with pytest.raises(ValueError, match=r"already has it kept whole \(REPLICATED\)"):
-        plan([pt.Manual("early", {"state": pt.REPLICATED}, "model"), pt.Manual("late", {"state": 0}, "model")])
+        plan(
+            [
+                pt.Manual("early", {"state": pt.REPLICATED}, "model"),
+                pt.Manual("late", {"state": 0}, "model"),
+            ]
+        )
 
 
 def test_an_argument_of_another_shape_or_type() -> None:
     step = pt.partition(update, pt.Mesh({"data": 4}), [pt.Manual("batch", {"batch": 0}, "data")])
     with pytest.raises(ValueError, match=r"batch/x, of size 7 does not divide"):
-        step(*jax.tree.map(lambda s: np.zeros((7, 6) if s.shape == (8, 6) else s.shape, "f"), (STATE, BATCH)))
+        step(
+            *jax.tree.map(
+                lambda s: np.zeros((7, 6) if s.shape == (8, 6) else s.shape, "f"), (STATE, BATCH)
+            )
+        )
     with pytest.raises(TypeError, match=r"'text' of type str, which is no array"):
         step.plan("text", BATCH)
 
@@ -86,15 +112,19 @@ def test_a_schedule_that_is_none() -> None:
         plan(["zero3"])
     with pytest.raises(TypeError, match=r"'batch' has 'first'; give a dimension"):
         pt.Manual("mine", {"batch": "first"}, "data")
-    with pytest.raises(TypeError, match="mesh must be a pt.Mesh"):
+    with pytest.raises(TypeError, match=r"mesh must be a pt\.Mesh"):
         pt.partition(update, {"data": 4}, [])  # type: ignore[arg-type]
 
 
 def test_an_unknown_backend_or_argument() -> None:
-    with pytest.raises(ValueError, match=r"backend 'magic' is not one of \['explicit', 'constraints'\]"):
+    with pytest.raises(
+        ValueError, match=r"backend 'magic' is not one of \['explicit', 'constraints'\]"
+    ):
         plan([], backend="magic")
     step = pt.partition(update, pt.Mesh({"data": 2}), [], donate=("sate",))
-    with pytest.raises(ValueError, match=r"donate names 'sate'.*the arguments are \['state', 'batch'\]"):
+    with pytest.raises(
+        ValueError, match=r"donate names 'sate'.*the arguments are \['state', 'batch'\]"
+    ):
         step.compile(STATE, BATCH)
 
 
@@ -120,7 +150,10 @@ def test_meshes_that_do_not_read(text: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("batch", "'batch' is not TACTIC:AXIS"), ("bach:data", "no tactic 'bach'; there are batch, embedding")],
+    [
+        ("batch", "'batch' is not TACTIC:AXIS"),
+        ("bach:data", "no tactic 'bach'; there are batch, embedding"),
+    ],
 )
 def test_schedules_that_do_not_read(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

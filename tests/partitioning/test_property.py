@@ -1,4 +1,6 @@
-"""Programs drawn at random: partitioned equals unpartitioned, the verifier holds, planning repeats itself."""
+"""Programs drawn at random: partitioned equals unpartitioned, the verifier holds, planning repeats
+itself.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+
 from troupe import partitioning as pt
 from troupe.partitioning.cleanup import clean_up
 from troupe.partitioning.lower import lower

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
+
 from troupe.partitioning.rules import rule_of
 from troupe.partitioning.rules.shape import aligned_blocks
 from troupe.partitioning.trace import trace
@@ -31,7 +32,12 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...], str]] = [
     ("sin", jnp.sin, (_f(4, 6),), "([a b]) -> ([a b]) a=4 b=6"),
     ("add", lax.add, (_f(4, 6), _f(4, 6)), "([a b], [a b]) -> ([a b]) a=4 b=6"),
     ("mul", lambda x: x * 2.0, (_f(4, 6),), "([a b], []) -> ([a b]) a=4 b=6"),
-    ("select_n", lax.select_n, (jax.ShapeDtypeStruct((4,), bool), _f(4), _f(4)), "([a], [a], [a]) -> ([a]) a=4"),
+    (
+        "select_n",
+        lax.select_n,
+        (jax.ShapeDtypeStruct((4,), bool), _f(4), _f(4)),
+        "([a], [a], [a]) -> ([a]) a=4",
+    ),
     ("clamp", lambda x: lax.clamp(0.0, x, 1.0), (_f(4),), "([], [a], []) -> ([a]) a=4"),
     ("convert_element_type", lambda x: x.astype(jnp.int32), (_f(4),), "([a]) -> ([a]) a=4"),
     (
@@ -57,7 +63,12 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...], str]] = [
     ),
     ("reduce_prod", lambda x: x.prod(0), (_f(4, 6),), "([_ a]) -> ([a]) a=6"),
     ("argmax", lambda x: lax.argmax(x, 1, jnp.int32), (_f(4, 6),), "([a _]) -> ([a]) a=4"),
-    ("transpose", lambda x: x.transpose(2, 0, 1), (_f(2, 3, 4),), "([b c a]) -> ([a b c]) a=4 b=2 c=3"),
+    (
+        "transpose",
+        lambda x: x.transpose(2, 0, 1),
+        (_f(2, 3, 4),),
+        "([b c a]) -> ([a b c]) a=4 b=2 c=3",
+    ),
     ("squeeze", lambda x: x.squeeze(1), (_f(2, 1, 4),), "([a _ b]) -> ([a b]) a=2 b=4"),
     (
         "broadcast_in_dim",
@@ -67,13 +78,28 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...], str]] = [
     ),
     ("reshape", lambda x: x.reshape(4, 12), (_f(4, 2, 6),), "([a b _]) -> ([a b]) a=4 b=2"),
     ("reshape", lambda x: x.reshape(2, 12), (_f(6, 4),), "([a _]) -> ([a _]) a=2"),
-    ("concatenate", lambda x: jnp.concatenate([x, x], 1), (_f(4, 6),), "([a _], [a _]) -> ([a _]) a=4"),
-    ("pad", lambda x: lax.pad(x, 0.0, ((0, 0, 0), (1, 0, 0))), (_f(4, 6),), "([a _], []) -> ([a _]) a=4"),
+    (
+        "concatenate",
+        lambda x: jnp.concatenate([x, x], 1),
+        (_f(4, 6),),
+        "([a _], [a _]) -> ([a _]) a=4",
+    ),
+    (
+        "pad",
+        lambda x: lax.pad(x, 0.0, ((0, 0, 0), (1, 0, 0))),
+        (_f(4, 6),),
+        "([a _], []) -> ([a _]) a=4",
+    ),
     ("slice", lambda x: lax.slice(x, (0, 1), (4, 3)), (_f(4, 6),), "([a _]) -> ([a _]) a=4"),
     ("rev", lambda x: lax.rev(x, (1,)), (_f(4, 6),), "([a _]) -> ([a _]) a=4"),
     ("split", lambda x: jnp.split(x, 2, 1), (_f(4, 6),), "([a _]) -> ([a _], [a _]) a=4"),
     ("iota", lambda: lax.broadcasted_iota(jnp.int32, (4, 6), 1), (), "() -> ([a b]) a=4 b=6"),
-    ("dynamic_slice", lambda x, i: lax.dynamic_slice(x, (0, i), (4, 2)), (_f(4, 6), _i()), "([a _], [], []) -> ([a _]) a=4"),
+    (
+        "dynamic_slice",
+        lambda x, i: lax.dynamic_slice(x, (0, i), (4, 2)),
+        (_f(4, 6), _i()),
+        "([a _], [], []) -> ([a _]) a=4",
+    ),
     (
         "dynamic_update_slice",
         lambda x, y, i: lax.dynamic_update_slice(x, y, (0, i)),
@@ -121,19 +147,36 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...], str]] = [
     ("sort", lambda x: lax.sort(x, dimension=1), (_f(4, 6),), "([a _]) -> ([a _]) a=4"),
     ("cumsum", lambda x: lax.cumsum(x, 1), (_f(4, 6),), "([a _]) -> ([a _]) a=4"),
     ("top_k", lambda x: lax.top_k(x, 2), (_f(4, 6),), "([a _]) -> ([a _], [a _]) a=4"),
-    ("fft", lambda x: jnp.fft.fft(x), (jax.ShapeDtypeStruct((4, 6), jnp.complex64),), "([a _]) -> ([a _]) a=4"),
-    ("cholesky", lambda x: lax.linalg.cholesky(x, symmetrize_input=False), (_f(4, 3, 3),), "([a _ _]) -> ([a _ _]) a=4"),
+    (
+        "fft",
+        lambda x: jnp.fft.fft(x),
+        (jax.ShapeDtypeStruct((4, 6), jnp.complex64),),
+        "([a _]) -> ([a _]) a=4",
+    ),
+    (
+        "cholesky",
+        lambda x: lax.linalg.cholesky(x, symmetrize_input=False),
+        (_f(4, 3, 3),),
+        "([a _ _]) -> ([a _ _]) a=4",
+    ),
     (
         "triangular_solve",
         lambda x, y: lax.linalg.triangular_solve(x, y, left_side=True),
         (_f(4, 3, 3), _f(4, 3, 2)),
         "([a _ _], [a _ _]) -> ([a _ _]) a=4",
     ),
-    ("random_wrap", jax.random.wrap_key_data, (jax.ShapeDtypeStruct((4, 2), jnp.uint32),), "([a _]) -> ([a]) a=4"),
+    (
+        "random_wrap",
+        jax.random.wrap_key_data,
+        (jax.ShapeDtypeStruct((4, 2), jnp.uint32),),
+        "([a _]) -> ([a]) a=4",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "fn", "shapes", "expected"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)])
+@pytest.mark.parametrize(
+    ("name", "fn", "shapes", "expected"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)]
+)
 def test_rule(name: str, fn: Callable[..., Any], shapes: tuple[Any, ...], expected: str) -> None:
     op = next(op for op in trace(fn, *shapes).ops if op.name == name)
     rule = rule_of(op)
@@ -179,7 +222,8 @@ def test_every_local_op_types() -> None:
                 local = lower(graph, state)
                 verify(local, state.mesh, types=True)
                 assert any(
-                    op.name == "axis_offset" or any("x" in axes for v in op.outputs for axes in v.layout or ())
+                    op.name == "axis_offset"
+                    or any("x" in axes for v in op.outputs for axes in v.layout or ())
                     or any(v.partial for v in op.outputs)
                     for op in local.ops
                 )
