@@ -20,6 +20,10 @@ def batch(policy: ActorCore) -> Callable[..., tuple[Nest, Nest, Nest]]:
     episode begins, whose state the policy resets.
     """
 
+    def act(params: Nest, observation: Nest, state: Nest) -> tuple[Nest, Nest, Nest]:
+        action, state = policy.select_action(params, observation, state)
+        return action, policy.get_extras(state), state
+
     def step(params: Nest, observation: Nest, state: Nest, first: jax.Array):
         if policy.reset is not None:
             state = jax.tree.map(
@@ -29,10 +33,7 @@ def batch(policy: ActorCore) -> Callable[..., tuple[Nest, Nest, Nest]]:
                 jax.vmap(policy.reset)(state),
                 state,
             )
-        action, state = jax.vmap(policy.select_action, in_axes=(None, 0, 0))(
-            params, observation, state
-        )
-        return action, jax.vmap(policy.get_extras)(state), state
+        return jax.vmap(act, in_axes=(None, 0, 0))(params, observation, state)
 
     return step
 
