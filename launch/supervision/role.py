@@ -15,9 +15,12 @@ class Settings:
 
     restart: bool = True
     """Started again after a failure; if not, its failure ends the run."""
-    max_restarts: int = 5
-    """Failures within `window` seconds that are put up with."""
+    max_restarts: int = 3
+    """Failures of its own (errors, and loops that hang) that are put up with within `window`."""
+    max_losses: int = 10
+    """Likewise, where its process was killed or stopped from outside."""
     window: float = 60.0
+    """Seconds."""
     hang_seconds: float = 60.0
     """How long its loop may give no sign of life, once it has given one."""
     start_seconds: float = 120.0

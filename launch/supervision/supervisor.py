@@ -107,14 +107,15 @@ class Supervisor:
                 elif member.handle.final:
                     raise RoleError(member.name, member.handle.reason())
                 else:
-                    self._failed(member, member.handle.reason(), now)
+                    lost = member.handle.exit_code is not None and member.handle.exit_code < 0
+                    self._failed(member, member.handle.reason(), now, lost=lost)
             else:
                 silence = self._silence(member, now)
                 if silence:
                     member.handle.kill()
                     if not self._launcher.kills:
                         raise RoleError(member.name, f"{silence}; a thread cannot be restarted")
-                    self._failed(member, silence, now)
+                    self._failed(member, silence, now, lost=silence.startswith("no sign"))
 
     def stop(self, patience: float = 5.0) -> None:
         """Asks every role to end, the last started first, and ends those that do not."""
@@ -147,7 +148,7 @@ class Supervisor:
             return f"no sign of life for {settings.stopped_seconds:g} s"
         return None
 
-    def _failed(self, member: Member, reason: str, now: float) -> None:
+    def _failed(self, member: Member, reason: str, now: float, *, lost: bool) -> None:
         settings, failures = member.settings, member.failures
         failures.append(now)
         while failures[0] < now - settings.window:
@@ -155,7 +156,7 @@ class Supervisor:
         member.handle = None
         if not settings.restart:
             raise RoleError(member.name, reason)
-        if len(failures) > settings.max_restarts:
+        if len(failures) > (settings.max_losses if lost else settings.max_restarts):
             raise RoleError(
                 member.name, f"{reason} (failure {len(failures)} within {settings.window:g} s)"
             )
