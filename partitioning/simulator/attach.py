@@ -49,7 +49,8 @@ class Prediction(Simulation):
         seconds = self.predicted_seconds
         title = f"peak ({self.device.name})"
         return {
-            title: amount(self.peak_memory_bytes, "B", 1024) + ("" if self.fits else " (too large)"),
+            title: amount(self.peak_memory_bytes, "B", 1024)
+            + ("" if self.fits else " (too large)"),
             "FLOPs": amount(self.flops, "", 1000),
             "seconds": f"{seconds.total:.3g}",
             "exposed": f"{seconds.exposed:.3g}",
@@ -65,4 +66,3 @@ def amount(value: float, unit: str, base: int) -> str:
             return f"{value:.{digits}f} {prefix + infix if prefix else ''}{unit}".rstrip()
         value /= base
     return f"{value:.2f} P{infix}{unit}".rstrip()
-

@@ -84,7 +84,7 @@ class _Assigner:
         self.graph = graph
         self.body = body
         self.kind = kind
-        self.schedule = order(fuse(graph), breadth_first=kind == "cpu")
+        self.schedule = order(fuse(graph, frugal=kind != "cpu"), breadth_first=kind == "cpu")
         self.kernel = {k.root: k for k in self.schedule}
         self.readers: dict[Node, list[Kernel]] = {}
         for kernel in self.schedule:
@@ -119,7 +119,9 @@ class _Assigner:
     def run(self) -> Assignment:
         for kernel in self.schedule:
             if kernel.root.kind in (LOOP, BRANCH):
-                self.inner[kernel] = [assign(g, body=True, kind=self.kind) for g in kernel.root.body]
+                self.inner[kernel] = [
+                    assign(g, body=True, kind=self.kind) for g in kernel.root.body
+                ]
         self.share_in_place()
         self.share_loops()
         free_params = self.share_donated()
@@ -128,7 +130,11 @@ class _Assigner:
         groups: dict[Node, list[Node]] = {}
         for kernel in self.schedule:
             root = kernel.root
-            if root.kind not in (LOOP, BRANCH) and root.nbytes and not (root.kind == OPAQUE and not root.nbytes):
+            if (
+                root.kind not in (LOOP, BRANCH)
+                and root.nbytes
+                and not (root.kind == OPAQUE and not root.nbytes)
+            ):
                 groups.setdefault(self.find(root), []).append(root)
         temporaries: list[Buffer] = list(self.extra)
         windows: list[tuple[int, int, int]] = list(free_params)
@@ -193,7 +199,11 @@ class _Assigner:
                     if element is not None:
                         self.join(source, element)
                     continue
-                fixed = source.kind in (PARAM, CONSTANT) or source in taken or source in self.graph.outputs
+                fixed = (
+                    source.kind in (PARAM, CONSTANT)
+                    or source in taken
+                    or source in self.graph.outputs
+                )
                 later = any(k.position > kernel.position for k in self.readers.get(source, ()))
                 if fixed or later:
                     # The loop works on a copy, which runs as soon as its source is there.
@@ -260,7 +270,9 @@ class _Assigner:
             start = self.buffer_start(result)
             if not safe:
                 self.copied += param.nbytes
-                self.extra.append(Buffer(param.nbytes, [(self.kernel[param].position, last)], param))
+                self.extra.append(
+                    Buffer(param.nbytes, [(self.kernel[param].position, last)], param)
+                )
                 last = self.kernel[param].position
             if not self.body:
                 windows.append((param.nbytes, last + 1, start))
@@ -269,7 +281,8 @@ class _Assigner:
     def buffer_start(self, node: Node) -> int:
         root = self.find(node)
         return min(
-            (self.kernel[n].position for n in (node, root) if n in self.kernel), default=self.kernel[node].position
+            (self.kernel[n].position for n in (node, root) if n in self.kernel),
+            default=self.kernel[node].position,
         )
 
     def share_dying(self, temporaries: list[Buffer]) -> list[Buffer]:
@@ -285,7 +298,12 @@ class _Assigner:
                 if source.index not in kernel.shared or source.nbytes != node.nbytes:
                     continue
                 theirs = holder.get(self.find(source)) or holder.get(source)
-                if theirs is None or theirs is mine or theirs.end != kernel.position or theirs.nbytes != mine.nbytes:
+                if (
+                    theirs is None
+                    or theirs is mine
+                    or theirs.end != kernel.position
+                    or theirs.nbytes != mine.nbytes
+                ):
                     continue
                 theirs.spans = _merge(sorted([*theirs.spans, *mine.spans]))
                 merged.add(id(mine))
@@ -328,7 +346,9 @@ def _reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> li
             left.append(buffer)
             continue
         start, end = buffer.start, buffer.end
-        fits = np.flatnonzero((size[:count] >= buffer.nbytes) & (low[:count] <= start) & (high[:count] > end))
+        fits = np.flatnonzero(
+            (size[:count] >= buffer.nbytes) & (low[:count] <= start) & (high[:count] > end)
+        )
         if not len(fits):
             left.append(buffer)
             continue

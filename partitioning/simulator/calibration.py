@@ -89,7 +89,11 @@ def calibrate(
     samples.append(bench.vector(1 << (22 if thorough else 14)))
     samples.append(bench.transcendental(1 << (22 if thorough else 14)))
     for dtype in dtypes:
-        for n in (8, 64, 128, 256, 512, 1024, 2048, 4096, 8192) if thorough else (4, 16, 32, 64, 128, 256, 512):
+        for n in (
+            (8, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+            if thorough
+            else (4, 16, 32, 64, 128, 256, 512)
+        ):
             samples.append(bench.matmul(dtype, n, n, n))
         for case in _CONVOLUTIONS_LARGE if thorough else _CONVOLUTIONS_SMALL:
             samples.append(bench.convolution(dtype, *case))
@@ -102,7 +106,13 @@ def calibrate(
     return Calibration(device, fit_topology(samples, len(devices)), tuple(samples))
 
 
-_CONVOLUTIONS_SMALL = ((4, 8, 4, 4, 3), (4, 16, 8, 8, 3), (8, 16, 16, 16, 3), (8, 32, 16, 32, 3), (16, 32, 32, 32, 3))
+_CONVOLUTIONS_SMALL = (
+    (4, 8, 4, 4, 3),
+    (4, 16, 8, 8, 3),
+    (8, 16, 16, 16, 3),
+    (8, 32, 16, 32, 3),
+    (16, 32, 32, 32, 3),
+)
 _CONVOLUTIONS_LARGE = (
     (16, 16, 16, 32, 3),
     (32, 32, 32, 64, 3),
@@ -168,7 +178,9 @@ class _Bench:
         times = 500
 
         def body(x: Any) -> Any:
-            return lax.fori_loop(0, times, lambda i, y: lax.dot(y, x[0], precision="highest"), x[0])[None]
+            return lax.fori_loop(
+                0, times, lambda i, y: lax.dot(y, x[0], precision="highest"), x[0]
+            )[None]
 
         seconds = self.run(body, [((4, 4), "float32")])
         return Sample("loop", "float32", (times,), 0, 0, self.net(seconds, times))
@@ -183,7 +195,9 @@ class _Bench:
             return x
 
         seconds = self.run(body, [((count,), "float32")])
-        return Sample("vector", "float32", (count,), 2.0 * times * count, 8.0 * count, self.net(seconds, 1))
+        return Sample(
+            "vector", "float32", (count,), 2.0 * times * count, 8.0 * count, self.net(seconds, 1)
+        )
 
     def transcendental(self, count: int) -> Sample:
         """One fused kernel that takes exponentials."""
@@ -195,7 +209,14 @@ class _Bench:
             return x
 
         seconds = self.run(body, [((count,), "float32")])
-        return Sample("transcendental", "float32", (count,), float(times * count), 8.0 * count, self.net(seconds, 1))
+        return Sample(
+            "transcendental",
+            "float32",
+            (count,),
+            float(times * count),
+            8.0 * count,
+            self.net(seconds, 1),
+        )
 
     def memory(self, size: int) -> Sample:
         """A chain of kernels that read and write `size` bytes in all."""
@@ -224,7 +245,9 @@ class _Bench:
         nbytes = float((m * k + k * n + m * n) * jnp.dtype(dtype).itemsize)
         return Sample("matmul", dtype, (m, k, n), flops, nbytes, self.net(seconds, times))
 
-    def convolution(self, dtype: str, batch: int, image: int, features: int, out: int, window: int) -> Sample:
+    def convolution(
+        self, dtype: str, batch: int, image: int, features: int, out: int, window: int
+    ) -> Sample:
         flops = 2.0 * batch * image * image * features * out * window * window
 
         def body(x: Any, w: Any) -> Any:
@@ -234,7 +257,8 @@ class _Bench:
             return y[None]
 
         seconds = self.run(
-            body, [((batch, image, image, features), dtype), ((window, window, features, out), dtype)]
+            body,
+            [((batch, image, image, features), dtype), ((window, window, features, out), dtype)],
         )
         nbytes = float(batch * image * image * (features + out) * jnp.dtype(dtype).itemsize)
         shape = (batch, image, features, out, window)
@@ -266,7 +290,9 @@ def _flip(x: Any) -> Any:
     return lax.rev(x, (1,))
 
 
-def _shard_map(body: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+def _shard_map(
+    body: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any
+) -> Callable[..., Any]:
     try:
         from jax import shard_map
     except ImportError:  # before 0.6.1
@@ -309,7 +335,9 @@ def fit_device(name: str, kind: str, samples: Sequence[Sample], memory_bytes: in
         peaks[dtype] = max(max(v) for v in speed.values() if v)
         for work, group in measured.items():
             if group:
-                sizes, fractions = _increasing([s.flops for s in group], [r / peaks[dtype] for r in speed[work]])
+                sizes, fractions = _increasing(
+                    [s.flops for s in group], [r / peaks[dtype] for r in speed[work]]
+                )
                 tables[work][dtype] = Curve(sizes, fractions)
     vector = by_kind["vector"][0].flops / max(by_kind["vector"][0].seconds - kernel, 1e-9)
     exponentials = by_kind["transcendental"][0]
@@ -333,7 +361,9 @@ def fit_device(name: str, kind: str, samples: Sequence[Sample], memory_bytes: in
     )
 
 
-def _increasing(sizes: list[float], values: list[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _increasing(
+    sizes: list[float], values: list[float]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Points of a curve; of equal sizes the better one."""
     best: dict[float, float] = {}
     for size, value in zip(sizes, values):
@@ -355,4 +385,6 @@ def fit_topology(samples: Sequence[Sample], count: int) -> Topology:
     fixed, slope = max(fixed, float(seconds.min()) * 0.1), max(slope, 1e-15)
     steps = 2 * math.ceil(math.log2(count))
     beta = 2 * (count - 1) / count / slope
-    return Topology((Level("all", count, float(beta), float(fixed / steps), source="measured by calibrate()"),))
+    return Topology(
+        (Level("all", count, float(beta), float(fixed / steps), source="measured by calibrate()"),)
+    )

@@ -68,7 +68,9 @@ def collective_cost(
         return CollectiveCost(0.0, "none")
     choices = _flat(kind, nbytes, segments, switched)
     if len(segments) > 1:
-        choices.append(CollectiveCost(_hierarchical(kind, nbytes, segments, switched), "hierarchical"))
+        choices.append(
+            CollectiveCost(_hierarchical(kind, nbytes, segments, switched), "hierarchical")
+        )
     return min(choices, key=lambda choice: choice.seconds)
 
 
@@ -101,9 +103,7 @@ def _flat(
     return choices
 
 
-def _hierarchical(
-    kind: str, nbytes: float, segments: Sequence[Segment], switched: bool
-) -> float:
+def _hierarchical(kind: str, nbytes: float, segments: Sequence[Segment], switched: bool) -> float:
     """The inner level first, then the outer ones on what is left (and back, where reducing)."""
     inner, outer = segments[:1], segments[1:]
     n = inner[0].size

@@ -83,7 +83,9 @@ def _plan(example: Any, mesh: Any, schedule: str, device: Any, topology: Any, ov
     from .attach import Simulator
 
     simulator = Simulator(device, topology, overlap and device.kind != "cpu")
-    step = partition(example.update, mesh, parse_schedule(schedule), donate=("state",), simulate=simulator)
+    step = partition(
+        example.update, mesh, parse_schedule(schedule), donate=("state",), simulate=simulator
+    )
     return step.plan(example.state_shapes, example.batch_shapes)
 
 
@@ -132,7 +134,9 @@ def _topology(device: str, count: int, hosts_of: int) -> Topology:
     if hosts_of <= 0:
         return topology
     if count % hosts_of:
-        raise ValueError(f"a mesh of {count} devices does not fill hosts of {hosts_of}; choose a divisor")
+        raise ValueError(
+            f"a mesh of {count} devices does not fill hosts of {hosts_of}; choose a divisor"
+        )
     wide = default_topology(device, 2**24)
     inner = dataclasses.replace(wide.levels[0], size=hosts_of)
     outer: tuple[Level, ...] = ()
@@ -156,7 +160,9 @@ def _summary(cost: Any) -> str:
         "alive at the peak:",
     ]
     for owner in memory.owners[:8]:
-        lines.append(f"  {amount(owner.nbytes, 'B', 1024):>10}  {owner.kind:9}  {owner.name}  {owner.source}".rstrip())
+        lines.append(
+            f"  {amount(owner.nbytes, 'B', 1024):>10}  {owner.kind:9}  {owner.name}  {owner.source}".rstrip()
+        )
     return "\n".join(lines)
 
 
@@ -187,4 +193,3 @@ def _remedy(example: Any, mesh: Any, schedule: str, device: Any, topology: Any, 
     if larger:
         return f"{head}; no known schedule helps on this mesh, but it fits {', '.join(larger)}"
     return f"{head}; no known schedule helps on this mesh: use more devices, a smaller batch, or checkpoint"
-

@@ -118,8 +118,14 @@ def convolution_taps(op: Op) -> list[float]:
     """
     dims = op.params["dimension_numbers"]
     taps = []
-    for i, (lhs, rhs, out) in enumerate(zip(dims.lhs_spec[2:], dims.rhs_spec[2:], dims.out_spec[2:])):
-        size, kernel, result = op.inputs[0].shape[lhs], op.inputs[1].shape[rhs], op.outputs[0].shape[out]
+    for i, (lhs, rhs, out) in enumerate(
+        zip(dims.lhs_spec[2:], dims.rhs_spec[2:], dims.out_spec[2:])
+    ):
+        size, kernel, result = (
+            op.inputs[0].shape[lhs],
+            op.inputs[1].shape[rhs],
+            op.outputs[0].shape[out],
+        )
         stride = op.params["window_strides"][i]
         low = op.params["padding"][i][0]
         spread, hole = op.params["lhs_dilation"][i], op.params["rhs_dilation"][i]
@@ -144,7 +150,9 @@ def _convolution(op: Op) -> tuple[float, float]:
     out = op.outputs[0].shape
     features = op.inputs[0].shape[dims.lhs_spec[1]]
     batch = op.inputs[0].shape[dims.lhs_spec[0]]
-    return 2.0 * batch * out[dims.out_spec[1]] * (features / groups) * math.prod(convolution_taps(op)), 0.0
+    return 2.0 * batch * out[dims.out_spec[1]] * (features / groups) * math.prod(
+        convolution_taps(op)
+    ), 0.0
 
 
 def _window(op: Op) -> tuple[float, float]:

@@ -265,7 +265,13 @@ _H200 = dataclasses.replace(
 DEVICES: dict[str, Device] = {d.name: d for d in (_TPU_V4, _TPU_V5E, _TPU_V5P, _A100, _H100, _H200)}
 """The presets by name."""
 
-_ALIASES = {"a100": "a100-80gb", "h100": "h100-sxm", "v4": "tpu-v4", "v5e": "tpu-v5e", "v5p": "tpu-v5p"}
+_ALIASES = {
+    "a100": "a100-80gb",
+    "h100": "h100-sxm",
+    "v4": "tpu-v4",
+    "v5e": "tpu-v5e",
+    "v5p": "tpu-v5p",
+}
 
 
 def get_device(device: str | Device) -> Device:

@@ -38,8 +38,14 @@ class Kernel:
         return f"Kernel({self.root!r} <- {[n.index for n in self.inputs]})"
 
 
-def fuse(graph: Graph) -> list[Kernel]:
-    """The kernels of a graph, in the order of its nodes. Parameters and constants get one as well."""
+def fuse(graph: Graph, frugal: bool = False) -> list[Kernel]:
+    """The kernels of a graph, in the order of its nodes. Parameters and constants get one as well.
+
+    Args:
+      graph: what `build` made.
+      frugal: compute a node again in several kernels only where that moves fewer bytes in all, as the
+        compilers for accelerators weigh it. Otherwise follow the CPU compiler, which does not count kernels.
+    """
     count = len(graph.nodes)
     # For each node: the kernels that compute it, and those of them that use its elements repeatedly or
     # in another position than the result's.
@@ -61,7 +67,10 @@ def fuse(graph: Graph) -> list[Kernel]:
                 if not user.fuses:
                     fused_everywhere = False
                     continue
-                repeats = user.reuses or (bool(reusing[user.index]) and not reusing[user.index].isdisjoint(hosts[user.index]))
+                repeats = user.reuses or (
+                    bool(reusing[user.index])
+                    and not reusing[user.index].isdisjoint(hosts[user.index])
+                )
                 if node.expensive and (repeats or len(users) > 1 or stays):
                     fused_everywhere = False
                     continue
@@ -69,7 +78,10 @@ def fuse(graph: Graph) -> list[Kernel]:
                     inside[kernel] = None
             if fused_everywhere and len(inside) > 1 and not node.unary and _linked(inside):
                 fused_everywhere = False
-            if not fused_everywhere and inside and not _may_repeat(node):
+            if frugal and fused_everywhere and len(inside) > 1 and not _pays(node, len(inside)):
+                fused_everywhere = False
+                inside = {}
+            if not fused_everywhere and inside and (frugal or not _may_repeat(node)):
                 inside = {}
         if not fused_everywhere:
             own = Kernel(node)
@@ -116,6 +128,12 @@ def _may_repeat(node: Node) -> bool:
     if node.expensive:
         return False
     return node.unary or sum(n.nbytes for n in node.operands) <= node.nbytes
+
+
+def _pays(node: Node, times: int) -> bool:
+    """Whether reading the operands in so many kernels beats writing the result once and reading it there."""
+    operands = sum(n.nbytes for n in node.operands)
+    return times * operands <= operands + (1 + times) * node.nbytes
 
 
 def _linked(kernels: dict[Kernel, None]) -> bool:

@@ -164,7 +164,7 @@ class _Builder:
         op: Op | None = None,
     ) -> Node:
         node = Node(len(self.graph.nodes), kind, name, nbytes, shape)
-        node.operands = list(dict.fromkeys(operands))
+        node.operands = list(operands) if len(operands) < 2 else list(dict.fromkeys(operands))
         node.op = op
         node.fuses = kind == FUSIBLE
         self.graph.nodes.append(node)
@@ -179,7 +179,7 @@ class _Builder:
             key: Any = ("literal", id(value))
             if value.size == 1:
                 try:
-                    key = ("literal", str(value.dtype), np.asarray(value.data).item())
+                    key = ("literal", value.dtype, np.asarray(value.data).item())
                 except Exception:  # PRNG keys and abstract data have no plain value
                     pass
             node = self.known.get(key)
@@ -235,8 +235,19 @@ class _Builder:
             self.env[out] = operands[0]
             return
         try:
-            params = tuple(op.params.values()) if name != "broadcast_in_dim" else op.params.get("broadcast_dimensions")
-            key: Any = (name, self.epoch, out.shape, out.dtype, params, *[n.index for n in operands])
+            params = (
+                tuple(op.params.values())
+                if name != "broadcast_in_dim"
+                else op.params.get("broadcast_dimensions")
+            )
+            key: Any = (
+                name,
+                self.epoch,
+                out.shape,
+                out.dtype,
+                params,
+                *[n.index for n in operands],
+            )
             known = self.known.get(key) if not op.effects else None
         except TypeError:  # params that cannot be hashed are never shared
             key = known = None
@@ -255,8 +266,15 @@ class _Builder:
         name, out, source = op.name, op.outputs[0], op.inputs[0] if op.inputs else None
         if source is None or not op.outputs or len(op.outputs) > 1:
             return False
-        if name == "broadcast_in_dim" or name == "slice" or name == "pad" or name.startswith("reduce_"):
-            return out.size == source.size and out.dtype == source.dtype and name != "reduce_precision"
+        if (
+            name == "broadcast_in_dim"
+            or name == "slice"
+            or name == "pad"
+            or name.startswith("reduce_")
+        ):
+            return (
+                out.size == source.size and out.dtype == source.dtype and name != "reduce_precision"
+            )
         if name == "concatenate":
             return len(op.inputs) == 1
         if name == "convert_element_type":
@@ -292,12 +310,17 @@ class _Builder:
     def fusible(self, op: Op, operands: list[Node]) -> Node:
         name, out = op.name, op.outputs[0]
         if name in ("slice", "dynamic_slice", "all_slice") and _uniform(operands[0]):
-            name, operands = "broadcast_in_dim", operands[0].operands  # a part of it is uniform as well
+            name, operands = (
+                "broadcast_in_dim",
+                operands[0].operands,
+            )  # a part of it is uniform as well
         node = self.node(FUSIBLE, name, out.nbytes, out.shape, operands, op)
         node.flops, node.transcendentals = costs.op_flops(op)
         floating = getattr(out.dtype, "kind", "f") in "fcV"
         node.expensive = name in _EXPENSIVE and (floating or name not in ("div", "rem"))
-        node.elementwise = name in costs.ELEMENTWISE or name in costs.TRANSCENDENTAL or name == "clamp"
+        node.elementwise = (
+            name in costs.ELEMENTWISE or name in costs.TRANSCENDENTAL or name == "clamp"
+        )
         node.reuses = name in ("broadcast_in_dim", "gather")
         node.in_place = 0 if name in _IN_PLACE else -1
         full = 0
@@ -305,7 +328,9 @@ class _Builder:
         for value, operand in zip(op.inputs, operands):
             if value.shape == operand.shape:
                 direct.append(operand)
-            if operand.name in ("broadcast_in_dim", "iota") or (operand.kind == CONSTANT and value.size == 1):
+            if operand.name in ("broadcast_in_dim", "iota") or (
+                operand.kind == CONSTANT and value.size == 1
+            ):
                 continue
             full += value.ndim >= out.ndim
         node.unary = full <= 1
@@ -357,7 +382,14 @@ class _Builder:
         """The operand in another precision: `factor` times its bytes."""
         key = ("convert", operand.index, factor)
         if key not in self.known:
-            node = self.node(FUSIBLE, "convert_element_type", int(operand.nbytes * factor), operand.shape, [operand], op)
+            node = self.node(
+                FUSIBLE,
+                "convert_element_type",
+                int(operand.nbytes * factor),
+                operand.shape,
+                [operand],
+                op,
+            )
             node.elementwise = True
             node.direct = frozenset([operand])
             node.flops = float(math.prod(operand.shape))
@@ -421,7 +453,9 @@ class _Builder:
             elif i < consts + carry:
                 inner.env[inside] = param
             else:
-                piece = inner.node(FUSIBLE, "dynamic_slice", inside.nbytes, inside.shape, [param, counter], op)
+                piece = inner.node(
+                    FUSIBLE, "dynamic_slice", inside.nbytes, inside.shape, [param, counter], op
+                )
                 inner.env[inside] = piece
         stacks = [inner.param(v) for v in op.outputs[carry:]]
         inner.graph.params = [counter, *params, *stacks]
@@ -429,7 +463,14 @@ class _Builder:
         results = [inner.read(v) for v in region.outputs]
         updates = []
         for stack, piece in zip(stacks, results[carry:]):
-            update = inner.node(FUSIBLE, "dynamic_update_slice", stack.nbytes, stack.shape, [stack, piece, counter], op)
+            update = inner.node(
+                FUSIBLE,
+                "dynamic_update_slice",
+                stack.nbytes,
+                stack.shape,
+                [stack, piece, counter],
+                op,
+            )
             update.in_place = 0
             update.unary = False
             updates.append(update)
@@ -440,7 +481,9 @@ class _Builder:
         zeros = [self.zeros(v) for v in op.outputs[carry:]]
         operands = [self.read(v) for v in op.inputs]
         starts = operands[consts : consts + carry]
-        read = [n for i, n in enumerate(operands) if params[i].users or consts <= i < consts + carry]
+        read = [
+            n for i, n in enumerate(operands) if params[i].users or consts <= i < consts + carry
+        ]
         self.loop(op, [*read, *zeros], inner.graph, [*starts, *zeros])
 
     def zeros(self, value: Value, operands: Sequence[Node] = ()) -> Node:

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..program import Program
 from .buffers import Assignment, assign
-from .graph import Graph, Node, build
+from .graph import CONSTANT, PARAM, Graph, Node, build
+from .profile import module_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Memory:
     owners: tuple[Owner, ...]
     """What is alive at the peak, largest first."""
     profile: tuple[int, ...]
-    """Bytes in use at each position of the schedule."""
+    """Bytes in use while each kernel runs, in the order of the schedule."""
 
     @property
     def peak(self) -> int:
@@ -74,10 +75,12 @@ def donation_pairs(program: Program, donated: Collection[str]) -> dict[int, int]
     free: dict[Any, collections.deque[int]] = collections.defaultdict(collections.deque)
     for i, value in enumerate(program.inputs):
         if value.path.split("/", 1)[0] in donated:
-            free[value.shape, str(value.dtype)].append(i)
-    pairs = {}
+            free[value.shape, value.dtype].append(i)
+    pairs: dict[int, int] = {}
+    if not free:
+        return pairs
     for o, value in enumerate(program.outputs):
-        queue = free.get((value.shape, str(value.dtype)))
+        queue = free.get((value.shape, value.dtype))
         if queue:
             pairs[queue.popleft()] = o
     return pairs
@@ -109,9 +112,13 @@ def memory_of(
     table = 8 * len(program.outputs)  # the tuple of pointers to the results
     aliased = sum(program.inputs[i].nbytes for i in pairs if used[i])
     profile, at = _profile(assignment)
-    held = [_owner(n, "argument", program.inputs[i].path) for i, n in enumerate(graph.params) if used[i]]
+    held = [
+        _owner(n, "argument", program.inputs[i].path) for i, n in enumerate(graph.params) if used[i]
+    ]
     taken = {graph.outputs[o] for o in pairs.values()}
-    held += [_owner(n, "output") for n in dict.fromkeys(graph.outputs) if n not in taken and n.nbytes]
+    held += [
+        _owner(n, "output") for n in dict.fromkeys(graph.outputs) if n not in taken and n.nbytes
+    ]
     held += _alive(assignment, at)
     held.sort(key=lambda o: -o.nbytes)
     base = arguments + outputs + table - aliased
@@ -122,7 +129,11 @@ def memory_of(
         aliased,
         assignment.copied,
         tuple(held[:owners]),
-        tuple(int(base + p) for p in profile),
+        tuple(
+            int(base + p)
+            for kernel, p in zip(assignment.schedule, profile)
+            if kernel.root.kind not in (PARAM, CONSTANT)
+        ),
     )
 
 
@@ -142,7 +153,9 @@ def _alive(assignment: Assignment, at: int) -> list[Owner]:
     for buffer in assignment.temporaries:
         if any(first <= at <= last for first, last in buffer.spans):
             if buffer.owner.body:
-                (body,) = [b for k, bs in assignment.inner.items() if k.root is buffer.owner for b in bs][:1] or [None]
+                (body,) = [
+                    b for k, bs in assignment.inner.items() if k.root is buffer.owner for b in bs
+                ][:1] or [None]
                 if body is not None:
                     owners += _alive(body, _profile(body)[1])
                     continue
@@ -151,7 +164,9 @@ def _alive(assignment: Assignment, at: int) -> list[Owner]:
 
 
 def _owner(node: Node, kind: str, path: str = "", nbytes: int | None = None) -> Owner:
-    scope = node.op.scope if node.op is not None else ""
-    name = path or (f"{scope}/{node.name}" if scope else node.name)
+    module = module_of(node.op.scope) if node.op is not None else ""
+    name = path or (f"{module}/{node.name}" if module else node.name)
+    if node.op is not None and node.op.backward:
+        name += " (backward)"
     source = node.op.source if node.op is not None else ""
     return Owner(name, node.nbytes if nbytes is None else nbytes, source, kind)

@@ -12,9 +12,13 @@ from ..program import Op, Program, Value
 from ..trace import trace
 from . import costs
 
-_WRAPPER = re.compile(r"\b(?:jvp|transpose|vmap|remat|checkpoint|rematted_computation|custom_jvp|custom_vjp)\(")
+_WRAPPER = re.compile(
+    r"\b(?:jvp|transpose|vmap|remat|checkpoint|rematted_computation|custom_jvp|custom_vjp)\("
+)
 _CALL = re.compile(r"\bp?jit\([^()]*\)/?")
-_NOISE = frozenset(["", "while", "body", "cond", "checkpoint", "rematted_computation", "scan", "closed_call"])
+_NOISE = frozenset(
+    ["", "while", "body", "cond", "checkpoint", "rematted_computation", "scan", "closed_call"]
+)
 
 
 @dataclasses.dataclass
@@ -192,7 +196,11 @@ class _Walk:
             for op in region.ops:
                 if inner in op.outputs:
                     module = self.scope(op)[0]
-        elif source.name in costs.VIEWS or source.name in ("broadcast_in_dim", "iota") and not source.inputs:
+        elif (
+            source.name in costs.VIEWS
+            or source.name in ("broadcast_in_dim", "iota")
+            and not source.inputs
+        ):
             return
         self.kept[module] += value.nbytes * runs
 

@@ -117,7 +117,11 @@ def kernel_work(kernel: Kernel) -> Work:
     root = kernel.root
     kind, dtype, flops, vector, transcendental = "memory", "float32", 0.0, 0.0, 0.0
     for node in kernel.members:
-        if node.op is not None and node.op.name in costs.MATMULS and node.name in ("dot", *costs.MATMULS):
+        if (
+            node.op is not None
+            and node.op.name in costs.MATMULS
+            and node.name in ("dot", *costs.MATMULS)
+        ):
             kind = "convolution" if node.op.name == "conv_general_dilated" else "matmul"
             dtype = str(node.op.inputs[0].dtype)
             flops += node.flops
@@ -127,7 +131,8 @@ def kernel_work(kernel: Kernel) -> Work:
     members = set(kernel.members)
     read = 0.0
     for source in kernel.inputs:
-        if source.nbytes == 0:
+        if source.nbytes < 1024:
+            read += source.nbytes
             continue
         needed = 0.0
         for user in source.users:
@@ -152,11 +157,15 @@ def _written(node: Node) -> float:
 
 def work_seconds(work: Work, device: Device) -> float:
     """Seconds that a kernel takes on a device."""
-    arithmetic = (work.vector_flops + work.transcendentals * device.transcendental_flops) / device.vector_flops
+    arithmetic = (
+        work.vector_flops + work.transcendentals * device.transcendental_flops
+    ) / device.vector_flops
     if work.flops:
         rate = device.matmul_rate(work.dtype, work.flops, work.kind == "convolution")
         arithmetic += work.flops / rate
-    return device.kernel_seconds + max(arithmetic, work.nbytes / device.bandwidth(max(work.nbytes, 1.0)))
+    return device.kernel_seconds + max(
+        arithmetic, work.nbytes / device.bandwidth(max(work.nbytes, 1.0))
+    )
 
 
 class Clock:
@@ -196,7 +205,10 @@ class Clock:
             after = max((ready[n] for n in kernel.inputs), default=0.0)
             if root.kind in (LOOP, BRANCH):
                 inner = self.bodies(kernel, assignment)
-                seconds, communication = inner.seconds.compute + inner.seconds.exposed, inner.seconds.communication
+                seconds, communication = (
+                    inner.seconds.compute + inner.seconds.exposed,
+                    inner.seconds.communication,
+                )
                 start = max(after, compute_free, wire_free if inner.seconds.communication else 0.0)
                 compute_free = start + seconds
                 if communication:
@@ -239,7 +251,9 @@ class Clock:
             return worst
         trips = kernel.root.body[0].trips
         s, fixed = worst.seconds, self.device.loop_seconds
-        seconds = Seconds((s.compute + fixed) * trips, s.communication * trips, s.exposed * trips, 0.0)
+        seconds = Seconds(
+            (s.compute + fixed) * trips, s.communication * trips, s.exposed * trips, 0.0
+        )
         return Timing(seconds, {k: v * trips for k, v in worst.by_kind.items()}, worst.events)
 
     def collective(self, node: Node) -> tuple[float, float]:
@@ -247,18 +261,24 @@ class Clock:
         assert node.op is not None
         op = node.op
         axes = op.params["axes"]
-        nbytes = float(sum(v.nbytes for v in (op.outputs if op.name == "all_gather" else op.inputs)))
+        nbytes = float(
+            sum(v.nbytes for v in (op.outputs if op.name == "all_gather" else op.inputs))
+        )
         segments: list[Segment] = []
         for axis in reversed((axes,) if isinstance(axes, str) else tuple(axes)):
             segments += self.placement.get(axis, ())
-        cost = collective_cost(op.name, nbytes, _joined(segments), switched=self.device.kind != "tpu")
+        cost = collective_cost(
+            op.name, nbytes, _joined(segments), switched=self.device.kind != "tpu"
+        )
         if not segments:
             return 0.0, nbytes
         # Reading and writing local memory bounds even the fastest link.
         local = 2 * nbytes / self.device.bandwidth(max(nbytes, 1.0))
         return self.device.collective_seconds + max(cost.seconds, local), nbytes
 
-    def event(self, node: Node, kind: str, start: float, seconds: float, nbytes: float, flops: float) -> Event:
+    def event(
+        self, node: Node, kind: str, start: float, seconds: float, nbytes: float, flops: float
+    ) -> Event:
         return Event(node.name, kind, start, seconds, nbytes, flops, node.op)
 
 

@@ -119,7 +119,14 @@ _LINKS = {
     "a100-80gb": (8, 300e9, 3e-6, 25e9, 1e-5, "NVLink 3, 600 GB/s both ways (A100 datasheet)"),
     "h100-sxm": (8, 450e9, 3e-6, 50e9, 1e-5, "NVLink 4, 900 GB/s both ways (H100 datasheet)"),
     "h200": (8, 450e9, 3e-6, 50e9, 1e-5, "NVLink 4, 900 GB/s both ways (H200 datasheet)"),
-    "tpu-v4": (4096, 100e9, 1e-6, 6.25e9, 5e-5, "3-D torus, 6 links of 50 GB/s each way (2304.01433)"),
+    "tpu-v4": (
+        4096,
+        100e9,
+        1e-6,
+        6.25e9,
+        5e-5,
+        "3-D torus, 6 links of 50 GB/s each way (2304.01433)",
+    ),
     "tpu-v5e": (256, 100e9, 1e-6, 6.25e9, 5e-5, "2-D torus, 1600 Gbit/s a chip (Cloud TPU v5e)"),
     "tpu-v5p": (8960, 200e9, 1e-6, 6.25e9, 5e-5, "3-D torus, 4800 Gbit/s a chip (Cloud TPU v5p)"),
 }

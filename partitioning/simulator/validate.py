@@ -35,8 +35,14 @@ _TRANSFORMER = {
 LARGE: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer-bf16": ("transformer", {**_TRANSFORMER, "dtype": "bfloat16"}),
     "transformer-f32": ("transformer", _TRANSFORMER),
-    "transformer-f32-scan-remat": ("transformer", {**_TRANSFORMER, "scan": True, "checkpoint": "nothing"}),
-    "residual_net": ("residual_net", {"batch": 256, "size": 64, "width": 64, "groups": 8, "classes": 100}),
+    "transformer-f32-scan-remat": (
+        "transformer",
+        {**_TRANSFORMER, "scan": True, "checkpoint": "nothing"},
+    ),
+    "residual_net": (
+        "residual_net",
+        {"batch": 256, "size": 64, "width": 64, "groups": 8, "classes": 100},
+    ),
     "dqn": ("dqn", _RL),
     "categorical_dqn": ("categorical_dqn", {**_RL, "atoms": 51}),
     "impala": ("impala", {**_RL, "batch": 64, "length": 20}),
@@ -50,14 +56,23 @@ _TINY_RL = {"batch": 32, "features": 8, "hidden": 32, "optimizer": "adam"}
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer-f32": (
         "transformer",
-        {"batch": 8, "length": 32, "vocabulary": 128, "width": 64, "num_layers": 2, "optimizer": "adam"},
+        {
+            "batch": 8,
+            "length": 32,
+            "vocabulary": 128,
+            "width": 64,
+            "num_layers": 2,
+            "optimizer": "adam",
+        },
     ),
     "residual_net": ("residual_net", {"batch": 8, "size": 16, "width": 16}),
     "dqn": ("dqn", _TINY_RL),
 }
 
 
-def measure(model: str, sizes: dict[str, Any], out: pathlib.Path, name: str, seconds: float) -> dict[str, Any]:
+def measure(
+    model: str, sizes: dict[str, Any], out: pathlib.Path, name: str, seconds: float
+) -> dict[str, Any]:
     """Step time and memory of one example on the default device, and its program."""
     import jax
 
@@ -67,7 +82,10 @@ def measure(model: str, sizes: dict[str, Any], out: pathlib.Path, name: str, sec
     example = examples.make(model, **{k: v for k, v in sizes.items() if k in known})
     device = jax.devices()[0]
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
-        state, batch = example.init(jax.random.PRNGKey(0)), example.make_batch(jax.random.PRNGKey(1))
+        state, batch = (
+            example.init(jax.random.PRNGKey(0)),
+            example.make_batch(jax.random.PRNGKey(1)),
+        )
     state, batch = jax.device_put((state, batch), device)
     started = time.perf_counter()
     compiled = jax.jit(example.update, donate_argnums=0).lower(state, batch).compile()
@@ -103,10 +121,13 @@ def measure(model: str, sizes: dict[str, Any], out: pathlib.Path, name: str, sec
         "best_seconds": min(runs),
         "compile_seconds": compile_seconds,
         "memory_analysis": {
-            k: getattr(analysis, f"{k}_size_in_bytes") for k in ("argument", "output", "temp", "alias")
+            k: getattr(analysis, f"{k}_size_in_bytes")
+            for k in ("argument", "output", "temp", "alias")
         },
         "allocator": {k: int(v) for k, v in stats.items()},
-        "cost_analysis": {k: cost[k] for k in ("flops", "bytes accessed", "transcendentals") if k in cost},
+        "cost_analysis": {
+            k: cost[k] for k in ("flops", "bytes accessed", "transcendentals") if k in cost
+        },
         "kernels": kernel_times(compiled, state, batch),
     }
 
@@ -146,7 +167,11 @@ def predict(result: dict[str, Any], device: Any) -> dict[str, Any]:
     from .simulate import simulate
 
     example = examples.make(result["model"], **result["sizes"])
-    program = trace(lambda state, batch: example.update(state, batch), example.state_shapes, example.batch_shapes)
+    program = trace(
+        lambda state, batch: example.update(state, batch),
+        example.state_shapes,
+        example.batch_shapes,
+    )
     found = simulate(program, device, donated=("state",))
     return found.to_json()
 
@@ -203,10 +228,16 @@ def markdown(report: dict[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the validation, or with --model one measurement (used by the former)."""
-    parser = argparse.ArgumentParser(prog="troupe.partitioning.simulator.validate", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="troupe.partitioning.simulator.validate", description=__doc__
+    )
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for the results")
-    parser.add_argument("--small", action="store_true", help="tiny models, to try the script itself on a CPU")
-    parser.add_argument("--budget", type=float, default=440.0, help="seconds after which no model is begun")
+    parser.add_argument(
+        "--small", action="store_true", help="tiny models, to try the script itself on a CPU"
+    )
+    parser.add_argument(
+        "--budget", type=float, default=440.0, help="seconds after which no model is begun"
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="seconds of steps per model")
     parser.add_argument("--model", help="measure this model only, and write NAME.json")
     args = parser.parse_args(argv)
@@ -225,16 +256,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         if left < 20:
             left_out[name] = "no time left"
             continue
-        command = [sys.executable, "-m", "troupe.partitioning.simulator.validate", "--out", str(args.out)]
+        command = [
+            sys.executable,
+            "-m",
+            "troupe.partitioning.simulator.validate",
+            "--out",
+            str(args.out),
+        ]
         command += ["--model", name, "--seconds", str(args.seconds)] + ["--small"] * args.small
         try:
-            run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=min(left, 180))
+            run = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=min(left, 180)
+            )
         except subprocess.TimeoutExpired:
             left_out[name] = "took too long"
             continue
         path = args.out / f"{name}.json"
         if run.returncode or not path.exists():
-            left_out[name] = "failed: " + (run.stderr.strip().splitlines() or ["no message"])[-1][:200]
+            left_out[name] = (
+                "failed: " + (run.stderr.strip().splitlines() or ["no message"])[-1][:200]
+            )
             continue
         results.append(json.loads(path.read_text()))
         path.unlink()

@@ -1,0 +1,137 @@
+"""Pictures of a plan: memory over time, time by kind of work, one bar per tactic."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+_COLOURS = {
+    "argument": "#9db4c0",
+    "output": "#5c6b73",
+    "temporary": "#e07a5f",
+    "compute": "#3d5a80",
+    "exposed": "#ee6c4d",
+    "hidden": "#f2cc8f",
+}
+
+
+def save_plan(plan: Any, path: str | os.PathLike[str]) -> None:
+    """Draws a plan into a file whose ending says the format.
+
+    Raises:
+      ImportError: matplotlib is not installed.
+    """
+    figure = plan_figure(plan)
+    figure.savefig(path, dpi=110)
+
+
+def plan_figure(plan: Any) -> Any:
+    """A matplotlib figure with four panels: memory and time of the last step, and of every tactic."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install matplotlib") from error
+    figure = Figure(figsize=(13, 9), layout="constrained")
+    cost = plan.steps[-1].cost
+    panels = figure.subplots(2, 2)
+    draw_memory(panels[0][0], cost)
+    draw_owners(panels[0][1], cost)
+    draw_kinds(panels[1][0], cost)
+    draw_steps(panels[1][1], plan)
+    figure.suptitle(f"mesh {plan.mesh} on {cost.device.name}, one device")
+    return figure
+
+
+def draw_memory(axes: Any, cost: Any) -> None:
+    """Bytes in use along the schedule, arguments and results at the bottom."""
+    memory = cost.memory
+    gib, unit = _unit(memory.peak)
+    profile = [b / gib for b in memory.profile]
+    base = (memory.arguments + memory.outputs - memory.aliased) / gib
+    steps = range(len(profile))
+    axes.fill_between(
+        steps, profile, base, step="post", color=_COLOURS["temporary"], label="temporaries"
+    )
+    axes.fill_between(
+        steps, base, 0, step="post", color=_COLOURS["argument"], label="arguments and results"
+    )
+    axes.axhline(memory.peak / gib, color="black", linewidth=0.8, linestyle=":")
+    axes.text(
+        0, memory.peak / gib, f" with fragmentation {memory.peak / gib:.2f} {unit}", va="bottom"
+    )
+    limit = cost.device.memory_bytes / gib
+    if limit < 1.5 * memory.peak / gib:
+        axes.axhline(limit, color="#c1121f", label=f"{cost.device.name} has {limit:.1f} {unit}")
+    axes.set(
+        xlabel="kernel",
+        ylabel=unit,
+        title="Memory over the step",
+        xlim=(0, max(len(profile) - 1, 1)),
+    )
+    axes.set_ylim(0, 1.15 * memory.peak / gib)
+    axes.legend(loc="lower right")
+
+
+def draw_owners(axes: Any, cost: Any) -> None:
+    """The largest values alive at the peak."""
+    owners = cost.memory.owners[:10][::-1]
+    gib, unit = _unit(max((o.nbytes for o in owners), default=1))
+    names = [f"{_short(o.name)}  {o.source}".strip() for o in owners]
+    axes.barh(
+        range(len(owners)),
+        [o.nbytes / gib for o in owners],
+        color=[_COLOURS[o.kind] for o in owners],
+    )
+    axes.set_yticks(range(len(owners)), names, fontsize=8)
+    axes.set(xlabel=unit, title="Alive at the peak")
+    for kind in dict.fromkeys(o.kind for o in owners):
+        axes.barh(0, 0, color=_COLOURS[kind], label=kind)
+    axes.legend(loc="lower right")
+
+
+def draw_kinds(axes: Any, cost: Any) -> None:
+    """Seconds by kind of work and by collective."""
+    kinds = sorted(cost.timing.by_kind.items(), key=lambda item: item[1])
+    scale, unit = (1e3, "ms") if sum(cost.timing.by_kind.values()) < 1 else (1.0, "s")
+    colours = [
+        _COLOURS["compute"] if k in ("matmul", "convolution", "memory") else _COLOURS["hidden"]
+        for k, _ in kinds
+    ]
+    bars = axes.barh([k for k, _ in kinds], [scale * s for _, s in kinds], color=colours)
+    axes.bar_label(bars, fmt="%.3g", padding=3)
+    axes.margins(x=0.15)
+    axes.set(xlabel=unit, title="Time by kind of work")
+
+
+def draw_steps(axes: Any, plan: Any) -> None:
+    """One bar per tactic: seconds; memory beside it as text."""
+    from .attach import amount
+
+    names, compute, exposed = [], [], []
+    longest = max(step.cost.predicted_seconds.total for step in plan.steps)
+    scale, unit = (1e3, "ms") if longest < 1 else (1.0, "s")
+    for step in plan.steps:
+        seconds = step.cost.predicted_seconds
+        names.append(f"{step.name}\n{amount(step.cost.peak_memory_bytes, 'B', 1024)}")
+        compute.append(scale * (seconds.compute + seconds.overhead))
+        exposed.append(scale * seconds.exposed)
+    places = range(len(names))
+    axes.bar(places, compute, color=_COLOURS["compute"], label="kernels")
+    axes.bar(
+        places, exposed, bottom=compute, color=_COLOURS["exposed"], label="exposed collectives"
+    )
+    axes.set_xticks(places, names, fontsize=9)
+    axes.set(ylabel=unit, title="After each tactic (peak memory below)")
+    axes.set_ylim(0, 1.25 * max(c + e for c, e in zip(compute, exposed)))
+    axes.legend(loc="upper right", ncols=2)
+
+
+def _unit(nbytes: float) -> tuple[float, str]:
+    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if nbytes >= size:
+            return float(size), unit
+    return 1.0, "B"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 32 else "..." + name[-29:]

@@ -1,0 +1,72 @@
+"""Calibration: the fits from made-up samples, and one real measurement."""
+
+import jax
+import pytest
+
+from troupe.partitioning.simulator.calibration import (
+    Calibration,
+    Sample,
+    calibrate,
+    fit_device,
+    fit_topology,
+)
+from troupe.partitioning.simulator.device import get_device
+from troupe.partitioning.simulator.ranking import rank, spearman
+from troupe.partitioning.simulator.timing import Work, work_seconds
+
+
+def _samples(overhead=1e-6, bandwidth=1e10, rate=1e12):
+    found = [
+        Sample("step", "float32", (1,), 0, 4, 1e-4),
+        Sample("loop", "float32", (1,), 0, 0, 2e-6),
+        Sample("vector", "float32", (1,), 1e6, 0, overhead + 1e-5),
+        Sample("transcendental", "float32", (1,), 1e5, 0, overhead + 1e-5),
+    ]
+    for size in (64, 1e4, 1e6, 1e8):
+        seconds = overhead + (0 if size == 64 else size / bandwidth)
+        found.append(Sample("memory", "float32", (int(size),), 0, size, seconds))
+    for n in (8, 128, 1024):
+        flops = 2.0 * n**3
+        for kind in ("matmul", "convolution"):
+            found.append(Sample(kind, "float32", (n, n, n), flops, 0, overhead + flops / rate))
+    return found
+
+
+def test_the_fit_gives_back_what_the_samples_were_made_from():
+    device = fit_device("made-up", "cpu", _samples(), 2**30)
+    assert device.kernel_seconds == pytest.approx(1e-6)
+    assert device.memory_bandwidth == pytest.approx(1e10, rel=1e-3)
+    assert device.matmul_flops["float32"] == pytest.approx(1e12, rel=1e-3)
+    assert device.vector_flops == pytest.approx(1e11, rel=1e-3)
+    assert device.transcendental_flops == pytest.approx(10, rel=1e-3)
+    work = Work("matmul", "float32", 2.0 * 512**3, 0, 0, 0)
+    assert work_seconds(work, device) == pytest.approx(1e-6 + 2 * 512**3 / 1e12, rel=0.02)
+
+
+def test_links_are_fitted_on_relative_errors():
+    alpha, beta, count = 1e-5, 1e9, 8
+    samples = [
+        Sample("all_reduce", "float32", (size,), 0, size, 6 * alpha + 2 * 7 / 8 * size / beta)
+        for size in (1e3, 1e5, 1e7)
+    ]
+    (level,) = fit_topology(samples, count).levels
+    assert level.latency == pytest.approx(alpha, rel=1e-3)
+    assert level.bandwidth == pytest.approx(beta, rel=1e-3)
+
+
+@pytest.mark.long
+def test_this_machine_is_measured_and_kept(tmp_path):
+    found = calibrate(jax.devices()[:2], repeats=1)
+    assert isinstance(found, Calibration)
+    assert found.device.kind == "cpu"
+    assert {s.kind for s in found.samples} >= {"matmul", "convolution", "memory", "all_reduce"}
+    assert all(s.seconds > 0 for s in found.samples)
+    path = tmp_path / "here.json"
+    found.save(path)
+    assert get_device(str(path)) == found.device
+
+
+def test_rank_correlation():
+    assert list(rank([3.0, 1.0, 1.0])) == [2, 0.5, 0.5]
+    assert spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
+    assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)

@@ -1,0 +1,65 @@
+"""Devices: presets with sources, curves, JSON, and errors that help."""
+
+import json
+
+import pytest
+
+from troupe.partitioning.simulator.device import DEVICES, Curve, Device, get_device
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_presets_cite_their_figures(name):
+    device = DEVICES[name]
+    for field in ("matmul_flops", "vector_flops", "memory_bytes", "memory_bandwidth"):
+        assert device.sources[field]
+    assert device.matmul_flops["bfloat16"] >= device.matmul_flops["float32"]
+
+
+def test_h200_is_an_h100_with_more_and_faster_memory():
+    h100, h200 = DEVICES["h100-sxm"], DEVICES["h200"]
+    assert h200.matmul_flops == h100.matmul_flops
+    assert h200.memory_bytes == 141 * 10**9
+    assert h200.memory_bandwidth / h100.memory_bandwidth == pytest.approx(4.8 / 3.35)
+
+
+def test_names_are_found_by_alias_and_in_any_case():
+    assert get_device("H100") is DEVICES["h100-sxm"]
+    assert get_device("tpu_v4") is DEVICES["tpu-v4"]
+    assert get_device(DEVICES["h200"]) is DEVICES["h200"]
+
+
+def test_unknown_device_lists_what_there_is():
+    with pytest.raises(ValueError, match=r"unknown device 'h20'.*did you mean 'h200'.*a100-80gb"):
+        get_device("h20")
+
+
+def test_a_curve_is_linear_in_the_logarithm_and_flat_outside():
+    curve = Curve((10.0, 1000.0), (0.2, 0.6))
+    assert curve.at(1) == 0.2
+    assert curve.at(100) == pytest.approx(0.4)
+    assert curve.at(1e9) == 0.6
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fractions", "message"),
+    [((1.0, 1.0), (1.0, 1.0), "increase"), ((), (), "at least one"), ((1.0,), (0.0,), "positive")],
+)
+def test_curves_that_make_no_sense_are_refused(sizes, fractions, message):
+    with pytest.raises(ValueError, match=message):
+        Curve(sizes, fractions)
+
+
+def test_devices_survive_json(tmp_path):
+    device = Device(
+        "mine", "cpu", {"float32": 1e9}, 1e9, 2**30, 1e10, 1e-6,
+        matmul_efficiency={"float32": Curve((1.0, 10.0), (0.5, 1.0))},
+    )  # fmt: skip
+    path = tmp_path / "mine.json"
+    device.save(path)
+    assert get_device(str(path)) == device
+    assert json.loads(path.read_text())["name"] == "mine"
+
+
+def test_rates_fall_back_to_float32():
+    device = DEVICES["a100-80gb"]
+    assert device.matmul_rate("int32", 1e9) == device.matmul_flops["float32"]

@@ -1,0 +1,95 @@
+"""Topologies and collectives: placement of axes, and the alpha-beta model."""
+
+import pytest
+
+from troupe.partitioning.simulator.collectives import KINDS, bytes_sent, collective_cost
+from troupe.partitioning.simulator.topology import Level, Segment, Topology, default_topology
+
+FAST = Level("host", 8, 100e9, 1e-6)
+SLOW = Level("network", 4, 10e9, 1e-5)
+TWO = Topology((FAST, SLOW))
+
+
+def test_the_last_axis_lies_innermost():
+    placed = TWO.place({"data": 4, "model": 8})
+    assert [(s.level.name, s.size) for s in placed["model"]] == [("host", 8)]
+    assert [(s.level.name, s.size) for s in placed["data"]] == [("network", 4)]
+
+
+def test_an_axis_may_span_levels():
+    placed = TWO.place({"data": 16, "model": 2})
+    assert [(s.level.name, s.size) for s in placed["data"]] == [("host", 4), ("network", 4)]
+
+
+def test_an_axis_may_be_pinned_to_a_level():
+    placed = Topology((FAST, SLOW), {"data": "host"}).place({"data": 8, "model": 4})
+    assert [s.level.name for s in placed["data"]] == ["host"]
+    assert [s.level.name for s in placed["model"]] == ["network"]
+
+
+def test_a_mesh_that_is_too_large_is_refused():
+    with pytest.raises(
+        ValueError, match=r"needs 64 devices and the topology \(host=8, network=4\) holds 32"
+    ):
+        TWO.place({"data": 64})
+
+
+def test_a_mesh_that_does_not_divide_is_refused():
+    with pytest.raises(ValueError, match="axis 'data' of size 5"):
+        TWO.place({"data": 5})
+
+
+@pytest.mark.parametrize("device", ["h200", "tpu-v5e", "cpu"])
+@pytest.mark.parametrize("count", [1, 8, 48, 512])
+def test_default_topologies_hold_what_they_are_made_for(device, count):
+    assert default_topology(device, count).num_devices == count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_collectives_cost_nothing_alone_and_more_with_size(kind):
+    assert collective_cost(kind, 1e6, []).seconds == 0
+    one = [Segment(FAST, 1)]
+    assert collective_cost(kind, 1e6, one).seconds == 0
+    group = [Segment(FAST, 8)]
+    times = [collective_cost(kind, size, group).seconds for size in (1e3, 1e6, 1e9)]
+    assert times == sorted(times)
+    assert times[0] >= FAST.latency
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor"),
+    [
+        ("all_gather", 7 / 8),
+        ("reduce_scatter", 7 / 8),
+        ("all_reduce", 14 / 8),
+        ("all_to_all", 7 / 8),
+    ],
+)
+def test_large_collectives_are_bound_by_bandwidth(kind, factor):
+    cost = collective_cost(kind, 8e9, [Segment(FAST, 8)])
+    assert cost.seconds == pytest.approx(factor * 8e9 / FAST.bandwidth, rel=0.01)
+    assert bytes_sent(kind, 8e9, 8) == pytest.approx(factor * 8e9)
+
+
+def test_small_all_reduces_avoid_the_ring():
+    assert collective_cost("all_reduce", 64, [Segment(FAST, 8)]).algorithm == "direct"
+    assert collective_cost("all_reduce", 64, [Segment(FAST, 8)], switched=False).algorithm == "tree"
+
+
+def test_hierarchies_pay_off_on_slow_networks():
+    cost = collective_cost("all_reduce", 1e9, [Segment(FAST, 8), Segment(SLOW, 4)])
+    assert cost.algorithm == "hierarchical"
+    flat_bytes = 2 * 1e9 * 31 / 32
+    assert cost.seconds < flat_bytes / SLOW.bandwidth / 4
+
+
+def test_sharing_divides_a_link():
+    shared = Level("memory", 8, 100e9, 1e-6, sharing=4)
+    assert collective_cost("all_gather", 1e9, [Segment(shared, 8)]).seconds == pytest.approx(
+        4 * collective_cost("all_gather", 1e9, [Segment(FAST, 8)]).seconds, rel=0.01
+    )
+
+
+def test_an_unknown_collective_is_refused():
+    with pytest.raises(ValueError, match="unknown collective 'gossip'"):
+        collective_cost("gossip", 1, [Segment(FAST, 8)])
