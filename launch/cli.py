@@ -113,6 +113,12 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     plot.add_argument("runs", metavar="DIR", nargs="+", help="directories of runs")
     plot.add_argument("--save", metavar="FILE", help="default: curve.png, in DIR where it is one")
 
+    graph = add("graph", "draw the roles of a distributed run and who calls whom")
+    graph.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
+    graph.add_argument("--env", required=True, metavar="ID", help="id of the environment")
+    graph.add_argument("--save", default="program.png", metavar="FILE", help="default: program.png")
+    _add_roles(graph)
+
     add("list", "list agents, environments with tuned settings, tactics and devices")
     return parser
 
@@ -149,6 +155,12 @@ def _add_train(train: argparse.ArgumentParser, arguments: Sequence[str]) -> None
         help="keep the replay in checkpoints; auto (default): where it takes at most 256 MiB",
     )
     _add_launch(train)
+    train.add_argument(
+        "--mesh", metavar="AXES", help="devices that share the learner's step: data=4,model=2"
+    )
+    train.add_argument(
+        "--schedule", metavar="TACTICS", help="how they share it: batch:data,zero3:data"
+    )
     group = train.add_argument_group(
         "config", "fields of the agent's config; `troupe train AGENT --help` lists them"
     )
@@ -172,6 +184,10 @@ def _add_train(train: argparse.ArgumentParser, arguments: Sequence[str]) -> None
 def _add_launch(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("launch", "threads and processes need troupe[distributed]")
     group.add_argument("--launch", choices=KINDS, default=KINDS[0], help=f"default: {KINDS[0]}")
+    _add_roles(group)
+
+
+def _add_roles(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--actors", type=_count, metavar="N", help="each with config.num_envs environments"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import importlib.util
 import itertools
 import json
 import pathlib
@@ -40,6 +41,8 @@ def train(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
         training_environment=tuned.training_environment,
         evaluation=Evaluation(**evaluation),
         checkpointing=Checkpointing(**checkpointing),
+        mesh=options.mesh,
+        schedule=options.schedule,
         launch=options.launch,
         roles=_roles(options),
     )
@@ -89,6 +92,26 @@ def plot(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     return 0
 
 
+def graph(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+    """`troupe graph AGENT --env ID`"""
+    tuned = _find(settings, options.agent, options.env) or Settings(options.agent, options.env)
+    recipe = Recipe(
+        options.agent,
+        options.env,
+        config=tuned.config,
+        environment=tuned.environment,
+        launch="processes",
+        roles=_roles(options),
+    )
+    _require_distributed()
+    from . import program
+    from .graph import draw
+
+    made = program.make_program(recipe.experiment(), "runs", **recipe.roles)
+    print(draw(made, options.save))
+    return 0
+
+
 def list(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     """`troupe list`"""
     from ..agents import AGENTS, find_builder
@@ -106,6 +129,13 @@ def list(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
             for one in sorted(settings, key=lambda one: (one.env, one.agent))
         ],
     )
+    from ..partitioning import tactics
+    from ..partitioning.simulator import DEVICES
+
+    named = sorted(tactics.NAMED.items())
+    _print_table("tactics", [(name, _summary(tactic)) for name, tactic in named])
+    gigabytes = {name: one.memory_bytes / 2**30 for name, one in DEVICES.items()}
+    _print_table("devices", [(name, f"{size:.0f} GiB") for name, size in gigabytes.items()])
     return 0
 
 
@@ -137,14 +167,20 @@ def _runner(recipe: Recipe) -> Callable[..., Result]:
         from .one_process import run
 
         return run
-    try:
-        from . import conductor
-    except ModuleNotFoundError as error:
-        raise RequestError(
-            f"--launch {recipe.launch} needs {error.name}, which is not installed: "
-            "pip install 'troupe[distributed]' under Python 3.10."
-        ) from error
+    _require_distributed()
+    from . import conductor
+
     return functools.partial(conductor.run, kind=recipe.launch, roles=recipe.roles)
+
+
+def _require_distributed() -> None:
+    """Raises RequestError where Launchpad or Reverb is not installed."""
+    for name in ("launchpad", "reverb"):
+        if importlib.util.find_spec(name) is None:
+            raise RequestError(
+                f"launching several roles needs {name}, which is not installed: "
+                "pip install 'troupe[distributed]' under Python 3.10."
+            )
 
 
 def _roles(options: argparse.Namespace) -> dict[str, Any]:
@@ -172,8 +208,9 @@ def _free_directory(recipe: Recipe) -> pathlib.Path:
     return next(path for one in names if not (path := pathlib.Path("runs", one)).exists())
 
 
-def _summary(config_class: type) -> str:
-    return (config_class.__doc__ or "").strip().partition("\n")[0]
+def _summary(documented: Any) -> str:
+    """The first sentence of a docstring."""
+    return " ".join((documented.__doc__ or "").split()).partition(". ")[0].removesuffix(".")
 
 
 def _print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:

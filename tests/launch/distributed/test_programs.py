@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.distributed, pytest.mark.long]
 
 
 @pytest.mark.parametrize(
-    "kind, settings",
+    ("kind", "settings"),
     [
         ("one-process", {}),
         ("threads", {"actors": 2}),
