@@ -53,6 +53,9 @@ def fails(capsys, arguments, code, *words):
         ("train dqn --env CartPole-v1 --config.batch_size", ["batch_size needs a value"]),
         ("train dqn --env C --config.n_step 1 --config.n_step=2", ["n_step was given twice"]),
         ("train dqn --env Pendulum-v1", ["dqn", "discrete"]),
+        ("train dqn --env CartPole-v1 --mesh data=2", ["--mesh was given without --schedule"]),
+        ("train dqn --env C --mesh data:2 --schedule batch:data", ["'data:2' is not AXIS=SIZE"]),
+        ("train dqn --env C --mesh data=2 --schedule bath:data", ["no tactic 'bath'", "batch"]),
         ("resume DIR", ["not a run's directory"]),
         ("resume DIR --config.n_step 2", ["--config.n_step belongs to `troupe train`"]),
         ("evaluate DIR", ["not a run's directory"]),
@@ -159,6 +162,8 @@ def test_the_list_has_agents_and_tuned_settings(capsys):
     output = capsys.readouterr().out
     assert re.search(r"^  dqn +\S", output, re.M)
     assert "CartPole-v1  dqn, 30 steps to a return of 400" in output
+    assert re.search(r"^  zero3 +\S", output, re.M)
+    assert re.search(r"^  h200 +131 GiB", output, re.M)
 
 
 def test_help_names_every_field_of_the_config(capsys):
