@@ -460,7 +460,7 @@ class _LargestPriority:
             with contextlib.suppress(reverb.ReverbError, RuntimeError):
                 if self._client.server_info(1)[LARGEST].current_size:
                     (item,) = self._client.sample(LARGEST, emit_timesteps=False)
-                    self._value = float(item.data[0])
+                    self._value = np.asarray(item.data[0]).item()
         return self._value
 
     def put(self, value: float) -> None:

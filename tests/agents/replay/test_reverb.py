@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import subprocess
+import sys
 import threading
 import time
 
@@ -16,6 +18,7 @@ from troupe.agents.replay import Replay, ReplaySpec, Transitions
 
 pytestmark = pytest.mark.distributed
 reverb = pytest.importorskip("reverb")
+portpicker = pytest.importorskip("portpicker")
 replay_on_reverb = pytest.importorskip("troupe.agents.replay.reverb")
 
 EnvironmentSpec = collections.namedtuple(
@@ -30,8 +33,7 @@ class Site:
     def __init__(self, spec: ReplaySpec, steps: int = 1) -> None:
         self._spec, self._steps = spec, steps
         self._server = reverb.Server(replay_on_reverb.make_tables(spec, SPEC, (), steps))
-        self._port = self._server.port
-        self.address = f"127.0.0.1:{self._port}"
+        self.address = f"127.0.0.1:{self._server.port}"
         self._made: list = []
 
     def adder(self, **options):
@@ -45,16 +47,6 @@ class Site:
         )
         self._made.append(reader)
         return reader
-
-    def info(self):
-        return reverb.Client(self.address).server_info()["replay"]
-
-    def end(self) -> None:
-        self._server.stop()
-
-    def begin(self) -> None:
-        tables = replay_on_reverb.make_tables(self._spec, SPEC, (), self._steps)
-        self._server = reverb.Server(tables, port=self._port)
 
     def close(self) -> None:
         for one in self._made:
@@ -156,7 +148,7 @@ def test_fused_batches(make_site):
 
 
 def test_draws_follow_the_priorities_written_back(make_site):
-    site = make_site(priority_exponent=1.0, max_size=4)
+    site = make_site(priority_exponent=1.0, max_size=4, batch_size=4)
     adder = site.adder(num_envs=1)
     write(adder, 5)
     adder.flush()
@@ -210,39 +202,67 @@ def test_a_priority_that_is_none_is_refused(make_site, bad):
         reader.update_priorities(np.array([1]), np.array([bad]))
 
 
-def test_writers_and_reader_outlive_the_server(make_site):
-    site = make_site()
-    waits: list[float] = []
-    adder = site.adder(num_envs=1, while_waiting=lambda: waits.append(time.monotonic()))
-    write(adder, 20)
-    adder.flush()
-    reader = site.reader()
-    reader.sample()
-    site.end()
-    stopped = threading.Event()
+SERVER = """
+import collections, sys
+import numpy as np
+import reverb
+from dm_env import specs
+from troupe.agents.replay import ReplaySpec, Transitions
+from troupe.agents.replay.reverb import make_tables
+spec = collections.namedtuple("EnvironmentSpec", "observations actions")(
+    specs.Array((1,), np.float32), specs.Array((), np.int32))
+server = reverb.Server(make_tables(ReplaySpec(Transitions(1), 8, 1000), spec), int(sys.argv[1]))
+print("up", flush=True)
+server.wait()
+"""
 
-    def go_on() -> None:
-        number = 20
+
+@pytest.mark.long
+def test_writers_and_reader_outlive_the_server():
+    """In a process of its own: a server of this process would be used without a connection."""
+
+    def begin() -> subprocess.Popen:
+        command = [sys.executable, "-c", SERVER, str(port)]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"up\n"
+        return server
+
+    port = portpicker.pick_unused_port()
+    arguments = ReplaySpec(Transitions(1), 8, 1000), SPEC, (), f"127.0.0.1:{port}"
+    waits: list[float] = []
+    adder = replay_on_reverb.ReverbAdder(
+        *arguments, num_envs=1, while_waiting=lambda: waits.append(time.monotonic())
+    )
+    reader = replay_on_reverb.ReverbReplay(*arguments)
+    server, stopped = begin(), threading.Event()
+
+    def act() -> None:
+        number = 0
         while not stopped.is_set():
             write(adder, 10, number)
             number += 10
 
-    thread = threading.Thread(target=go_on)
+    thread = threading.Thread(target=act)
     thread.start()
-    time.sleep(2.0)
-    assert waits
-    assert max(np.diff(waits), default=0.0) < 2.0
-    site.begin()
-    deadline = time.monotonic() + 25
-    while site.info().current_size < 50:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    newest = 0.0
-    while newest < 30.0:
-        assert time.monotonic() < deadline
-        newest = reader.sample().data.observation.max()
-    stopped.set()
-    thread.join()
+    try:
+        before = reader.sample().data.observation.max()
+        server.kill()
+        server.communicate()
+        dead_since = time.monotonic()
+        server = begin()
+        while reader.sample().data.observation.max() < before + 5000:
+            assert time.monotonic() < dead_since + 60
+        asked = [t for t in waits if t > dead_since]
+        assert asked
+        assert max(np.diff(asked), default=0.0) < 2.0
+    finally:
+        stopped.set()
+        thread.join()
+        reader.close()
+        adder.close()
+        server.kill()
+        server.communicate()
 
 
 def test_the_reader_may_be_closed_while_it_waits(make_site):
