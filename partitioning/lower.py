@@ -180,6 +180,8 @@ class Emitter:
             return found
         value = local
         for name, params, layout in steps(source, target):
+            if again and name == "all_gather":
+                params = {**params, "again": True}  # so that clean-ups keep it apart
             result = retiled(value, layout, self.mesh)
             self.ops.append(
                 Op(

@@ -9,7 +9,7 @@ from ..program import Program
 from .dead import drop_dead
 from .loops import gather_before_loop, reduce_after_checkpoint, reduce_after_loop
 from .reductions import reduce_late, scatter_reductions, sum_before_reducing
-from .reshards import slice_of_gather
+from .reshards import gather_early, share_equal, slice_of_gather
 
 
 class CleanUp(NamedTuple):
@@ -22,6 +22,8 @@ class CleanUp(NamedTuple):
 
 
 _RESLICE = CleanUp("all_slice(all_gather(x)) is x, or an all_to_all", slice_of_gather)
+_EARLY = CleanUp("all_gather(view(x)) is view(all_gather(x))", gather_early)
+_SHARE = CleanUp("equal gathers, slices and views of one array are one", share_equal)
 _LATE = CleanUp("linear(reduce(x)) is reduce(linear(x))", reduce_late)
 _SCATTER = CleanUp("all_slice(all_reduce(x)) is reduce_scatter(x)", scatter_reductions)
 _SUM = CleanUp("reduce(a) + reduce(b) is reduce(a + b)", sum_before_reducing)
@@ -32,7 +34,8 @@ _DEAD = CleanUp("ops that nobody reads go", drop_dead)
 
 #: In order; a reduction that moved or merged may meet a slice or a sum that it did not meet before.
 CLEANUPS: tuple[CleanUp, ...] = (
-    _RESLICE, _LATE, _SCATTER, _LEAVE, _LATE, _SUM, _LATE, _SCATTER, _AFTER, _BEFORE, _DEAD,
+    _RESLICE, _LATE, _SCATTER, _LEAVE, _LATE, _SUM, _LATE, _SCATTER, _AFTER, _BEFORE,
+    _EARLY, _SHARE, _DEAD,
 )  # fmt: skip
 
 
