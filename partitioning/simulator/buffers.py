@@ -1,9 +1,10 @@
-"""From a schedule of kernels to buffers: who shares one, how long each lives, how large the heap gets.
+"""From a schedule of kernels to buffers: who shares one, how long each lives, how large the heap
+gets.
 
-The steps of XLA's buffer assignment: values that must share a buffer are grouped (loop carries, in-place
-updates, donated arguments), copies are made where a value would be overwritten while it may still be
-read, temporaries move into buffers of results and donated arguments that are not in use yet, and what
-is left is packed, largest first, into the best-fitting hole.
+The steps of XLA's buffer assignment: values that must share a buffer are grouped (loop carries,
+in-place updates, donated arguments), copies are made where a value would be overwritten while it
+may still be read, temporaries move into buffers of results and donated arguments that are not in
+use yet, and what is left is packed, largest first, into the best-fitting hole.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def assign(
     Args:
       graph: what `build` made.
       donated: index of a parameter to the index of the result that takes its buffer.
-      body: whether the graph is the body of a loop or a branch, whose parameters and results live outside.
+      body: whether the graph is the body of a loop or a branch, whose parameters and results live
+        outside.
       kind: the device's kind, which decides the order of the schedule.
     """
     return _Assigner(graph, dict(donated or {}), body, kind).run()
@@ -97,7 +99,9 @@ class _Assigner:
         self.extra: list[Buffer] = []
         # (parameter, result) pairs that share one buffer.
         if body:
-            self.pairs = [(p, o) for p, o in zip(graph.carried, graph.outputs) if p is not o]
+            self.pairs = [
+                (p, o) for p, o in zip(graph.carried, graph.outputs, strict=False) if p is not o
+            ]
         else:
             self.pairs = [(graph.params[i], graph.outputs[o]) for i, o in donated.items()]
 
@@ -166,7 +170,8 @@ class _Assigner:
         return start, max(start, self.last_read(node))
 
     def share_in_place(self) -> None:
-        """Updates and scatters write into their operand's buffer when nobody needs it afterwards."""
+        """Updates and scatters write into their operand's buffer when nobody needs it
+        afterwards."""
         for kernel in self.schedule:
             node = kernel.root
             if node.in_place < 0:
@@ -185,7 +190,8 @@ class _Assigner:
             self.group[b] = a
 
     def share_loops(self) -> None:
-        """A loop's carries live in one buffer from before the loop until the last use of the result."""
+        """A loop's carries live in one buffer from before the loop until the last use of the
+        result."""
         taken: set[Node] = set()
         for kernel in self.schedule:
             loop = kernel.root
@@ -193,7 +199,9 @@ class _Assigner:
                 continue
             body = loop.body[0]
             elements = {n.data: n for n in loop.users if n.kind == ELEMENT}
-            for i, (source, param, result) in enumerate(zip(loop.data, body.carried, body.outputs)):
+            for i, (source, param, result) in enumerate(
+                zip(loop.data, body.carried, body.outputs, strict=False)
+            ):
                 element = elements.get(i)
                 if param is result:
                     if element is not None:
@@ -232,7 +240,8 @@ class _Assigner:
         return node in self.graph.outputs
 
     def share_donated(self) -> list[tuple[int, int, int]]:
-        """Results written into donated arguments (or loop carries); returns windows left for others."""
+        """Results written into donated arguments (or loop carries); returns windows left for
+        others."""
         if not self.pairs:
             return []
         watched = {p for p, _ in self.pairs}
@@ -307,7 +316,7 @@ class _Assigner:
                     continue
                 theirs.spans = _merge(sorted([*theirs.spans, *mine.spans]))
                 merged.add(id(mine))
-                for key, value in list(((node, theirs), (self.find(node), theirs))):
+                for key, value in [(node, theirs), (self.find(node), theirs)]:
                     holder[key] = value
                 break
         return [b for b in temporaries if id(b) not in merged]
@@ -337,7 +346,7 @@ def _reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> li
     size, low, high = (np.zeros(capacity, np.int64) for _ in range(3))
     count = len(windows)
     ordered = sorted(windows)
-    for column, values in zip((size, low, high), zip(*ordered)):
+    for column, values in zip((size, low, high), zip(*ordered, strict=False), strict=False):
         column[:count] = values
     largest = int(size.max())
     left = []
@@ -360,7 +369,8 @@ def _reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> li
 
 
 def _pack(buffers: list[Buffer]) -> int:
-    """Places buffers in a heap, largest first, each in the smallest hole that fits; returns its size."""
+    """Places buffers in a heap, largest first, each in the smallest hole that fits; returns its
+    size."""
     ordered = sorted(buffers, key=lambda b: (-b.nbytes, b.start - b.end, b.start))
     exact, rest = ordered[:_PACKED], ordered[_PACKED:]
     count = len(exact)

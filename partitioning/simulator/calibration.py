@@ -1,4 +1,5 @@
-"""Measures the machine at hand, so that predictions of it rest on figures rather than on datasheets.
+"""Measures the machine at hand, so that predictions of it rest on figures rather than on
+datasheets.
 
 Everything is measured on all given devices at once (a step of a partitioned program runs on all of
 them, and the virtual devices of a CPU share its cores and its memory), as the best of several runs.
@@ -293,11 +294,7 @@ def _flip(x: Any) -> Any:
 def _shard_map(
     body: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any
 ) -> Callable[..., Any]:
-    try:
-        from jax import shard_map
-    except ImportError:  # before 0.6.1
-        from jax.experimental.shard_map import shard_map
-    return shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    return jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def _memory_of(device: Any, count: int) -> int:
@@ -366,7 +363,7 @@ def _increasing(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Points of a curve; of equal sizes the better one."""
     best: dict[float, float] = {}
-    for size, value in zip(sizes, values):
+    for size, value in zip(sizes, values, strict=False):
         best[size] = max(value, best.get(size, 0.0))
     ordered = sorted(best.items())
     return tuple(s for s, _ in ordered), tuple(v for _, v in ordered)

@@ -1,17 +1,19 @@
 """What a collective costs on a topology: the cheapest of ring, tree, direct and hierarchical.
 
-The alpha-beta model: a step of an algorithm costs a latency and the bytes over the bandwidth that one
-device has. Notation: n devices, B bytes (of the whole: the gathered result, the reduced tensor), alpha
-latency, beta bandwidth.
+The alpha-beta model: a step of an algorithm costs a latency and the bytes over the bandwidth that
+one device has. Notation: n devices, B bytes (of the whole: the gathered result, the reduced
+tensor), alpha latency, beta bandwidth.
+
+With b = (n-1)/n B/beta, the time in which each device sends its share:
 
 | collective | ring | tree | direct |
 |---|---|---|---|
-| all_gather, reduce_scatter | (n-1) (alpha + B/n/beta) | log2(n) alpha + (n-1)/n B/beta | alpha + (n-1)/n B/beta |
-| all_reduce | both, one after the other | 2 log2(n) alpha + 2 B/beta | alpha + (n-1) B/beta |
-| all_to_all | (n-1) alpha + (n-1)/n B/beta | | alpha + (n-1)/n B/beta |
+| all_gather, reduce_scatter | (n-1) alpha + b | log2(n) alpha + b | alpha + b |
+| all_reduce | both, one after the other | 2 log2(n) alpha + 2 B/beta | alpha + n b |
+| all_to_all | (n-1) alpha + b | | alpha + b |
 
-"Direct" (every device sends to every other at once) needs a switch, so only GPU and CPU levels use it;
-on a torus an all_to_all also pays for its hops.
+"Direct" (every device sends to every other at once) needs a switch, so only GPU and CPU levels use
+it; on a torus an all_to_all also pays for its hops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The command `python -m troupe.partitioning.plan`: what a schedule of a model costs, without a device."""
+"""The command `python -m troupe.partitioning.plan`: what a schedule of a model costs, without a
+device."""
 
 from __future__ import annotations
 
@@ -150,19 +151,19 @@ def _summary(cost: Any) -> str:
 
     seconds = cost.predicted_seconds
     memory = cost.memory
+    have = amount(cost.device.memory_bytes, "B", 1024)
     lines = [
-        f"memory: {amount(memory.arguments, 'B', 1024)} arguments, {amount(memory.outputs, 'B', 1024)} results "
+        f"memory: {amount(memory.arguments, 'B', 1024)} arguments, "
+        f"{amount(memory.outputs, 'B', 1024)} results "
         f"({amount(memory.aliased, 'B', 1024)} in donated arguments), "
-        f"{amount(memory.temporaries, 'B', 1024)} temporaries; {cost.device.name} has "
-        f"{amount(cost.device.memory_bytes, 'B', 1024)}",
+        f"{amount(memory.temporaries, 'B', 1024)} temporaries; {cost.device.name} has {have}",
         f"time: {seconds.compute:.4g} s kernels, {seconds.communication:.4g} s collectives, "
         f"{seconds.exposed:.4g} s of them exposed",
         "alive at the peak:",
     ]
     for owner in memory.owners[:8]:
-        lines.append(
-            f"  {amount(owner.nbytes, 'B', 1024):>10}  {owner.kind:9}  {owner.name}  {owner.source}".rstrip()
-        )
+        size = amount(owner.nbytes, "B", 1024)
+        lines.append(f"  {size:>10}  {owner.kind:9}  {owner.name}  {owner.source}".rstrip())
     return "\n".join(lines)
 
 
@@ -188,8 +189,12 @@ def _remedy(example: Any, mesh: Any, schedule: str, device: Any, topology: Any, 
         except ValueError:
             continue
         if found.fits:
-            return f"{head}; --schedule {other} would need {amount(found.peak_memory_bytes, 'B', 1024)}"
+            needs = amount(found.peak_memory_bytes, "B", 1024)
+            return f"{head}; --schedule {other} would need {needs}"
     larger = [name for name, d in DEVICES.items() if d.memory_bytes >= peak]
     if larger:
         return f"{head}; no known schedule helps on this mesh, but it fits {', '.join(larger)}"
-    return f"{head}; no known schedule helps on this mesh: use more devices, a smaller batch, or checkpoint"
+    return (
+        f"{head}; no known schedule helps on this mesh: use more devices, a smaller batch, or "
+        "checkpoint"
+    )

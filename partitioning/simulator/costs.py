@@ -1,9 +1,9 @@
 """What one op costs: floating point operations, transcendental functions, bytes.
 
 The counts follow the compiler's own conventions, so that totals can be held against
-`compiled.cost_analysis()`: an elementwise op costs one operation per element of its result (comparisons,
-selections and conversions too), a multiply-add costs two, moving data costs none, and exponentials and
-their kin are counted apart.
+`compiled.cost_analysis()`: an elementwise op costs one operation per element of its result
+(comparisons, selections and conversions too), a multiply-add costs two, moving data costs none,
+and exponentials and their kin are counted apart.
 """
 
 from __future__ import annotations
@@ -15,20 +15,106 @@ from collections.abc import Callable
 from ..program import Op, Program
 
 ELEMENTWISE = frozenset(
-    "add sub mul div rem max min neg sign abs floor ceil round and or xor not shift_left "
-    "shift_right_logical shift_right_arithmetic eq ne lt le gt ge select_n clamp square integer_pow "
-    "convert_element_type is_finite nextafter real imag conj complex reduce_precision population_count clz "
-    "copy copy_p stop_gradient".split()
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "rem",
+        "max",
+        "min",
+        "neg",
+        "sign",
+        "abs",
+        "floor",
+        "ceil",
+        "round",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "shift_left",
+        "shift_right_logical",
+        "shift_right_arithmetic",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "select_n",
+        "clamp",
+        "square",
+        "integer_pow",
+        "convert_element_type",
+        "is_finite",
+        "nextafter",
+        "real",
+        "imag",
+        "conj",
+        "complex",
+        "reduce_precision",
+        "population_count",
+        "clz",
+        "copy",
+        "copy_p",
+        "stop_gradient",
+    ]
 )
 TRANSCENDENTAL = frozenset(
-    "exp exp2 log log1p expm1 tanh logistic sin cos tan asin acos atan sinh cosh asinh acosh atanh erf "
-    "erf_inv erfc sqrt rsqrt cbrt pow atan2 lgamma digamma igamma igammac bessel_i0e bessel_i1e "
-    "regularized_incomplete_beta polygamma zeta random_gamma_grad".split()
+    [
+        "exp",
+        "exp2",
+        "log",
+        "log1p",
+        "expm1",
+        "tanh",
+        "logistic",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erf_inv",
+        "erfc",
+        "sqrt",
+        "rsqrt",
+        "cbrt",
+        "pow",
+        "atan2",
+        "lgamma",
+        "digamma",
+        "igamma",
+        "igammac",
+        "bessel_i0e",
+        "bessel_i1e",
+        "regularized_incomplete_beta",
+        "polygamma",
+        "zeta",
+        "random_gamma_grad",
+    ]
 )
 REDUCTIONS = frozenset(
-    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor argmax argmin".split()
+    [
+        "reduce_sum",
+        "reduce_max",
+        "reduce_min",
+        "reduce_prod",
+        "reduce_and",
+        "reduce_or",
+        "reduce_xor",
+        "argmax",
+        "argmin",
+    ]
 )
-CUMULATIVE = frozenset("cumsum cumprod cummax cummin cumlogsumexp".split())
+CUMULATIVE = frozenset(["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"])
 MATMULS = frozenset(["dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"])
 
 
@@ -101,7 +187,9 @@ def op_bytes(op: Op) -> tuple[float, float]:
     return float(sum(v.nbytes for v in op.inputs)), written
 
 
-VIEWS = frozenset("reshape squeeze expand_dims stop_gradient optimization_barrier name".split())
+VIEWS = frozenset(
+    ["reshape", "squeeze", "expand_dims", "stop_gradient", "optimization_barrier", "name"]
+)
 """Ops that only rename: their result is their operand's buffer."""
 
 
@@ -119,7 +207,7 @@ def convolution_taps(op: Op) -> list[float]:
     dims = op.params["dimension_numbers"]
     taps = []
     for i, (lhs, rhs, out) in enumerate(
-        zip(dims.lhs_spec[2:], dims.rhs_spec[2:], dims.out_spec[2:])
+        zip(dims.lhs_spec[2:], dims.rhs_spec[2:], dims.out_spec[2:], strict=False)
     ):
         size, kernel, result = (
             op.inputs[0].shape[lhs],
@@ -170,8 +258,8 @@ def _sort(op: Op) -> tuple[float, float]:
 
 
 def _random(op: Op) -> tuple[float, float]:
-    # Threefry: 20 rounds of an addition, a rotation (three operations) and an exclusive or, plus key
-    # injections, for two words at a time.
+    # Threefry: 20 rounds of an addition, a rotation (three operations) and an exclusive or, plus
+    # key injections, for two words at a time.
     return 72.0 * sum(v.size for v in op.outputs), 0.0
 
 

@@ -1,7 +1,8 @@
 """The machine a program would run on: rates, memory, overheads, and how close to them it comes.
 
-A preset states what the vendor publishes, with the source of each figure, and is a plain roofline: an
-efficiency of one. `calibrate` (see `calibration.py`) returns a device whose efficiencies were measured.
+A preset states what the vendor publishes, with the source of each figure, and is a plain roofline:
+an efficiency of one. `calibrate` (see `calibration.py`) returns a device whose efficiencies were
+measured.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A fraction of a peak rate as a function of the work's size, linear in log(size), flat outside."""
+    """A fraction of a peak rate as a function of the work's size, linear in log(size), flat
+    outside."""
 
     sizes: tuple[float, ...] = (1.0,)
     """Sizes in increasing order: FLOPs for arithmetic, bytes for memory traffic."""
@@ -33,7 +35,7 @@ class Curve:
                 f"a Curve needs as many fractions as sizes and at least one; got {len(self.sizes)} "
                 f"sizes and {len(self.fractions)} fractions"
             )
-        if any(b <= a for a, b in zip(self.sizes, self.sizes[1:])):
+        if any(b <= a for a, b in zip(self.sizes, self.sizes[1:], strict=False)):
             raise ValueError(f"the sizes of a Curve must increase; got {self.sizes}")
         if min(self.fractions) <= 0:
             raise ValueError(f"the fractions of a Curve must be positive; got {self.fractions}")
@@ -92,7 +94,8 @@ class Device:
         for field in ("vector_flops", "memory_bytes", "memory_bandwidth"):
             if getattr(self, field) <= 0:
                 raise ValueError(
-                    f"{field} of device {self.name!r} is {getattr(self, field)}; it must be positive"
+                    f"{field} of device {self.name!r} is {getattr(self, field)}; "
+                    "it must be positive"
                 )
 
     def matmul_rate(self, dtype: str, flops: float, convolution: bool = False) -> float:
@@ -254,7 +257,7 @@ _H200 = dataclasses.replace(
     memory_bytes=141 * 10**9,
     memory_bandwidth=4800e9,
     sources={
-        "matmul_flops": "NVIDIA H200 datasheet (SXM; half of the figures with sparsity): as the H100",
+        "matmul_flops": "NVIDIA H200 datasheet (SXM, without sparsity): as the H100",
         "vector_flops": "NVIDIA H200 datasheet: FP32 67 TFLOP/s",
         "memory_bytes": "NVIDIA H200 datasheet: 141 GB HBM3e",
         "memory_bandwidth": "NVIDIA H200 datasheet: 4.8 TB/s",

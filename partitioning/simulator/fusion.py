@@ -1,8 +1,8 @@
 """Which nodes become kernels, and which are computed inside another node's kernel.
 
 The rules of XLA's instruction fusion: a fusible producer goes into its consumer; one with several
-consumers is computed again in each of them, unless it is expensive or that would read more memory, in
-which case it goes nowhere unless it can go everywhere.
+consumers is computed again in each of them, unless it is expensive or that would read more memory,
+in which case it goes nowhere unless it can go everywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Kernel:
       position: place in the schedule, set by `order`.
     """
 
-    __slots__ = ("root", "inputs", "members", "shared", "position")
+    __slots__ = ("inputs", "members", "position", "root", "shared")
 
     def __init__(self, root: Node):
         self.root = root
@@ -43,12 +43,13 @@ def fuse(graph: Graph, frugal: bool = False) -> list[Kernel]:
 
     Args:
       graph: what `build` made.
-      frugal: compute a node again in several kernels only where that moves fewer bytes in all, as the
-        compilers for accelerators weigh it. Otherwise follow the CPU compiler, which does not count kernels.
+      frugal: compute a node again in several kernels only where that moves fewer bytes in all, as
+        the compilers for accelerators weigh it. Otherwise follow the CPU compiler, which does not
+        count kernels.
     """
     count = len(graph.nodes)
-    # For each node: the kernels that compute it, and those of them that use its elements repeatedly or
-    # in another position than the result's.
+    # For each node: the kernels that compute it, and those of them that use its elements
+    # repeatedly or in another position than the result's.
     hosts: list[tuple[Kernel, ...]] = [()] * count
     reusing: list[frozenset[Kernel]] = [frozenset()] * count
     moving: list[frozenset[Kernel]] = [frozenset()] * count
@@ -131,7 +132,8 @@ def _may_repeat(node: Node) -> bool:
 
 
 def _pays(node: Node, times: int) -> bool:
-    """Whether reading the operands in so many kernels beats writing the result once and reading it there."""
+    """Whether reading the operands in so many kernels beats writing the result once and reading it
+    there."""
     operands = sum(n.nbytes for n in node.operands)
     return times * operands <= operands + (1 + times) * node.nbytes
 
@@ -147,9 +149,9 @@ def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
 
     Args:
       kernels: in program order.
-      breadth_first: run each kernel as soon as its inputs are there, as XLA's CPU compiler does for the
-        sake of concurrency, whatever that does to memory. Otherwise the program's own order, with
-        kernels that read nothing put right before their first reader.
+      breadth_first: run each kernel as soon as its inputs are there, as XLA's CPU compiler does
+        for the sake of concurrency, whatever that does to memory. Otherwise the program's own
+        order, with kernels that read nothing put right before their first reader.
     """
     if not breadth_first:
         return _late_sources(kernels)
@@ -166,7 +168,7 @@ def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
     queue += [i for i, kernel in enumerate(kernels) if kernel.root.kind == CONSTANT]
     first = set(queue)
     queue += [i for i in range(len(kernels)) if waiting[i] == 0 and i not in first]
-    schedule = []
+    schedule: list[Kernel] = []
     for i in queue:  # grows as kernels become ready
         kernels[i].position = len(schedule)
         schedule.append(kernels[i])

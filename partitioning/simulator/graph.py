@@ -1,13 +1,14 @@
 """From a program to the compiler's view of it: arrays that may become buffers, and what makes them.
 
-The passes of a compiler that matter for memory and time are followed here, one by one: views disappear,
-equal computations are shared, matrix products get their operands in a canonical order (which may need a
-transposed copy), large reductions work in two stages, checkpoint regions are inlined, and a scan becomes
-a loop over stacked buffers that are updated in place.
+The passes of a compiler that matter for memory and time are followed here, one by one: views
+disappear, equal computations are shared, matrix products get their operands in a canonical order
+(which may need a transposed copy), large reductions work in two stages, checkpoint regions are
+inlined, and a scan becomes a loop over stacked buffers that are updated in place.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +24,17 @@ PARAM, CONSTANT, FUSIBLE, OPAQUE, LOOP, BRANCH, ELEMENT = range(7)
 REDUCE_WINDOW = 32  # a reduction over a longer dimension first reduces blocks of this length
 
 _FUSIBLE_MOVES = frozenset(
-    "slice dynamic_slice dynamic_update_slice pad concatenate rev iota select_and_gather_add clamp".split()
+    [
+        "slice",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "pad",
+        "concatenate",
+        "rev",
+        "iota",
+        "select_and_gather_add",
+        "clamp",
+    ]
 )
 _EXPENSIVE = costs.TRANSCENDENTAL | {"div", "rem", "gather", "all_slice_offset"}
 _IN_PLACE = frozenset(["dynamic_update_slice"])
@@ -54,8 +65,26 @@ class Node:
     """
 
     __slots__ = (
-        "index", "kind", "name", "nbytes", "shape", "operands", "users", "op", "flops", "transcendentals",
-        "expensive", "reuses", "elementwise", "unary", "direct", "in_place", "fuses", "feeds", "body", "data",
+        "body",
+        "data",
+        "direct",
+        "elementwise",
+        "expensive",
+        "feeds",
+        "flops",
+        "fuses",
+        "in_place",
+        "index",
+        "kind",
+        "name",
+        "nbytes",
+        "op",
+        "operands",
+        "reuses",
+        "shape",
+        "transcendentals",
+        "unary",
+        "users",
     )  # fmt: skip
 
     def __init__(self, index: int, kind: int, name: str, nbytes: int, shape: tuple[int, ...]):
@@ -108,8 +137,8 @@ def build(program: Program, kind: str = "cpu") -> Graph:
 
     Args:
       program: global or local.
-      kind: the device's kind; it decides how reductions, half-precision products and checkpoints are
-        compiled.
+      kind: the device's kind; it decides how reductions, half-precision products and checkpoints
+        are compiled.
     """
     builder = _Builder(kind)
     for value in program.inputs:
@@ -178,10 +207,9 @@ class _Builder:
         if node is None:
             key: Any = ("literal", id(value))
             if value.size == 1:
-                try:
+                # PRNG keys and abstract data have no plain value.
+                with contextlib.suppress(Exception):
                     key = ("literal", value.dtype, np.asarray(value.data).item())
-                except Exception:  # PRNG keys and abstract data have no plain value
-                    pass
             node = self.known.get(key)
             if node is None:
                 node = self.node(CONSTANT, "constant", value.nbytes, value.shape)
@@ -210,7 +238,7 @@ class _Builder:
 
     def inline(self, op: Op) -> None:
         region = op.regions[0]
-        for inner, outer in zip(region.inputs, op.inputs):
+        for inner, outer in zip(region.inputs, op.inputs, strict=False):
             self.env[inner] = self.read(outer)
         outside = self.epoch
         if op.name == "checkpoint" and self.kind != "cpu" and op.params.get("prevent_cse", True):
@@ -218,7 +246,7 @@ class _Builder:
             self.epoch = len(self.graph.nodes) + 1
         self.run(region)
         self.epoch = outside
-        for outer, inner in zip(op.outputs, region.outputs):
+        for outer, inner in zip(op.outputs, region.outputs, strict=False):
             self.env[outer] = self.read(inner)
 
     def plain(self, op: Op) -> None:
@@ -227,7 +255,7 @@ class _Builder:
         if out is None:
             return
         if name in costs.VIEWS or name in ("random_wrap", "random_unwrap", "copy_p", "pvary"):
-            for value, source in zip(op.outputs, inputs):
+            for value, source in zip(op.outputs, inputs, strict=False):
                 self.env[value] = self.read(source)
             return
         operands = [self.read(v) for v in inputs]
@@ -255,7 +283,7 @@ class _Builder:
             if len(op.outputs) == 1:
                 self.env[out] = known
             else:
-                for value, element in zip(op.outputs, known.data):
+                for value, element in zip(op.outputs, known.data, strict=False):
                     self.env[value] = element
             return
         node = self.make(op, operands)
@@ -325,7 +353,7 @@ class _Builder:
         node.in_place = 0 if name in _IN_PLACE else -1
         full = 0
         direct = []
-        for value, operand in zip(op.inputs, operands):
+        for value, operand in zip(op.inputs, operands, strict=False):
             if value.shape == operand.shape:
                 direct.append(operand)
             if operand.name in ("broadcast_in_dim", "iota") or (
@@ -367,7 +395,9 @@ class _Builder:
             and all(v.ndim <= len(lhs_batch) + 2 for v in op.inputs)
         )
         parts = (lhs_batch, lhs_contract, False), (rhs_batch, rhs_contract, True)
-        for value, operand, (batch, contract, contract_first) in zip(op.inputs, operands, parts):
+        for value, operand, (batch, contract, contract_first) in zip(
+            op.inputs, operands, parts, strict=False
+        ):
             if not canonical:
                 operand = self.canonical(op, value, operand, batch, contract, contract_first)
             if self.kind == "cpu" and str(value.dtype) in _HALF:
@@ -399,7 +429,8 @@ class _Builder:
     def canonical(
         self, op: Op, value: Value, operand: Node, batch: Any, contract: Any, contract_first: bool
     ) -> Node:
-        """The operand with batch, then free, then contracting dimensions (contracting first on the right)."""
+        """The operand with batch, then free, then contracting dimensions (contracting first on the
+        right)."""
         free = [d for d in range(value.ndim) if d not in batch and d not in contract]
         middle = [*contract, *free] if contract_first else [*free, *contract]
         order = [d for d in (*batch, *middle) if value.shape[d] > 1]
@@ -444,7 +475,7 @@ class _Builder:
         inner = _Builder(self.kind)
         counter = inner.node(PARAM, "counter", 4, ())
         params: list[Node] = []
-        for i, (inside, outside) in enumerate(zip(region.inputs, op.inputs)):
+        for i, (inside, outside) in enumerate(zip(region.inputs, op.inputs, strict=False)):
             param = inner.param(outside)
             params.append(param)
             if i < consts and outside.layout is not None and _uniform(self.read(outside)):
@@ -462,7 +493,7 @@ class _Builder:
         inner.run(region)
         results = [inner.read(v) for v in region.outputs]
         updates = []
-        for stack, piece in zip(stacks, results[carry:]):
+        for stack, piece in zip(stacks, results[carry:], strict=False):
             update = inner.node(
                 FUSIBLE,
                 "dynamic_update_slice",

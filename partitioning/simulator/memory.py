@@ -63,7 +63,8 @@ class Memory:
 
 
 def donation_pairs(program: Program, donated: Collection[str]) -> dict[int, int]:
-    """Which donated input's buffer each output takes: the first of equal shape and dtype, as jax pairs them.
+    """Which donated input's buffer each output takes: the first of equal shape and dtype, as jax
+    pairs them.
 
     Args:
       program: with paths on its inputs ("state/params/w").
@@ -107,7 +108,7 @@ def memory_of(
     graph = graph or build(program, kind)
     assignment = assignment or assign(graph, pairs, kind=kind)
     used = [bool(node.users) or node in graph.outputs for node in graph.params]
-    arguments = sum(v.nbytes for v, u in zip(program.inputs, used) if u)
+    arguments = sum(v.nbytes for v, u in zip(program.inputs, used, strict=False) if u)
     outputs = sum(v.nbytes for v in program.outputs)
     table = 8 * len(program.outputs)  # the tuple of pointers to the results
     aliased = sum(program.inputs[i].nbytes for i in pairs if used[i])
@@ -131,7 +132,7 @@ def memory_of(
         tuple(held[:owners]),
         tuple(
             int(base + p)
-            for kernel, p in zip(assignment.schedule, profile)
+            for kernel, p in zip(assignment.schedule, profile, strict=False)
             if kernel.root.kind not in (PARAM, CONSTANT)
         ),
     )
@@ -150,15 +151,14 @@ def _profile(assignment: Assignment) -> tuple[np.ndarray, int]:
 
 def _alive(assignment: Assignment, at: int) -> list[Owner]:
     owners = []
+    inside = {kernel.root: bodies for kernel, bodies in assignment.inner.items()}
     for buffer in assignment.temporaries:
         if any(first <= at <= last for first, last in buffer.spans):
-            if buffer.owner.body:
-                (body,) = [
-                    b for k, bs in assignment.inner.items() if k.root is buffer.owner for b in bs
-                ][:1] or [None]
-                if body is not None:
-                    owners += _alive(body, _profile(body)[1])
-                    continue
+            bodies = inside.get(buffer.owner)
+            if bodies:
+                largest = max(bodies, key=lambda body: body.temporary_bytes)
+                owners += _alive(largest, _profile(largest)[1])
+                continue
             owners.append(_owner(buffer.owner, "temporary", nbytes=buffer.nbytes))
     return owners
 

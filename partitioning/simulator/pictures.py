@@ -26,7 +26,8 @@ def save_plan(plan: Any, path: str | os.PathLike[str]) -> None:
 
 
 def plan_figure(plan: Any) -> Any:
-    """A matplotlib figure with four panels: memory and time of the last step, and of every tactic."""
+    """A matplotlib figure with four panels: memory and time of the last step, and of every
+    tactic."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -122,7 +123,7 @@ def draw_steps(axes: Any, plan: Any) -> None:
     )
     axes.set_xticks(places, names, fontsize=9)
     axes.set(ylabel=unit, title="After each tactic (peak memory below)")
-    axes.set_ylim(0, 1.25 * max(c + e for c, e in zip(compute, exposed)))
+    axes.set_ylim(0, 1.25 * max(c + e for c, e in zip(compute, exposed, strict=False)))
     axes.legend(loc="upper right", ncols=2)
 
 

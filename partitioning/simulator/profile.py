@@ -1,4 +1,5 @@
-"""A symbolic profiler: FLOPs, bytes and activations per op and per module, without running anything."""
+"""A symbolic profiler: FLOPs, bytes and activations per op and per module, without running
+anything."""
 
 from __future__ import annotations
 
@@ -196,10 +197,8 @@ class _Walk:
             for op in region.ops:
                 if inner in op.outputs:
                     module = self.scope(op)[0]
-        elif (
-            source.name in costs.VIEWS
-            or source.name in ("broadcast_in_dim", "iota")
-            and not source.inputs
+        elif source.name in costs.VIEWS or (
+            source.name in ("broadcast_in_dim", "iota") and not source.inputs
         ):
             return
         self.kept[module] += value.nbytes * runs
@@ -248,6 +247,9 @@ def _table(title: str, rows: list[tuple[str, Row]]) -> str:
     widths = [max(len(line[i]) for line in [heads, *body]) for i in range(len(heads))]
     lines = []
     for line in [heads, *body]:
-        cells = [line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))]
+        cells = [
+            line[0].ljust(widths[0]),
+            *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=False)),
+        ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)

@@ -1,8 +1,9 @@
-"""Does the simulator order schedules as a machine does? `python -m troupe.partitioning.simulator.ranking`.
+"""Does the simulator order schedules as a machine does? `python -m
+troupe.partitioning.simulator.ranking`.
 
-Calibrates this machine, predicts the step time of every schedule below for three models, runs them all in
-turns, and prints both, with Spearman's rank correlation. On a CPU give it eight virtual devices:
-`XLA_FLAGS=--xla_force_host_platform_device_count=8 NPROC=32`.
+Calibrates this machine, predicts the step time of every schedule below for three models, runs them
+all in turns, and prints both, with Spearman's rank correlation. On a CPU give it eight virtual
+devices: `XLA_FLAGS=--xla_force_host_platform_device_count=8 NPROC=32`.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
 def measure(
     model: str, sizes: dict[str, Any], device: Any, topology: Any, rounds: int
 ) -> list[Row]:
-    """Predicts and measures every schedule; rounds go over all schedules, so that all see the same weather."""
+    """Predicts and measures every schedule; rounds go over all schedules, so that all see the same
+    weather."""
     import jax
 
     from .. import examples
@@ -100,7 +102,7 @@ def measure(
             started = time.perf_counter()
             jax.block_until_ready(step(placed, batch))
             best[i] = min(best[i], time.perf_counter() - started)
-    return [Row(model, m, s, p, t) for (m, s, _, _, p), t in zip(cases, best)]
+    return [Row(model, m, s, p, t) for (m, s, _, _, p), t in zip(cases, best, strict=False)]
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -110,7 +112,9 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "model": rows[0].model,
         "spearman": spearman(predicted, measured),
-        "median_error": statistics.median(abs(p / m - 1) for p, m in zip(predicted, measured)),
+        "median_error": statistics.median(
+            abs(p / m - 1) for p, m in zip(predicted, measured, strict=False)
+        ),
         "place_of_predicted_best": int(rank(measured)[best]) + 1,
     }
 
@@ -137,7 +141,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             for row in sorted(rows, key=lambda r: r.measured):
                 print(
                     f"{row.model:14} {row.mesh:16} {row.schedule:40} "
-                    f"measured {row.measured * 1e3:8.2f} ms  predicted {row.predicted * 1e3:8.2f} ms"
+                    f"measured {row.measured * 1e3:8.2f} ms  "
+                    f"predicted {row.predicted * 1e3:8.2f} ms"
                 )
             print({k: v for k, v in found[-1].items() if k != "rows"}, flush=True)
     if args.json:

@@ -1,4 +1,5 @@
-"""The simulator: memory, FLOPs and time of one program on one device of a mesh, before anything runs."""
+"""The simulator: memory, FLOPs and time of one program on one device of a mesh, before anything
+runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """How long a program takes on one device of a mesh: kernel by kernel, collective by collective.
 
-A kernel costs a roofline, the slower of its arithmetic and its memory traffic, plus a fixed overhead.
-A collective costs what the topology says. Collectives may run while independent kernels do.
+A kernel costs a roofline, the slower of its arithmetic and its memory traffic, plus a fixed
+overhead. A collective costs what the topology says. Collectives may run while independent kernels
+do.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Event:
 
     name: str
     kind: str
-    """"matmul", "convolution", "memory" (bound by traffic), "loop", "branch" or a collective's name."""
+    """"matmul", "convolution", "memory" (bound by traffic), "loop", "branch" or a collective's
+    name."""
     start: float
     """Seconds from the start of the step."""
     seconds: float
@@ -188,11 +190,12 @@ class Clock:
         self.overlap = overlap
 
     def time(self, assignment: Assignment, overhead: float | None = None) -> Timing:
-        """Runs the schedule on two queues, kernels and collectives, each kernel after its inputs."""
+        """Runs the schedule on two queues, kernels and collectives, each kernel after its
+        inputs."""
         ready: dict[Node, float] = {}
         compute_free = wire_free = 0.0
         compute = wire = 0.0
-        by_kind: collections.Counter[str] = collections.Counter()
+        by_kind: dict[str, float] = collections.defaultdict(float)
         events = []
         for kernel in assignment.schedule:
             root = kernel.root
@@ -215,11 +218,13 @@ class Clock:
                     wire_free = max(wire_free, compute_free)
                 compute += inner.seconds.compute
                 wire += inner.seconds.communication
-                by_kind.update(inner.by_kind)
+                for kind, part in inner.by_kind.items():
+                    by_kind[kind] += part
                 name = "loop" if root.kind == LOOP else "branch"
                 events.append(self.event(root, name, start, seconds, 0.0, 0.0))
                 ready[root] = compute_free
                 continue
+            flops = 0.0
             if root.name in COLLECTIVES and root.op is not None:
                 seconds, nbytes = self.collective(root)
                 start = max(after, wire_free, 0.0 if self.overlap else compute_free)
@@ -227,14 +232,15 @@ class Clock:
                 if not self.overlap:
                     compute_free = wire_free
                 wire += seconds
-                kind, flops = root.name, 0.0
+                kind = root.name
             else:
                 work = kernel_work(kernel)
+                nbytes, flops = work.nbytes, work.flops + work.vector_flops
                 seconds = work_seconds(work, self.device)
                 start = max(after, compute_free)
                 compute_free = start + seconds
                 compute += seconds
-                kind, nbytes, flops = work.kind, work.nbytes, work.flops + work.vector_flops
+                kind = work.kind
             ready[root] = start + seconds
             by_kind[kind] += seconds
             events.append(self.event(root, kind, start, seconds, nbytes, flops))

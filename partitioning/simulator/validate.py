@@ -1,8 +1,10 @@
-"""Holds predictions against one real device: `python -m troupe.partitioning.simulator.validate --out DIR`.
+"""Holds predictions against one real device: `python -m troupe.partitioning.simulator.validate
+--out DIR`.
 
-Calibrates the device, then measures step time and memory of training steps on it, each model in a process
-of its own so that the allocator's high-water mark is the model's. Writes `validation.json` (everything raw),
-`validation.md` (the table) and `programs.tar` (the optimised program of each model).
+Calibrates the device, then measures step time and memory of training steps on it, each model in a
+process of its own so that the allocator's high-water mark is the model's. Writes `validation.json`
+(everything raw), `validation.md` (the table) and `programs.tar` (the optimised program of each
+model).
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def measure(
 
     from .. import examples
 
-    known = {f for f in vars(examples.make(model).config)}
+    known = set(vars(examples.make(model).config))
     example = examples.make(model, **{k: v for k, v in sizes.items() if k in known})
     device = jax.devices()[0]
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
@@ -92,11 +94,12 @@ def measure(
     compile_seconds = time.perf_counter() - started
     text = compiled.as_text()
     with gzip.open(out / f"{name}.hlo.txt.gz", "wt") as file:
-        file.write(text)
+        file.write(text or "")
     for _ in range(3):
         state, metrics = compiled(state, batch)
     jax.block_until_ready(metrics)
-    steps, runs, spent = 1, [], 0.0
+    runs: list[float] = []
+    steps, spent = 1, 0.0
     while spent < seconds and len(runs) < 40:
         started = time.perf_counter()
         for _ in range(steps):
@@ -111,8 +114,7 @@ def measure(
     runs = runs or [took / steps]
     analysis = compiled.memory_analysis()
     stats = device.memory_stats() or {}
-    cost = compiled.cost_analysis()
-    cost = cost[0] if isinstance(cost, list) else cost
+    cost: Any = compiled.cost_analysis()
     return {
         "name": name,
         "model": model,
@@ -199,28 +201,34 @@ def compare(result: dict[str, Any]) -> dict[str, Any]:
 def markdown(report: dict[str, Any]) -> str:
     """The report as a page."""
     rows = [compare(r) for r in report["models"] if "predicted" in r]
+    versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items())
+    columns: tuple[str, ...] = ("model", "measured ms", "predicted ms", "error")
+    columns += ("allocator MiB", "compiled MiB", "predicted MiB", "error")
     lines = [
         "# Predictions held against a device",
         "",
-        f"{report['date']}, {report['device']} (driver's name), "
-        + ", ".join(f"{k} {v}" for k, v in report["versions"].items())
-        + ". One device; step time is the median of pipelined calls, memory the allocator's high-water mark.",
+        f"{report['date']}, {report['device']} (driver's name), {versions}. One device; step",
+        "time is the median of pipelined calls, memory the allocator's high-water mark.",
         "",
-        "| model | measured ms | predicted ms | error | allocator MiB | compiled MiB | predicted MiB | error |",
-        "|---|---|---|---|---|---|---|---|",
+        "| " + " | ".join(columns) + " |",
+        "|---" * len(columns) + "|",
     ]
     for r in rows:
-        lines.append(
-            f"| {r['name']} | {r['measured_seconds'] * 1e3:.3f} | {r['predicted_seconds'] * 1e3:.3f} "
-            f"| {r['time_error']:+.1%} | {r['allocator_peak'] / 2**20:.0f} | {r['compiled_peak'] / 2**20:.0f} "
-            f"| {r['predicted_peak'] / 2**20:.0f} | {r['memory_error']:+.1%} |"
-        )
-    if rows:
-        lines += [
-            "",
-            f"Median absolute error: time {statistics.median(abs(r['time_error']) for r in rows):.1%}, "
-            f"memory {statistics.median(abs(r['memory_error']) for r in rows):.1%}.",
+        cells = [
+            r["name"],
+            f"{r['measured_seconds'] * 1e3:.3f}",
+            f"{r['predicted_seconds'] * 1e3:.3f}",
+            f"{r['time_error']:+.1%}",
+            f"{r['allocator_peak'] / 2**20:.0f}",
+            f"{r['compiled_peak'] / 2**20:.0f}",
+            f"{r['predicted_peak'] / 2**20:.0f}",
+            f"{r['memory_error']:+.1%}",
         ]
+        lines.append("| " + " | ".join(cells) + " |")
+    if rows:
+        time_error = statistics.median(abs(r["time_error"]) for r in rows)
+        memory_error = statistics.median(abs(r["memory_error"]) for r in rows)
+        lines += ["", f"Median absolute error: time {time_error:.1%}, memory {memory_error:.1%}."]
     for name, why in report["left_out"].items():
         lines.append(f"\nNot measured: {name} ({why}).")
     return "\n".join(lines) + "\n"
@@ -266,7 +274,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         command += ["--model", name, "--seconds", str(args.seconds)] + ["--small"] * args.small
         try:
             run = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=min(left, 180)
+                command,
+                check=False,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=min(left, 180),
             )
         except subprocess.TimeoutExpired:
             left_out[name] = "took too long"

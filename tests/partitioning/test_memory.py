@@ -35,7 +35,8 @@ def _cases():
     """(model, sizes, schedule): models x schedules x scan or unrolled x checkpoint policies."""
     for scan in (False, True):
         for kept in ("none", "dots", "nothing"):
-            # Unrolled, XLA's CPU compiler shares what checkpoints compute again: one schedule tells.
+            # Unrolled, XLA's CPU compiler shares what checkpoints compute again: one schedule
+            # tells.
             for schedule in BOTH if scan or kept == "none" else BOTH[:1]:
                 yield "transformer", {**TRANSFORMER, "scan": scan, "checkpoint": kept}, schedule
     for schedule in (*BOTH, "megatron:model", "zero3:data"):

@@ -1,5 +1,6 @@
 """Time predictions, and predictions on plans."""
 
+import itertools
 import json
 import time
 import tracemalloc
@@ -34,6 +35,8 @@ def test_a_loop_takes_its_turns():
 
     found = pt.simulate(pt.trace(run, BIG), DEVICE)
     assert found.timing.by_kind["matmul"] == pytest.approx(5 * 2 * 4096**3 / 1e12)
+    (loop,) = [e for e in found.timing.events if e.kind == "loop"]
+    assert loop.seconds == pytest.approx(found.predicted_seconds.compute, rel=1e-3)
 
 
 def _plan(schedule="batch:data,megatron:model,zero3:data", mesh="data=4,model=2", **kwargs):
@@ -74,7 +77,7 @@ def test_the_timeline_is_in_order_and_holds_the_collectives():
     kinds = {event.kind for event in events}
     assert {"matmul", "memory", "all_gather", "reduce_scatter"} <= kinds
     kernels = [e for e in events if e.kind in ("matmul", "memory")]
-    for before, after in zip(kernels, kernels[1:]):
+    for before, after in itertools.pairwise(kernels):
         assert after.start >= before.start + before.seconds - 1e-12
 
 
@@ -112,8 +115,8 @@ def test_an_unknown_device_is_refused_before_planning():
 
 def test_forty_eight_layers_of_32_billion_parameters_are_simulated_in_little_memory():
     example = examples.make(
-        "transformer", num_layers=48, width=7424, length=2048, batch=64, vocabulary=32000, num_heads=58,
-        scan=True, checkpoint="nothing", optimizer="adam",
+        "transformer", num_layers=48, width=7424, length=2048, batch=64, vocabulary=32000,
+        num_heads=58, scan=True, checkpoint="nothing", optimizer="adam",
     )  # fmt: skip
     assert sum(leaf.size for leaf in jax.tree.leaves(example.state_shapes["params"])) > 31e9
     mesh = pt.Mesh({"data": 16, "model": 8})
