@@ -14,6 +14,7 @@ from .actors import Actor
 from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learner import Learner
 from .networks import dummy
+from .partitioned import Partition
 from .replay import EmbeddedReplay
 from .replay.items import ReplaySpec, Sample
 from .variables import VariableClient
@@ -129,6 +130,7 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         replay: EmbeddedReplay | None = None,
         *,
         device: jax.Device | None = None,
+        partition: Partition | None = None,
     ) -> Learner:
         """The learner; priorities go back to `replay` where one is given and wants them."""
         prioritised = replay is not None and replay.spec.priority_exponent is not None
@@ -139,6 +141,7 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
             steps_per_dispatch=self.steps_per_dispatch,
             write_priorities=replay.update_priorities if prioritised and replay else None,
             device=device,
+            partition=partition,
         )
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import dispatch
 from .interfaces import Update, UpdateOutput
+from .partitioned import Partition, make_dispatch
 from .replay.items import Sample
 from .snapshots import from_host, to_host
 
@@ -26,6 +27,8 @@ class Learner:
       steps_per_dispatch: K.
       write_priorities: `(keys [K, B], priorities [K, B]) -> None`, where the replay is prioritised.
       device: where the update runs; None: jax's default device.
+      partition: a mesh and tactics to run the update with instead; `device` is then where the
+        variables are gathered for actors.
 
     Attributes:
       steps: gradient steps taken.
@@ -41,6 +44,7 @@ class Learner:
         steps_per_dispatch: int = 1,
         write_priorities: Callable[[np.ndarray, np.ndarray], None] | None = None,
         device: jax.Device | None = None,
+        partition: Partition | None = None,
     ):
         self._update = update
         self._samples = samples
@@ -50,6 +54,8 @@ class Learner:
         self._state = jax.device_put(jax.jit(update.init)(key), self._device)
         self._variables = jax.jit(update.variables)(self._state)
         self._dispatch: Any = None
+        if partition is not None:
+            self._dispatch = make_dispatch(update, partition, steps_per_dispatch, self._device)
         self._output: UpdateOutput | None = None
         self._unwritten: tuple[np.ndarray, jax.Array] | None = None
         self.steps = 0
