@@ -44,36 +44,66 @@ def optimizer_state(context: Context) -> list[Value]:
 
 
 def _split_state(graph: Graph) -> tuple[list[Value], list[Value]]:
+    same = _same_arrays(graph)
     users = _users(graph)
-    updated = set(graph.updated.values())
+    updated = {v for after in graph.updated.values() for v in same.get(after, (after,))}
     used: list[Value] = []
     kept: list[Value] = []
     for value in graph.updated:
         if value.shape:
-            (kept if _only_elementwise(value, users, updated) else used).append(value)
+            (kept if _only_elementwise(value, same, users, updated) else used).append(value)
     return used, kept
+
+
+def _same_arrays(graph: Graph) -> dict[Value, tuple[Value, ...]]:
+    """For each value that a loop or branch ties to others, all those: they are one array."""
+    parent: dict[Value, Value] = {}
+
+    def root(value: Value) -> Value:
+        while parent.setdefault(value, value) is not value:
+            value = parent[value]
+        return value
+
+    for node in graph.nodes:
+        if node.op is None and node.owner is not None:
+            first = root(node.values[0])
+            for value in node.values[1:]:
+                parent[root(value)] = first
+    groups: dict[Value, list[Value]] = {}
+    for value in parent:
+        groups.setdefault(root(value), []).append(value)
+    return {v: tuple(group) for group in groups.values() for v in group}
 
 
 def _users(graph: Graph) -> dict[Value, list[Op]]:
     users: dict[Value, list[Op]] = {}
     for op in graph.program.walk():
-        for value in op.inputs:
-            if value.data is None:
-                users.setdefault(value, []).append(op)
+        if not op.regions:
+            for value in op.inputs:
+                if value.data is None:
+                    users.setdefault(value, []).append(op)
     return users
 
 
-def _only_elementwise(value: Value, users: dict[Value, list[Op]], updated: set[Value]) -> bool:
+def _only_elementwise(
+    value: Value,
+    same: dict[Value, tuple[Value, ...]],
+    users: dict[Value, list[Op]],
+    updated: set[Value],
+) -> bool:
     """Whether all that follows from the value, up to updated state, follows elementwise."""
-    seen, stack = {value}, [value]
+    stack = list(same.get(value, (value,)))
+    seen = set(stack)
     while stack:
-        for op in users.get(stack.pop(), ()):
+        source = stack.pop()
+        for op in users.get(source, ()):
             for result in op.outputs:
-                if not is_elementwise(op.name) or result.shape != value.shape:
+                if not is_elementwise(op.name) or result.shape != source.shape:
                     return False
-                if result not in seen and result not in updated:
-                    seen.add(result)
-                    stack.append(result)
+                for reached in same.get(result, (result,)):
+                    if reached not in seen and reached not in updated:
+                        seen.add(reached)
+                        stack.append(reached)
     return True
 
 
@@ -84,24 +114,31 @@ def gradients(context: Context) -> list[Value]:
     did not make themselves.
     """
     graph = context.graph
+    same = _same_arrays(graph)
     found: dict[Value, None] = {}
     ends = set(graph.program.inputs) | set(graph.updated.values())
+    ends = {v for end in ends for v in same.get(end, (end,))}
     for before, after in graph.updated.items():
         if not before.shape:
             continue
-        seen, stack = {after}, [after]
+        stack = list(same.get(after, (after,)))
+        seen = set(stack)
+        first = len(stack)
         while stack:
             value = stack.pop()
+            first -= 1
             op = graph.makers.get(value)
-            if op is None or (value in ends and value is not after):
+            if op is None or op.regions or (value in ends and first < 0):
                 continue
             if not is_elementwise(op.name) and op.name != "broadcast_in_dim":
                 found[value] = None
                 continue
             for operand in op.inputs:
-                if operand.shape == before.shape and operand not in seen:
-                    seen.add(operand)
-                    stack.append(operand)
+                if operand.shape == value.shape:
+                    for reached in same.get(operand, (operand,)):
+                        if reached not in seen:
+                            seen.add(reached)
+                            stack.append(reached)
     return list(found)
 
 
@@ -112,8 +149,7 @@ def origins(context: Context) -> dict[Value, Value]:
     for node in graph.nodes:
         if node.op is None:
             source = next((found[v] for v in node.values if v in found), None)
-            # A loop's carry changes; only what comes in unchanged is still the weights.
-            if source is not None and node.owner is not None and len(node.values) == 2:
+            if source is not None and node.owner is not None:
                 for value in node.values:
                     found.setdefault(value, source)
         elif node.op.name in _RELAYOUTS and node.op.inputs and node.op.inputs[0] in found:
