@@ -75,9 +75,13 @@ def run(
                 actor_steps=before.get("actor_steps", 0),
             )
         )
-        trainer = _Trainer(experiment, directory, made, Monitor(made, rows, log), stop, before)
-        trainer.began = began
-        return trainer.run()
+        monitor = Monitor(made, rows, log)
+        trainer = _Trainer(experiment, directory, made, monitor, stop, before, began)
+        try:
+            return trainer.run()
+        except (Interrupted, RunError) as end:
+            log.note(str(end))
+            raise
 
 
 def _open(
@@ -122,13 +126,15 @@ class _Trainer:
         monitor: Monitor,
         stop: signals.Stop,
         before: Mapping[str, Any],
+        began: float,
     ):
         """Begins or goes on.
 
         Args:
           before: counters of the checkpoint that the run goes on from; empty at its start.
+          began: value of `time.perf_counter()` from which wall seconds count.
         """
-        self.began = time.perf_counter()
+        self._began = began
         self._experiment = experiment
         self._directory = directory
         self._parts = made
@@ -205,7 +211,6 @@ class _Trainer:
         except Exception as second:
             saved = f"no checkpoint could be saved after that ({type(second).__name__})"
         message = f"failed at {self._loop.actor_steps:,} actor steps: {reason}; {saved}."
-        self._monitor.line(message)
         return RunError(message)
 
     def _evaluate(self, episodes: int) -> Mapping[str, Any] | None:
@@ -233,7 +238,7 @@ class _Trainer:
             "actor_steps": self._loop.actor_steps,
             "learner_steps": self._parts.learner.steps,
             "episodes": self._loop.episodes,
-            "wall_seconds": round(self._wall_before + time.perf_counter() - self.began, 3),
+            "wall_seconds": round(self._wall_before + time.perf_counter() - self._began, 3),
             "train_seconds": round(self._train_seconds, 3),
         }
 

@@ -131,6 +131,10 @@ class Logged:
 
     def line(self, text: str) -> None:
         self._inner.line(text)
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        """A line for the file alone: what the other reporter is told in another way."""
         now = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
         print(now, text, file=self._file, flush=True)
 

@@ -1,5 +1,6 @@
 """A run in one process: what it leaves behind, that it repeats exactly, and that it goes on."""
 
+import dataclasses
 import json
 import math
 import os
@@ -14,6 +15,7 @@ from troupe.launch import metrics, one_process
 from troupe.launch.checkpoints import CheckpointError, Store
 from troupe.launch.directory import RunDirectory
 from troupe.launch.errors import Interrupted, RequestError, RunError
+from troupe.launch.recipe import Recipe
 from troupe.launch.report import Silent
 
 
@@ -110,6 +112,26 @@ def test_ppo_runs_in_the_same_loop(tiny, tmp_path):
     result = run(recipe, tmp_path / "run")
     assert result.learner_steps == pytest.approx(200 / 16, abs=2)
     assert result.samples_per_insert["target"] is None
+
+
+def test_a_partitioned_run_learns_what_one_device_learns(tiny, tmp_path):
+    alone = run(tiny(), tmp_path / "alone")
+    spread = run(tiny(mesh="data=2", schedule="batch:data"), tmp_path / "spread")
+    assert (alone.mesh, spread.mesh) == (None, "data=2")
+    assert spread.learner_steps == alone.learner_steps
+    assert spread.evaluation[0]["actor_steps"] == alone.evaluation[0]["actor_steps"]
+    for one, other in zip(*map(learned, (tmp_path / "alone", tmp_path / "spread")), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def learned(out):
+    """The leaves of the newest checkpoint's learner."""
+    recipe = Recipe.from_json(RunDirectory(out).read_config())
+    experiment = dataclasses.replace(recipe, mesh=None, schedule=None).experiment()
+    with one_process.parts.make_environment(experiment, 0) as environment:
+        made = one_process.parts.make(experiment, environment)
+        checkpoint = Store(RunDirectory(out).checkpoints).newest(pytest.fail)
+        return jax.tree.leaves(checkpoint.read("learner", like=made.learner.save()))
 
 
 class StopAt:
