@@ -256,7 +256,7 @@ class VariableReader:
         self,
         server: Server,
         *,
-        period: float = 0.1,
+        period: float = 0.2,
         failed: tuple[type[Exception], ...] = (OSError,),
         while_waiting: Callable[[], None] = lambda: None,
     ):
