@@ -176,8 +176,9 @@ class _Assigner:
             node = kernel.root
             if node.in_place < 0:
                 continue
-            target = node.operands[node.in_place]
-            if target not in kernel.inputs or target.nbytes != node.nbytes:
+            group = node.operands[0] if node.kind == ELEMENT else node
+            target = group.operands[node.in_place]
+            if target not in self.readers or target.nbytes != node.nbytes:
                 continue
             alone = all(k.position <= kernel.position for k in self.readers[target])
             free = target.kind not in (PARAM, CONSTANT) or self.body

@@ -7,7 +7,7 @@ in which case it goes nowhere unless it can go everywhere.
 
 from __future__ import annotations
 
-from .graph import CONSTANT, ELEMENT, FUSIBLE, PARAM, Graph, Node
+from .graph import CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, RANDOM, Graph, Node
 
 
 class Kernel:
@@ -169,7 +169,15 @@ def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
     first = set(queue)
     queue += [i for i in range(len(kernels)) if waiting[i] == 0 and i not in first]
     schedule: list[Kernel] = []
+    tuples = [
+        k.root.kind == LOOP or (k.root.kind == OPAQUE and k.root.name in RANDOM) for k in kernels
+    ]
     for i in queue:  # grows as kernels become ready
+        if tuples[i]:
+            # A loop's operands first become a tuple, which waits its turn like any other value.
+            tuples[i] = False
+            queue.append(i)
+            continue
         kernels[i].position = len(schedule)
         schedule.append(kernels[i])
         for j in readers[i]:

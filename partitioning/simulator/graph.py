@@ -38,6 +38,7 @@ _FUSIBLE_MOVES = frozenset(
 )
 _EXPENSIVE = costs.TRANSCENDENTAL | {"div", "rem", "gather", "all_slice_offset"}
 _IN_PLACE = frozenset(["dynamic_update_slice"])
+RANDOM = frozenset(["random_bits", "random_split", "random_fold_in", "threefry2x32"])
 _HALF = frozenset(["bfloat16", "float16"])
 
 
@@ -321,6 +322,12 @@ class _Builder:
         name, out = op.name, op.outputs[0]
         if name == "dot_general":
             node = self.dot(op, operands)
+        elif name == "conv_general_dilated" and self.kind == "cpu":
+            node = self.convolution(op, operands)
+        elif name in RANDOM and self.kind == "cpu" and operands:
+            node = self.random(op, operands)
+        elif name == "select_and_scatter_add" and self.kind == "cpu":
+            node = self.select_and_scatter(op, operands)
         elif name in costs.REDUCTIONS and not name.startswith("arg"):
             node = self.reduce(op, operands)
         elif (
@@ -408,6 +415,80 @@ class _Builder:
         node.flops, node.transcendentals = costs.op_flops(op)
         return self.convert(op, node, 0.5) if half else node
 
+    def random(self, op: Op, operands: list[Node]) -> Node:
+        """Threefry: two arrays of counters go through a loop, in place; then they are mixed."""
+        out = op.outputs[0]
+        half = 4 * out.size
+        words = [self.node(FUSIBLE, "iota_add", half, out.shape, operands, op) for _ in range(2)]
+        rounds = self.node(OPAQUE, op.name, 0, (), words, op)
+        rounds.flops, rounds.transcendentals = costs.op_flops(op)
+        results = []
+        for position in range(2):
+            element = self.node(ELEMENT, op.name, half, out.shape, [rounds], op)
+            element.data, element.in_place = position, position
+            results.append(element)
+        node = self.node(FUSIBLE, "xor", out.nbytes, out.shape, results, op)
+        node.elementwise, node.unary = True, False
+        node.direct = frozenset(results)
+        return node
+
+    def convolution(self, op: Op, operands: list[Node]) -> Node:
+        """Operands and result in the only order that the CPU's convolution knows, features last."""
+        dims = op.params["dimension_numbers"]
+        out = op.outputs[0]
+        image_order = (dims.lhs_spec[0], *dims.lhs_spec[2:], dims.lhs_spec[1])
+        window_order = (*dims.rhs_spec[2:], dims.rhs_spec[1], dims.rhs_spec[0])
+        image = self.ordered(op, op.inputs[0], operands[0], image_order)
+        window = self.ordered(op, op.inputs[1], operands[1], window_order)
+        order = (dims.out_spec[0], *dims.out_spec[2:], dims.out_spec[1])
+        shape = tuple(out.shape[d] for d in order)
+        node = self.node(OPAQUE, op.name, out.nbytes, shape, [image, window], op)
+        node.flops, node.transcendentals = costs.op_flops(op)
+        moved = [d for d in order if out.shape[d] > 1]
+        if moved != sorted(moved):
+            node = self.node(FUSIBLE, "transpose", out.nbytes, out.shape, [node], op)
+        return node
+
+    def ordered(self, op: Op, value: Value, operand: Node, order: tuple[int, ...]) -> Node:
+        """The operand with its dimensions in another order: a copy, unless nothing really moves."""
+        moved = [d for d in order if value.shape[d] > 1]
+        if moved == sorted(moved):
+            return operand
+        key = ("ordered", operand.index, order, value.shape)
+        if key not in self.known:
+            shape = tuple(value.shape[d] for d in order)
+            self.known[key] = self.node(FUSIBLE, "transpose", value.nbytes, shape, [operand], op)
+        return self.known[key]
+
+    def select_and_scatter(self, op: Op, operands: list[Node]) -> Node:
+        """The gradient of a maximum over windows: find where each maximum was, scatter there."""
+        source, operand = op.inputs
+        out = op.outputs[0]
+        places = []
+        for dimension in range(operand.ndim):
+            key = ("place", operand.shape, dimension)
+            if key not in self.known:
+                self.known[key] = self.node(FUSIBLE, "iota", 4 * operand.size, operand.shape)
+            places.append(self.known[key])
+        window = self.node(OPAQUE, "reduce_window_max", 0, (), [operands[1], *places], op)
+        found = []
+        for position in range(operand.ndim + 1):
+            size = source.nbytes if position == 0 else 4 * source.size
+            element = self.node(ELEMENT, "reduce_window_max", size, source.shape, [window], op)
+            element.data = position
+            found.append(element)
+        shape = (source.size, operand.ndim)
+        index = self.node(
+            FUSIBLE, "concatenate", 4 * source.size * operand.ndim, shape, found[1:], op
+        )
+        updates = self.ordered(op, source, operands[0], tuple(range(source.ndim)))
+        node = self.node(
+            OPAQUE, "scatter-add", out.nbytes, out.shape, [self.zeros(out), index, updates], op
+        )
+        node.in_place = 0
+        node.flops, node.transcendentals = costs.op_flops(op)
+        return node
+
     def convert(self, op: Op, operand: Node, factor: float) -> Node:
         """The operand in another precision: `factor` times its bytes."""
         key = ("convert", operand.index, factor)
@@ -449,6 +530,8 @@ class _Builder:
         return self.known[key]
 
     def opaque(self, op: Op, operands: list[Node]) -> Node:
+        if self.kind == "cpu" and op.name in ("all_gather", "reduce_scatter", "all_to_all"):
+            return self.laid_out(op, operands)
         sizes = [v.nbytes for v in op.outputs]
         if len(sizes) == 1:
             node = self.node(OPAQUE, op.name, sizes[0], op.outputs[0].shape, operands, op)
@@ -459,6 +542,26 @@ class _Builder:
         node.flops, node.transcendentals = costs.op_flops(op)
         if op.name.startswith("scatter"):
             node.in_place = 0
+        return node
+
+    def laid_out(self, op: Op, operands: list[Node]) -> Node:
+        """Collectives that need the split dimension outermost: copies before and after where it is not.
+
+        An all_to_all always cuts its operand into pieces and puts those it gets together.
+        """
+        (source,), (out,) = op.inputs, op.outputs
+        if op.name == "all_to_all":
+            copied = True
+        else:
+            copied = math.prod(out.shape[: op.params["dim"]]) > 1
+        operand = operands[0]
+        if copied:
+            operand = self.node(FUSIBLE, "transpose", source.nbytes, source.shape, [operand], op)
+        node = self.node(OPAQUE, op.name, out.nbytes, out.shape, [operand], op)
+        node.flops, node.transcendentals = costs.op_flops(op)
+        if copied:
+            node = self.node(FUSIBLE, "transpose", out.nbytes, out.shape, [node], op)
+        self.env[out] = node
         return node
 
     def element(self, group: Node, position: int, value: Value) -> Node:
