@@ -111,8 +111,9 @@ class Graph:
 
 
 def ties(op: Op) -> Iterator[list[tuple[Value, int]]]:
-    """For an op with regions, the groups of values that are one array, with leading dimensions "
-    "to skip."""
+    """For an op with regions, the groups of values that are one array, with leading dimensions
+    to skip.
+    """
     if op.name == "scan":
         (body,) = op.regions
         consts, carry = op.params["num_consts"], op.params["num_carry"]

@@ -118,8 +118,9 @@ class Emitter:
     def region(
         self, program: Program, ins: Sequence[Layout], outs: Sequence[Layout | None]
     ) -> Program:
-        """Lowers a program whose inputs arrive in layouts `ins` and outputs leave in `outs` "
-        "(None: as they are)."""
+        """Lowers a program whose inputs arrive in layouts `ins` and outputs leave in `outs`
+        (None: as they are).
+        """
         saved = self.ops, self.env, self.reshaped, self.offsets
         self.ops, self.env, self.reshaped, self.offsets = [], {}, {}, {}
         inputs = []

@@ -159,8 +159,9 @@ class Partitioned:
         return found
 
     def __call__(self, *args: Any) -> Any:
-        """Runs the step. Arguments that are not placed yet are placed; the result stays on the "
-        "mesh."""
+        """Runs the step. Arguments that are not placed yet are placed; the result stays on the
+        mesh.
+        """
         leaves, tree = jax.tree_util.tree_flatten(args)
         return self._compiled(tree, leaves)(leaves)
 

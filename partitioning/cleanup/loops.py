@@ -33,8 +33,9 @@ def gather_before_loop(program: Program, mesh: Mapping[str, int]) -> bool:
 
 
 def _hoist(op: Op, body: Program, offset: int, count: int, counter: str) -> list[Op]:
-    """Moves gathers of the body's first `count` inputs out; `offset` is where they stand among "
-    "the operands."""
+    """Moves gathers of the body's first `count` inputs out; `offset` is where they stand among
+    the operands.
+    """
     consts = {value: i for i, value in enumerate(body.inputs[:count])}
     kept: list[Op] = []
     moved: list[Op] = []
@@ -168,8 +169,9 @@ def _sink(
 
 
 def reduce_after_checkpoint(program: Program, mesh: Mapping[str, int]) -> bool:
-    """A reduction at the end of a checkpointed region happens after it, where it may meet "
-    "others."""
+    """A reduction at the end of a checkpointed region happens after it, where it may meet
+    others.
+    """
     del mesh
     ops: list[Op] = []
     changed = False

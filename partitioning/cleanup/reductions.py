@@ -117,8 +117,9 @@ _LINEAR = frozenset(
 
 
 def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
-    """A reduction moves past linear ops that alone read it, to where sums, slices and loops' "
-    "ends are seen."""
+    """A reduction moves past linear ops that alone read it, to where sums, slices and loops'
+    ends are seen.
+    """
     uses: dict[Value, int] = {}
     for op in program.ops:
         for value in op.inputs:
@@ -138,10 +139,13 @@ def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
             ):
                 reductions[op.outputs[0]] = op
             continue
-        reduction = reductions.get(op.inputs[0]) if op.inputs else None
-        if reduction is None or op.name not in _LINEAR:
+        if op.name not in _LINEAR:
             continue
-        moved = _past(op, reduction, mesh)
+        at = 1 if op.name == "mul" and op.inputs[0].data is not None else 0
+        reduction = reductions.get(op.inputs[at])
+        if reduction is None:
+            continue
+        moved = _past(op, at, reduction, mesh)
         if moved is None:
             continue
         linear, late = moved
@@ -153,16 +157,17 @@ def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
     return bool(dropped)
 
 
-def _past(op: Op, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, Op] | None:
-    """The linear op on what is still owed, and the reduction after it; None where they do not "
-    "commute."""
-    if op.name in ("mul", "div") and (op.inputs[1].data is None or op.inputs[1].shape):
+def _past(op: Op, at: int, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, Op] | None:
+    """The linear op on what is still owed, and the reduction after it; None where they do not
+    commute.
+    """
+    if op.name in ("mul", "div") and (op.inputs[1 - at].data is None or op.inputs[1 - at].shape):
         return None
     term, result = reduction.inputs[0], op.outputs[0]
     assert result.layout is not None
     layout, params, local = result.layout, reduction.params, op.params
     if reduction.name == "reduce_scatter":
-        dim = _followed(op, params["dim"])
+        dim = _followed(op, at, params["dim"])
         if dim is None:
             return None
         axes = params["axes"]
@@ -176,7 +181,7 @@ def _past(op: Op, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, Op] | Non
     linear = Op(
         op.name,
         op.primitive,
-        (term, *op.inputs[1:]),
+        tuple(term if i == at else v for i, v in enumerate(op.inputs)),
         (owed,),
         local,
         (),
@@ -187,14 +192,17 @@ def _past(op: Op, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, Op] | Non
     return linear, like(op, reduction.name, (owed,), result, params)
 
 
-def _followed(op: Op, dim: int) -> int | None:
-    """The result dimension that is the operand's dimension `dim`, whole; None where there is "
-    "none."""
+def _followed(op: Op, at: int, dim: int) -> int | None:
+    """The result dimension that is the operand's dimension `dim`, whole; None where there is
+    none.
+    """
     rule = rule_of(op)
-    if rule is None or (factor := rule.operands[0][dim]) == WHOLE or factor not in rule.results[0]:
+    if rule is None or (factor := rule.operands[at][dim]) == WHOLE:
+        return None
+    if factor not in rule.results[0]:
         return None
     found = rule.results[0].index(factor)
-    sizes = op.inputs[0].shape[dim], op.outputs[0].shape[found]
+    sizes = op.inputs[at].shape[dim], op.outputs[0].shape[found]
     return found if sizes == (rule.sizes[factor],) * 2 else None
 
 
