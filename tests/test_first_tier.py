@@ -12,7 +12,9 @@ FORBIDDEN = ("tensorflow", "acme", "reverb", "launchpad", "tree_math", "rlax", "
 # What crosses a process; it may import the second tier.
 SECOND_TIER = (
     "troupe.agents.replay.reverb",
+    "troupe.baselines.distributed_speed",
     "troupe.launch.conductor",
+    "troupe.launch.graph",
     "troupe.launch.launcher",
     "troupe.launch.nodes",
     "troupe.launch.program",
