@@ -1,4 +1,18 @@
-"""Drawing items in proportion to their priorities."""
+"""Drawing items in proportion to their priorities.
+
+Microseconds to draw some slots of so many and to set their weights anew, all measured in one run
+(the fifth percentile of 600; one step of Gymnasium's bare CartPole took 13):
+
+| | 64 of 1e5 | 512 of 1e5 | 64 of 1e6 | 512 of 1e6 |
+|---|---|---|---|---|
+| `Priorities` | 92 | 286 | 146 | 548 |
+| cpprb 11.0.0, a sum tree in C++, without the data | 60 | 391 | 101 | 661 |
+| a binary sum tree in vectorised numpy | 186 | 286 | 216 | 368 |
+
+cpprb is no slower, but cannot be given a seed, keeps its sums in float32, does not say with which
+probability an item was drawn, has no wheels for Python 3.13, and takes 31 to add a row, where the
+whole of the embedded replay takes 8.
+"""
 
 from __future__ import annotations
 

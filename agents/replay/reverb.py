@@ -660,7 +660,7 @@ class ReverbReplay:
 
     def _raise(self) -> None:
         if self._failure is not None:
-            raise RuntimeError("the reader of the replay failed.") from self._failure
+            raise RuntimeError(f"the replay cannot be read: {self._failure}") from self._failure
 
     def _dataset(self) -> tf.data.Dataset:
         """Items of the table in batches. It ends when the pace holds it up for a while."""
@@ -670,7 +670,7 @@ class ReverbReplay:
             TABLE,
             dtypes={name: tf.as_dtype(dtype) for name, (_, dtype) in columns.items()},
             shapes={name: tf.TensorShape(shape) for name, (shape, _) in columns.items()},
-            max_in_flight_samples_per_worker=1 if self._wire.is_rollout else min(count, 256),
+            max_in_flight_samples_per_worker=1 if self._wire.is_rollout else min(count, 64),
             num_workers_per_iterator=1,
             rate_limiter_timeout_ms=_PATIENCE_MS,
         ).batch(count)

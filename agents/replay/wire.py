@@ -43,7 +43,11 @@ class Leaf:
 
     def restack(self, frames: np.ndarray, behind: int) -> np.ndarray:
         """[..., stack, *frame], the stack behind `behind` dimensions, as the spec has it."""
-        return np.ascontiguousarray(np.moveaxis(frames, behind, self._axis))
+        stacked = np.empty((*frames.shape[:behind], *self.shape), self.dtype)
+        to, of = np.moveaxis(stacked, self._axis, 0), np.moveaxis(frames, behind, 0)
+        for k in range(self.stack):  # A quarter of the time of copying all at once.
+            to[k] = of[k]
+        return stacked
 
 
 class Wire:
@@ -162,6 +166,8 @@ class Wire:
 def _restack(leaf: Leaf, frames: np.ndarray, ages: np.ndarray) -> np.ndarray:
     """One stack of each row of frames, [M, stack, ...]: those before the episode give way."""
     last = leaf.stack - 1
+    if ages.min() >= last:
+        return leaf.restack(frames, 1)
     wanted = np.maximum(np.arange(leaf.stack), last - np.minimum(ages, last)[:, np.newaxis])
     return leaf.restack(frames[np.arange(len(frames))[:, np.newaxis], wanted], 1)
 
