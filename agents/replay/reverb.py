@@ -263,6 +263,7 @@ class _Stream:
         self._age = 0  # Rows since the first of the episode.
         self._seen: list[int] = []  # The newest steps that have an observation.
         self._padding = 0  # Steps of padding behind the last row.
+        self._found: list[tuple[Any, ...]] = []  # Transitions that are to be made.
         self._has_news = False  # Whether items were made that may not be confirmed.
 
     def first(self, observation: list[np.ndarray], follows: bool) -> None:
@@ -300,15 +301,23 @@ class _Stream:
             return
         if self._is_open:
             self._answer(answer, reward, discount)
+        if self._wire.is_transition:
+            # What the row completes is found first: returns travel in a step with an observation.
+            self._windows.advance(self._steps, reward, discount, [kind], False)
+            found, self._found = self._found, []
+            self._begin(observation, kind, found[0] if found else None)
+            for i, item in enumerate(found):
+                self._insert_transition(i, *item)
+            return
         self._begin(observation, kind)
-        if kind == _LAST and not self._wire.is_transition:
+        if kind == _LAST:
             self._answer(self._nothing(), 0.0, 0.0)
         self._windows.advance(self._row, reward, discount, [kind], False)
 
     def insert_one(self, values: tuple[Any, ...]) -> None:
         """Makes an item; called by the windows."""
         if self._wire.is_transition:
-            self._insert_transition(*values)
+            self._found.append(values)
         else:
             self._insert_sequence(values[0], values[2])
 
@@ -348,6 +357,7 @@ class _Stream:
         self._writer = None
         self._row = self._steps = self._padding = 0
         self._seen, self._kind, self._age = [], None, 0
+        self._found = []
         self._is_open = self._has_news = False
 
     def _nothing(self) -> list[np.ndarray]:
@@ -361,7 +371,10 @@ class _Stream:
         self._writer.append(columns, partial_step=not closes)
         self._is_open = not closes
 
-    def _begin(self, observation: list[np.ndarray], kind: int) -> None:
+    def _begin(
+        self, observation: list[np.ndarray], kind: int, item: tuple[Any, ...] | None = None
+    ) -> None:
+        """Begins a row, with the return of the transition that it completes."""
         leaves = self._wire.leaves["observation"]
         columns: dict[str, Any] = {
             leaf.name: part for leaf, part in zip(leaves, observation, strict=True)
@@ -371,7 +384,9 @@ class _Stream:
             columns |= {"step_type": np.int32(kind), "mask": np.float32(1)}
         elif self._wire.depth > 1:
             columns["age"] = np.int32(self._age)
-        self._append(columns, closes=False)
+        if item is not None:
+            columns |= {"reward": np.float32(item[1]), "discount": np.float32(item[2])}
+        self._append(columns, closes=self._wire.is_transition and kind == _LAST)
         self._row, self._kind, self._padding = self._steps - 1, kind, 0
         self._see(self._row)
 
@@ -399,10 +414,13 @@ class _Stream:
         at = self._seen.index(row)
         return self._seen[at - before : at]
 
-    def _insert_transition(self, row: int, reward: float, discount: float, span: int = 1) -> None:
-        # At an episode's end several items come together, each in a step of its own.
-        outcome = {"reward": np.float32(reward), "discount": np.float32(discount)}
-        self._append(outcome, closes=self._kind == _LAST)
+    def _insert_transition(
+        self, index: int, row: int, reward: float, discount: float, span: int = 1
+    ) -> None:
+        """Makes an item. At an episode's end several come together, each in a step of its own."""
+        if index:
+            outcome = {"reward": np.float32(reward), "discount": np.float32(discount)}
+            self._append(outcome, closes=True)
         assert self._writer is not None
         history, columns = self._writer.history, {}
         for leaf in self._wire.leaves["observation"]:
@@ -411,7 +429,7 @@ class _Stream:
                 columns[prefix + leaf.name] = history[leaf.name][rows]
         for leaf in self._wire.leaves["action"] + self._wire.leaves["extras"]:
             columns[leaf.name] = history[leaf.name][row]
-        for name in outcome:
+        for name in ("reward", "discount"):
             columns[name] = history[name][self._steps - 1]
         if self._wire.depth > 1:
             columns |= {"age": history["age"][row], "next_age": history["age"][row + span]}
