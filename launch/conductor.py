@@ -58,9 +58,19 @@ def launch(
       Interrupted: if a signal stopped it.
     """
     launcher.check_kind(kind)
+    reporter = reporter or report.Silent()
+    try:
+        return _launch(program, kind, reporter, request)
+    except OSError as error:
+        message = f"{program.directory}: {error.strerror or error}"
+        raise RunError(f"{message}; the newest checkpoint in it, if any, is intact.") from error
+
+
+def _launch(
+    program: Program, kind: str, reporter: report.Reporter, request: Mapping[str, Any] | None
+) -> Result:
     began = time.perf_counter()
     experiment = program.experiment
-    reporter = reporter or report.Silent()
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(signals.caught())
         directory = stack.enter_context(RunDirectory(program.directory))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -44,12 +45,14 @@ def run_entry(entry: Mapping[str, Any]) -> None:
         _load(entry["payload"], entry["index"])()
         code = 0
     except BaseException as error:
-        traceback.print_exc()
         reason = {"reason": describe(error), "final": is_final(error)}
         pathlib.Path(entry["reason"]).write_text(json.dumps(reason))
+        with contextlib.suppress(OSError):  # The disk may be full.
+            traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
         # Not sys.exit: threads of gRPC and XLA may hold up an orderly end for ever.
         os._exit(code)
 
