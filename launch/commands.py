@@ -85,10 +85,8 @@ def evaluate(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
 
 def plot(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     """`troupe plot DIR ...`"""
-    from .plot import plot as draw
-
     folder = pathlib.Path(options.runs[0]) if len(options.runs) == 1 else pathlib.Path()
-    print(draw(options.runs, options.save or folder / "curve.png"))
+    print(_draw(options.runs, folder, options.save))
     return 0
 
 
@@ -151,7 +149,7 @@ def _run(recipe: Recipe, out: str | pathlib.Path, *, resume: bool) -> int:
     print(
         f"return {final['mean']:.1f} +- {final['std']:.1f} over {final['episodes']} episodes after "
         f"{result.actor_steps:,} actor steps in {report.duration(result.wall_seconds)}; "
-        f"see {pathlib.Path(out) / 'result.json'}"
+        f"see {pathlib.Path(out, 'result.json')} and {_draw([out], pathlib.Path(out))}"
     )
     if result.reached is False:
         raise RunError(
@@ -198,6 +196,15 @@ def _find(settings: Sequence[Settings], agent: str, env: str) -> Settings | None
 def _given(**values: Any) -> dict[str, Any]:
     """Those that were given; the others keep the defaults of where they go."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _draw(
+    runs: Sequence[str | pathlib.Path], folder: pathlib.Path, save: str | None = None
+) -> pathlib.Path:
+    """Draws the curves of runs, into a folder where no file is named."""
+    from .plot import plot
+
+    return plot(runs, save or folder / "curve.png")
 
 
 def _free_directory(recipe: Recipe) -> pathlib.Path:

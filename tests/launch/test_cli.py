@@ -91,6 +91,7 @@ def run(tmp_path_factory):
 
 def test_a_trained_run_can_be_evaluated_plotted_and_not_repeated(run, capsys, tmp_path):
     assert json.loads((run / "result.json").read_text())["actor_steps"] == 60
+    assert (run / "curve.png").exists()
     assert cli.main(["evaluate", str(run), "--episodes", "3"]) == 0
     assert re.fullmatch(
         r"return \d+\.\d .* over 3 episodes, after 60 actor steps\n", capsys.readouterr().out

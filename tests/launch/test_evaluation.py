@@ -69,6 +69,21 @@ def test_an_evaluation_repeats_exactly_and_others_differ(tiny):
         assert len(first) == 6
 
 
+def test_a_chance_of_zero_is_a_chance_of_zero(tiny):
+    """Greedy evaluation is asked for by 0, which must not be taken for "not set"."""
+    config = {"epsilon_start": 1.0, "epsilon_end": 1.0, "evaluation_epsilon": 0.0}
+    experiment = tiny(config=config).experiment()
+    with parts.make_environment(experiment, 0) as environment:
+        made = parts.make(experiment, environment)
+        actor = made.evaluator._actor(8)
+        observations = np.random.default_rng(0).normal(size=(50, 8, 4)).astype(np.float32)
+        networks = experiment.make_networks(made.spec)
+        (params,) = made.learner.get_variables(["policy"])
+        for observation in observations:
+            greedy = np.argmax(networks.apply(params, observation), axis=-1)
+            np.testing.assert_array_equal(actor.select_action(observation), greedy)
+
+
 def test_training_and_evaluation_have_environments_of_their_own(tiny):
     asked = []
     recipe = tiny()

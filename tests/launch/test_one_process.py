@@ -105,6 +105,18 @@ def test_evaluations_and_checkpoints_do_not_change_what_is_learned(tiny, tmp_pat
     assert parameters(tmp_path / "a") == parameters(tmp_path / "b")
 
 
+def test_checkpoints_are_written_when_they_are_asked_for(tiny, tmp_path):
+    result = run(tiny(checkpointing={"every_steps": 50, "keep": 100}), tmp_path)
+    saved = [
+        json.loads((path / "manifest.json").read_text())["counters"]["actor_steps"]
+        for path in Store(tmp_path / "checkpoints").paths()
+    ]
+    periods = np.diff([0, *saved])
+    # Two environments step together; the end always has one of its own.
+    assert np.isin(periods[:3], (50, 51)).all()
+    assert saved[-1] == result.actor_steps
+
+
 def test_ppo_runs_in_the_same_loop(tiny, tmp_path):
     config = {"hidden_sizes": "8", "num_envs": 2, "rollout_length": 8, "num_minibatches": 2}
     recipe = tiny()
