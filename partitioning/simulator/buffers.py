@@ -370,9 +370,21 @@ def _reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> li
 
 
 def _pack(buffers: list[Buffer]) -> int:
-    """Places buffers in a heap, largest first, each in the smallest hole that fits; returns its
-    size."""
-    ordered = sorted(buffers, key=lambda b: (-b.nbytes, b.start - b.end, b.start))
+    """Size of a heap that holds the buffers: the better of largest first and longest-lived first."""
+    bound = peak_of(buffers)[0]
+    heap = _place(sorted(buffers, key=lambda b: (-b.nbytes, b.start - b.end, b.start)))
+    if heap <= 1.005 * bound:
+        return heap
+    by_size = [b.offset for b in sorted(buffers, key=id)]
+    other = _place(sorted(buffers, key=lambda b: (b.start - b.end, -b.nbytes, b.start)))
+    if heap <= other:
+        for buffer, offset in zip(sorted(buffers, key=id), by_size, strict=True):
+            buffer.offset = offset
+    return min(heap, other)
+
+
+def _place(ordered: list[Buffer]) -> int:
+    """Places each buffer in turn in the smallest hole that fits; returns the heap's size."""
     exact, rest = ordered[:_PACKED], ordered[_PACKED:]
     count = len(exact)
     start = np.zeros(count, np.int64)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..program import Op, Program, Value
+from ..program import COLLECTIVES, Op, Program, Value
 from . import costs
 
 # What a node is, as far as fusion is concerned.
@@ -277,7 +277,7 @@ class _Builder:
                 params,
                 *[n.index for n in operands],
             )
-            known = self.known.get(key) if not op.effects else None
+            known = self.known.get(key) if not op.effects and name not in COLLECTIVES else None
         except TypeError:  # params that cannot be hashed are never shared
             key = known = None
         if known is not None:
@@ -556,7 +556,12 @@ class _Builder:
             copied = math.prod(out.shape[: op.params["dim"]]) > 1
         operand = operands[0]
         if copied:
-            operand = self.node(FUSIBLE, "transpose", source.nbytes, source.shape, [operand], op)
+            key = ("laid out", operand.index, source.shape, op.params.get("dim"))
+            if key not in self.known:
+                self.known[key] = self.node(
+                    FUSIBLE, "transpose", source.nbytes, source.shape, [operand], op
+                )
+            operand = self.known[key]
         node = self.node(OPAQUE, op.name, out.nbytes, out.shape, [operand], op)
         node.flops, node.transcendentals = costs.op_flops(op)
         if copied:
