@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import dm_env
 import numpy as np
-from dm_env import StepType, specs
+from dm_env import specs
 
+from .adder import EmbeddedAdder
 from .entries import Entries
 from .items import Episodes, ReplaySpec, Rollouts, Sample, Sequences, Transitions
 from .nests import Nest
@@ -18,7 +18,6 @@ from .rows import Rows
 from .sequences import SequenceWindows
 from .transitions import TransitionWindows
 
-_FIRST, _MID, _LAST = (int(kind) for kind in StepType)
 _OUTCOMES = {
     "reward": specs.Array((), np.float32),
     "discount": specs.Array((), np.float32),
@@ -99,13 +98,12 @@ class EmbeddedReplay:
             "extras": extras_spec,
             **outcomes,
         }
-        self._cleared = ["action", *(["extras"] if extras_spec != () else [])]
-        self._cleared += [name for name in outcomes if name != "step_type"]
         self._rows = Rows(fields, self._first_capacity(max_size, streams), num_envs)
         self._windows.attach(self._rows, self._entries)
-        self._safe_until = 0  # The row that must not be begun before there is room for it.
         self._lock = threading.RLock()
-        self._adder = EmbeddedAdder(self)
+        self._adder = EmbeddedAdder(
+            self._rows, self._windows, self._entries, self._lock, self._refuse_overrun
+        )
 
     def adder(self) -> EmbeddedAdder:
         """What writes into this replay: one for all streams, which are in lockstep."""
@@ -191,7 +189,6 @@ class EmbeddedReplay:
         with self._lock:
             self._rows.restore(state["rows"])
             self._entries.restore(state["entries"])
-            self._safe_until = 0
             self._adder.reset()
 
     def flush(self) -> None:
@@ -224,6 +221,14 @@ class EmbeddedReplay:
         since = self._entries.next - (0 if self._queued else self.spec.min_size)
         return self._entries.sampled / since if since > 0 else 0.0
 
+    def _refuse_overrun(self) -> None:
+        """Raises ValueError where another row could overwrite rollouts that wait."""
+        if self._queued and not self.can_insert():
+            raise ValueError(
+                "the rollouts that wait to be learned from leave no room: ask can_insert, and "
+                "sample, before the environments go on."
+            )
+
     def _first_capacity(self, max_size: int, streams: int) -> int:
         """Rows to begin with: enough for `max_size` items of ordinary episodes.
 
@@ -239,155 +244,3 @@ class EmbeddedReplay:
         elif isinstance(item, Episodes):
             per_item = -(-item.max_length // 8)
         return -(-max_size * per_item * 17 // (16 * streams)) + 4 * span + 64
-
-    def _make_room(self) -> None:
-        """Sees to it that the next row overwrites nothing that is needed."""
-        rows, entries, span = self._rows, self._entries, self._windows.span
-        # Items are inserted as they end: one inserted later begins at most a span earlier.
-        oldest = rows.written - span
-        if len(entries):
-            oldest = min(
-                oldest, int(entries.columns["row"][entries.first % entries.max_size]) - span
-            )
-        oldest = max(0, oldest - (rows.depth - 1))
-        if rows.written >= oldest + rows.capacity:
-            rows.grow(rows.capacity + max(64, rows.capacity // 4), oldest)
-        self._safe_until = oldest + rows.capacity
-
-    def _begin(self, timestep: dm_env.TimeStep) -> int:
-        """Begins a row and returns its number."""
-        rows = self._rows
-        if rows.written >= self._safe_until:
-            self._make_room()
-        rows.begin(timestep.observation, timestep.step_type)
-        if "step_type" in rows.columns:
-            rows.write("step_type", timestep.step_type)
-        return rows.written - 1
-
-
-class EmbeddedAdder:
-    """Writes the steps of all streams. Made by `EmbeddedReplay.adder`.
-
-    With N environments `add_first` comes once, and the first steps of later episodes come to `add`
-    as any other; with one (N None) every episode begins with `add_first`. In the middle of an
-    episode, `add_first` drops what is not complete.
-    """
-
-    def __init__(self, replay: EmbeddedReplay) -> None:
-        self._replay = replay
-        rows = replay._rows
-        self._one = rows.lead == ()
-        self._lead = rows.lead
-        self._has_extras = "extras" in replay._cleared
-        self._keeps_outcomes = "reward" in rows.columns
-        self._checked = False
-        # The step types of the row that was begun last; None: add_first must come.
-        self._kinds: list[int] | None = None
-        self._all_mid = [_MID] * rows.streams
-
-    def add_first(self, timestep: dm_env.TimeStep) -> None:
-        """Begins an episode in every stream.
-
-        Raises:
-            ValueError: If the time step is not the first of an episode, or does not fit the spec.
-        """
-        replay = self._replay
-        if np.shape(timestep.step_type) != self._lead or np.any(
-            np.asarray(timestep.step_type) != _FIRST
-        ):
-            raise ValueError(
-                f"add_first got the step type {timestep.step_type}; with "
-                f"{self._lead[0] if self._lead else 'one'} environment(s) it must be FIRST of "
-                f"shape {self._lead}."
-            )
-        replay._rows.structures["observation"].check(timestep.observation, self._lead)
-        with replay._lock:
-            row = replay._begin(timestep)
-            if self._one and self._kinds == [_LAST]:
-                replay._windows.advance(row, 0.0, 0.0, [_FIRST], False)
-            else:
-                replay._windows.restart(row)
-        self._kinds = [_FIRST] * replay._rows.streams
-
-    def add(self, action: Nest, next_timestep: dm_env.TimeStep, extras: Nest = ()) -> None:
-        """Adds an action and what came of it.
-
-        Raises:
-            ValueError: If no episode was begun, values do not fit their specs, a queue of rollouts
-                is full, or (vectors) episodes do not follow one another as they must.
-        """
-        replay = self._replay
-        rows = replay._rows
-        if not self._checked:
-            self._check(action, next_timestep, extras)
-        reward: Any = next_timestep.reward
-        discount: Any = next_timestep.discount
-        before = self._kinds
-        if self._one:
-            kinds = [int(next_timestep.step_type)]
-        else:
-            kinds = next_timestep.step_type.tolist()
-        mid = kinds == self._all_mid and before == kinds
-        ended = None
-        if not mid:
-            ended = self._check_order(kinds)
-        with replay._lock:
-            if replay._queued and not replay.can_insert():
-                raise ValueError(
-                    "the rollouts that wait to be learned from leave no room: ask can_insert, and "
-                    "sample, before the environments go on."
-                )
-            rows.write("action", action)
-            if self._has_extras:
-                rows.write("extras", extras)
-            if self._keeps_outcomes:
-                rows.write("reward", reward)
-                rows.write("discount", discount)
-            if ended is not None:
-                self._clear(ended)
-            row = replay._begin(next_timestep)
-            if not self._one and len(kinds) == 1:
-                reward, discount = reward.item(), discount.item()
-            replay._windows.advance(row, reward, discount, kinds, mid)
-            if not mid and _LAST in kinds:
-                self._clear(... if self._one else np.array(kinds) == _LAST)
-        self._kinds = kinds
-
-    def reset(self) -> None:
-        """Drops what is not complete; `add_first` must come next."""
-        self._kinds = None
-
-    def _check_order(self, kinds: list[int]) -> np.ndarray | None:
-        """Which streams had ended, [N] bool, or None where none had.
-
-        Raises:
-            ValueError: If these step types cannot follow those before.
-        """
-        before = self._kinds
-        if before is None:
-            raise ValueError("add_first must come before add.")
-        if self._one:
-            if before[0] == _LAST or kinds[0] == _FIRST:
-                raise ValueError("every episode begins with add_first, and only with it.")
-        elif [kind == _FIRST for kind in kinds] != [kind == _LAST for kind in before]:
-            raise ValueError(
-                f"step types {kinds} followed {before}: the step after LAST must be FIRST, and no "
-                "other."
-            )
-        return np.array(before) == _LAST if _LAST in before else None
-
-    def _clear(self, streams: Any) -> None:
-        """Zeroes what followed the last row of an episode."""
-        for name in self._replay._cleared:
-            self._replay._rows.clear(name, streams)
-
-    def _check(self, action: Nest, timestep: dm_env.TimeStep, extras: Nest) -> None:
-        structures = self._replay._rows.structures
-        structures["action"].check(action, self._lead)
-        structures["observation"].check(timestep.observation, self._lead)
-        structures["extras"].check(extras, self._lead)
-        for name in ("step_type", "reward", "discount"):
-            shape = np.shape(getattr(timestep, name))
-            if shape != self._lead:
-                raise ValueError(f"{name} has the shape {shape}; it must be {self._lead}.")
-        self._checked = True

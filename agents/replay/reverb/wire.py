@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from dm_env import StepType
 
-from .items import Episodes, ReplaySpec, Rollouts, Sequence, Sequences, Transition, Transitions
-from .nests import Nest, Structure
+from ..items import Episodes, ReplaySpec, Rollouts, Sequence, Sequences, Transition, Transitions
+from ..nests import Nest, Structure
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 Columns = dict[str, tuple[tuple[int, ...], np.dtype]]

@@ -1,0 +1,294 @@
+"""What the learner holds of a replay in a Reverb server."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import reverb
+import tensorflow as tf
+
+from ..items import ReplaySpec, Sample, SampleInfo
+from ..nests import Nest
+from .adder import ReverbAdder
+from .largest import LargestPriority
+from .tables import TABLE
+from .wire import Wire
+
+_PATIENCE_MS = 400  # How long the reader waits for the pace before it looks around.
+_FRESH_SECONDS = 0.5  # How old the server's numbers may be.
+
+
+class ReverbReplay:
+    """What the learner holds of a replay in a Reverb server.
+
+    A thread reads batches ahead of the learner and makes them ready; another writes priorities
+    back. Where the server does not answer both try again until it does.
+    """
+
+    def __init__(
+        self,
+        spec: ReplaySpec,
+        environment_spec: Any,
+        extras_spec: Nest,
+        address: str,
+        *,
+        steps_per_sample: int = 1,
+    ) -> None:
+        """Begins to read.
+
+        Args:
+            spec: As the server's tables were made from. Of `Rollouts`, a batch holds whichever
+                `batch_size` windows come first, of any streams.
+            environment_spec: Likewise.
+            extras_spec: Likewise.
+            address: Of the server, host:port.
+            steps_per_sample: K, batches that the learner draws at once.
+        """
+        self.spec = spec
+        self._arguments = spec, environment_spec, extras_spec, address
+        self._leading = (steps_per_sample, spec.batch_size)
+        self._wire = Wire(spec, environment_spec, extras_spec)
+        self._client = reverb.Client(address)
+        self._address = address
+        self._changed = threading.Condition()
+        self._batches: list[Sample] = []
+        # Rollouts that are read early are older when they are learned from.
+        self._ahead = 1 if self._wire.is_rollout else 2
+        self._failure: BaseException | None = None
+        self._is_closed = False
+        self._updates: queue.Queue[tuple[np.ndarray, np.ndarray] | None] = queue.Queue(64)
+        self._numbers: tuple[int, int, int] = 0, 0, 0
+        self._numbers_until = 0.0
+        self._threads = [threading.Thread(target=self._read, name="replay-reader", daemon=True)]
+        if spec.priority_exponent is not None:
+            self._largest = LargestPriority(address)
+            writer = threading.Thread(target=self._write, name="replay-priorities", daemon=True)
+            self._threads.append(writer)
+        for thread in self._threads:
+            thread.start()
+
+    def adder(
+        self, num_envs: int | None = None, while_waiting: Callable[[], None] | None = None
+    ) -> ReverbAdder:
+        """What writes into this replay."""
+        return ReverbAdder(*self._arguments, num_envs=num_envs, while_waiting=while_waiting)
+
+    def can_insert(self) -> bool:
+        """True: it is the server that holds actors up."""
+        return True
+
+    def can_sample(self, num_batches: int | None = None) -> bool:
+        """Whether batches are ready, so that `sample` does not wait."""
+        self._check(num_batches)
+        return bool(self._batches)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for batches, at most so long. Returns whether they are ready."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._batches or self._failure, seconds)
+            self._raise()
+            return bool(self._batches)
+
+    def sample(self, num_batches: int | None = None) -> Sample:
+        """The next batch, [B, ...], where K is 1, or K of them, [K, B, ...]. Waits for it.
+
+        Raises:
+            ValueError: If `num_batches` is another number than K.
+            RuntimeError: If the replay is closed.
+        """
+        self._check(num_batches)
+        with self._changed:
+            self._changed.wait_for(lambda: self._batches or self._failure or self._is_closed)
+            self._raise()
+            if not self._batches:
+                raise RuntimeError("the replay is closed.")
+            batch = self._batches.pop(0)
+            self._changed.notify_all()
+        return _first(batch) if num_batches is None else batch
+
+    def dataset(self, num_batches: int | None = None) -> Iterator[Sample]:
+        """Batches without end, as `sample` gives them."""
+        while True:
+            yield self.sample(num_batches)
+
+    def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+        """Gives items new priorities, in the background; where too much waits, the oldest goes.
+
+        Raises:
+            ValueError: If a priority is negative or not finite, or the replay is uniform.
+        """
+        if self.spec.priority_exponent is None:
+            raise ValueError("the replay samples uniformly: it has no priorities to update.")
+        keys = np.asarray(keys, np.uint64).reshape(-1)
+        priorities = np.asarray(priorities, np.float64).reshape(-1)
+        if not keys.size:
+            return
+        if not (priorities.min() >= 0.0 and priorities.max() < np.inf):
+            raise ValueError(
+                f"priorities lie between {priorities.min()} and {priorities.max()}; they must be "
+                "finite numbers of at least 0."
+            )
+        while True:
+            try:
+                self._updates.put_nowait((keys, priorities))
+                return
+            except queue.Full:
+                with contextlib.suppress(queue.Empty):
+                    self._updates.get_nowait()
+
+    def save(self) -> Nest:
+        """Has the server write a checkpoint, and says into which folder."""
+        return {"folder": np.array(self._client.checkpoint())}
+
+    def restore(self, state: Nest) -> None:
+        """Raises ValueError: it is the server that goes on from a checkpoint."""
+        raise ValueError(
+            f"a Reverb server goes on from {state['folder']} when it is started with that folder; "
+            "it cannot be given to a client."
+        )
+
+    def flush(self) -> None:
+        """Nothing waits to be written here."""
+
+    def close(self) -> None:
+        """Ends the threads."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if len(self._threads) > 1:
+            with contextlib.suppress(queue.Full):
+                self._updates.put_nowait(None)
+        for thread in self._threads:
+            thread.join(4 * _PATIENCE_MS / 1000)
+
+    def __len__(self) -> int:
+        return self._look()[0]
+
+    @property
+    def size(self) -> int:
+        """Items held, as of a moment ago."""
+        return self._look()[0]
+
+    @property
+    def inserted(self) -> int:
+        """Items ever inserted, as of a moment ago."""
+        return self._look()[1]
+
+    @property
+    def sampled(self) -> int:
+        """Items ever drawn, as of a moment ago; those that wait for the learner among them."""
+        return self._look()[2]
+
+    @property
+    def observed_samples_per_insert(self) -> float:
+        """Items drawn per item inserted since the replay held its `min_size`; 0 before."""
+        _, inserted, sampled = self._look()
+        since = inserted - (0 if self._wire.is_rollout else self.spec.min_size)
+        return sampled / since if since > 0 else 0.0
+
+    def _look(self) -> tuple[int, int, int]:
+        """Items held, inserted and drawn; the last known where the server does not answer."""
+        now = time.monotonic()
+        if now >= self._numbers_until:
+            # Asking a server that does not answer takes seconds: not again soon.
+            self._numbers_until = now + 10 * _FRESH_SECONDS
+            with contextlib.suppress(reverb.ReverbError, RuntimeError):
+                info = self._client.server_info(1)[TABLE]
+                pace = info.rate_limiter_info
+                self._numbers = (
+                    info.current_size,
+                    pace.insert_stats.completed,
+                    pace.sample_stats.completed,
+                )
+                self._numbers_until = now + _FRESH_SECONDS
+        return self._numbers
+
+    def _check(self, num_batches: int | None) -> None:
+        k = self._leading[0]
+        if (num_batches or 1) != k:
+            raise ValueError(f"{num_batches or 1} batches were asked for; the replay draws {k}.")
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError(f"the replay cannot be read: {self._failure}") from self._failure
+
+    def _dataset(self) -> tf.data.Dataset:
+        """Items of the table in batches. It ends when the pace holds it up for a while."""
+        columns, count = self._wire.columns, self._leading[0] * self._leading[1]
+        return reverb.TrajectoryDataset(
+            self._address,
+            TABLE,
+            dtypes={name: tf.as_dtype(dtype) for name, (_, dtype) in columns.items()},
+            shapes={name: tf.TensorShape(shape) for name, (shape, _) in columns.items()},
+            max_in_flight_samples_per_worker=1 if self._wire.is_rollout else min(count, 64),
+            num_workers_per_iterator=1,
+            rate_limiter_timeout_ms=_PATIENCE_MS,
+        ).batch(count)
+
+    def _read(self) -> None:
+        rest: tuple[list[np.ndarray], dict[str, np.ndarray]] | None = None
+        try:
+            while not self._is_closed:
+                try:
+                    batches = iter(self._dataset())
+                    while self._has_room():
+                        rest = self._take(next(batches), rest)
+                except StopIteration:
+                    pass
+                except (tf.errors.UnavailableError, tf.errors.CancelledError):
+                    time.sleep(_PATIENCE_MS / 1000)
+        except BaseException as failure:
+            with self._changed:
+                self._failure = failure
+                self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        """Waits until the learner wants more. Returns whether it does."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._batches) < self._ahead or self._is_closed)
+            return not self._is_closed
+
+    def _take(self, item: Any, rest: Any) -> Any:
+        """Hands a batch on, or returns what it takes to make one of the next."""
+        info = [item.info.key.numpy(), item.info.probability.numpy(), item.info.table_size.numpy()]
+        data = {name: tensor.numpy() for name, tensor in item.data.items()}
+        if rest is not None:
+            info = [np.concatenate(pair) for pair in zip(rest[0], info, strict=True)]
+            data = {name: np.concatenate((rest[1][name], data[name])) for name in data}
+        count = self._leading[0] * self._leading[1]
+        left = None
+        if len(info[0]) < count:
+            return info, data
+        if len(info[0]) > count:
+            left = [part[count:] for part in info], {n: part[count:] for n, part in data.items()}
+            info, data = [part[:count] for part in info], {n: p[:count] for n, p in data.items()}
+        key, probability, size = (part.reshape(self._leading) for part in info)
+        known = SampleInfo(key, probability.astype(np.float32), size.astype(np.float32))
+        sample = Sample(known, self._wire.unpack(data, self._leading))
+        with self._changed:
+            self._batches.append(sample)
+            self._changed.notify_all()
+        return left
+
+    def _write(self) -> None:
+        largest = 1.0
+        while (update := self._updates.get()) is not None:
+            keys, priorities = update
+            with contextlib.suppress(reverb.ReverbError, RuntimeError):
+                # Of a key named twice the last counts, as everywhere.
+                updates = dict(zip(keys.tolist(), priorities.tolist(), strict=True))
+                self._client.mutate_priorities(TABLE, updates)
+                if (most := float(priorities.max())) > largest:
+                    self._largest.put(most)
+                    largest = most
+
+
+def _first(sample: Sample) -> Sample:
+    """A batch of K = 1 without its first dimension."""
+    return tf.nest.map_structure(lambda leaf: leaf[0], sample)
