@@ -45,8 +45,9 @@ def main(argv: Sequence[str] | None = None, settings: Sequence[Settings] = ()) -
         parser = make_parser(arguments)
         options = parser.parse_args(arguments)
         options.overrides = overrides
-        if overrides and options.command != "train":
-            raise RequestError(f"--config.{next(iter(overrides))} belongs to `troupe train`.")
+        if overrides and not hasattr(options, "agent"):
+            name = next(iter(overrides))
+            raise RequestError(f"--config.{name} belongs to a new run: `troupe train AGENT`.")
         return _command(options.command)(options, settings)
     except Interrupted as stop:
         return _say(str(stop), 128 + stop.signal_number, debug)
@@ -113,6 +114,15 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     plot.add_argument("runs", metavar="DIR", nargs="+", help="directories of runs")
     plot.add_argument("--save", metavar="FILE", help="default: curve.png, in DIR where it is one")
 
+    plan = add("plan", "say what a mesh and a schedule make of an agent's step, and what it costs")
+    plan.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
+    plan.add_argument("--env", required=True, metavar="ID", help="id of the environment")
+    _add_partition(plan, required=True)
+    plan.add_argument(
+        "--device", default="h200", help="a device of `troupe list`, or a calibration's file"
+    )
+    plan.add_argument("--json", action="store_true", help="print the plan as JSON")
+
     graph = add("graph", "draw the roles of a distributed run and who calls whom")
     graph.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
     graph.add_argument("--env", required=True, metavar="ID", help="id of the environment")
@@ -155,12 +165,7 @@ def _add_train(train: argparse.ArgumentParser, arguments: Sequence[str]) -> None
         help="keep the replay in checkpoints; auto (default): where it takes at most 256 MiB",
     )
     _add_launch(train)
-    train.add_argument(
-        "--mesh", metavar="AXES", help="devices that share the learner's step: data=4,model=2"
-    )
-    train.add_argument(
-        "--schedule", metavar="TACTICS", help="how they share it: batch:data,zero3:data"
-    )
+    _add_partition(train)
     group = train.add_argument_group(
         "config", "fields of the agent's config; `troupe train AGENT --help` lists them"
     )
@@ -196,6 +201,21 @@ def _add_roles(group: argparse._ActionsContainer) -> None:
     )
     group.add_argument(
         "--learner-device", choices=("cpu", "gpu"), help="all else keeps to the CPU; default: cpu"
+    )
+
+
+def _add_partition(command: argparse.ArgumentParser, required: bool = False) -> None:
+    command.add_argument(
+        "--mesh",
+        metavar="AXES",
+        required=required,
+        help="devices that share the learner's step: data=4,model=2",
+    )
+    command.add_argument(
+        "--schedule",
+        metavar="TACTICS",
+        required=required,
+        help="how they share it: batch:data,zero3:data",
     )
 
 

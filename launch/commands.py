@@ -90,6 +90,24 @@ def plot(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     return 0
 
 
+def plan(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+    """`troupe plan AGENT --env ID --mesh AXES --schedule TACTICS`"""
+    tuned = _find(settings, options.agent, options.env) or Settings(options.agent, options.env)
+    recipe = Recipe(
+        agent=options.agent,
+        env=options.env,
+        config={**tuned.config, **options.overrides},
+        environment=tuned.environment,
+        mesh=options.mesh,
+        schedule=options.schedule,
+    )
+    from . import planning
+
+    made = planning.plan(recipe.experiment(), options.device)
+    print(made.to_json() if options.json else made)
+    return 0
+
+
 def graph(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     """`troupe graph AGENT --env ID`"""
     tuned = _find(settings, options.agent, options.env) or Settings(options.agent, options.env)

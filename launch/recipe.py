@@ -73,7 +73,8 @@ class Recipe:
         """Environments of training or of evaluation."""
         from .. import environments
 
-        options = dict(self.environment)
+        # What policies over real numbers emit knows no bounds; "strict" would refuse it.
+        options = {"actions": "clip", **self.environment}
         if not evaluation:
             options |= self.training_environment
         if render_mode is not None:

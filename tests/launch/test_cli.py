@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 
+import jax
 import pytest
 
-from troupe.launch import cli
+from troupe.launch import cli, parts, planning
+from troupe.launch.recipe import Recipe
 from troupe.launch.settings import Settings
 
 SHORT = [
@@ -57,7 +59,7 @@ def fails(capsys, arguments, code, *words):
         ("train dqn --env C --mesh data:2 --schedule batch:data", ["'data:2' is not AXIS=SIZE"]),
         ("train dqn --env C --mesh data=2 --schedule bath:data", ["no tactic 'bath'", "batch"]),
         ("resume DIR", ["not a run's directory"]),
-        ("resume DIR --config.n_step 2", ["--config.n_step belongs to `troupe train`"]),
+        ("resume DIR --config.n_step 2", ["--config.n_step belongs to a new run"]),
         ("evaluate DIR", ["not a run's directory"]),
         ("evaluate DIR --episodes 0", ["--episodes"]),
         ("plot DIR", ["not a run's directory"]),
@@ -165,6 +167,41 @@ def test_the_list_has_agents_and_tuned_settings(capsys):
     assert "CartPole-v1  dqn, 30 steps to a return of 400" in output
     assert re.search(r"^  zero3 +\S", output, re.M)
     assert re.search(r"^  h200 +131 GiB", output, re.M)
+
+
+def test_a_plan_needs_no_devices_and_predicts(capsys):
+    arguments = [
+        *["plan", "dqn", "--env", "CartPole-v1", "--mesh", "data=64", "--schedule", "batch:data"]
+    ]
+    arguments += ["--config.hidden_sizes", "32,32"]
+    assert cli.main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mesh"] == {"data": 64}
+    assert cli.main([*arguments, "--device", "a100"]) == 0
+    printed = capsys.readouterr().out
+    assert "batch parallel" in printed
+    assert "peak (a100-80gb)" in printed
+    fails(capsys, [*arguments, "--device", "a10"], 2, "unknown device 'a10'", "h200")
+    fails(capsys, [*arguments[:4], "--mesh", "data=2"], 2, "--schedule")
+
+
+@pytest.mark.parametrize("agent", ["dqn", "ppo"])
+def test_plans_see_the_batch_that_the_learner_gets(tiny, agent):
+    recipe = tiny() if agent == "dqn" else Recipe("ppo", "Pendulum-v1", {"num_envs": 3})
+    experiment = recipe.experiment()
+    with parts.make_environment(experiment, 0) as environment:
+        made = parts.make(experiment, environment)
+        made.actor.observe_first(timestep := environment.reset())
+        while not made.replay.can_sample():
+            action = made.actor.select_action(timestep.observation)
+            timestep = environment.step(action)
+            made.actor.observe(action, timestep)
+        expected = made.replay.sample()
+        networks = experiment.make_networks(made.spec)
+        policy = experiment.builder.make_policy(networks, made.spec)
+        found = planning.make_batch(experiment.builder, policy, made.spec)
+    shapes = lambda nest: jax.tree.map(lambda x: (x.shape, x.dtype), nest)  # noqa: E731
+    assert shapes(found) == shapes(expected)
 
 
 def test_help_names_every_field_of_the_config(capsys):
