@@ -17,7 +17,7 @@ from .directory import RunDirectory
 from .errors import RequestError
 from .experiment import Experiment, check_identity
 from .nodes import inference
-from .nodes.actor import ActorRole
+from .nodes.actor import ActorCrew, ActorRole
 from .nodes.base import AddressNode, ServiceNode, WorkerNode
 from .nodes.counter import Counter
 from .nodes.evaluator import EvaluatorRole
@@ -161,23 +161,19 @@ class _Parts:
             self._add("inference", self._inference(variables))
             for _ in range(roles.inference_servers)
         ]
-        for index in range(roles.actors):
-            if servers:
-                make = Deferred(inference.remote_actors, servers[index % len(servers)])
-            else:
-                make = Deferred(inference.local_actors, variables)
-            node = WorkerNode(
-                _held(reverb=True, hang_seconds=roles.hang_seconds),
-                ActorRole,
-                experiment,
-                spec,
-                index,
-                roles.actors,
-                counter,
-                Deferred(Connection, replay, experiment, spec, self._streams),
-                make,
-            )
-            self._add("actor", node)
+        connection = Deferred(Connection, replay, experiment, spec, self._streams)
+        for first in range(0, roles.actors, roles.actors_per_process):
+            indices = range(first, min(first + roles.actors_per_process, roles.actors))
+            crew = []
+            for index in indices:
+                if servers:
+                    make = Deferred(inference.remote_actors, servers[index % len(servers)])
+                else:
+                    make = Deferred(inference.local_actors, variables)
+                arguments = (experiment, spec, index, roles.actors, counter, connection, make)
+                crew.append(Deferred(ActorRole, *arguments))
+            settings = _held(reverb=True, hang_seconds=roles.hang_seconds)
+            self._add("actor", WorkerNode(settings, ActorCrew, *crew))
         for index in range(roles.evaluators):
             self._add(
                 "evaluator",

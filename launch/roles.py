@@ -18,6 +18,8 @@ class Roles:
 
     actors: int = 1
     """Each has as many environments as the agent's config says (`num_envs`)."""
+    actors_per_process: int = 1
+    """Actors that share a process, each in a thread of its own: for environments that wait."""
     evaluators: int = 1
     inference_servers: int = 0
     """0: actors hold the parameters themselves."""
@@ -31,7 +33,12 @@ class Roles:
     """How long an actor's environment may take for one step before the actor is started again."""
 
     def __post_init__(self) -> None:
-        for name, least in (("actors", 1), ("evaluators", 1), ("inference_servers", 0)):
+        for name, least in (
+            ("actors", 1),
+            ("actors_per_process", 1),
+            ("evaluators", 1),
+            ("inference_servers", 0),
+        ):
             value = getattr(self, name)
             if value < least:
                 raise RequestError(f"{name} is {value}; it must be at least {least}.")

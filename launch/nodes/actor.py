@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 import types
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import numpy as np
 from .. import seeds
 from ..loop import Loop
 from ..signals import Stop
-from ..supervision import role
+from ..supervision import pulse, role
 from . import calls
 from .ledger import DONE, TRAIN
 
@@ -116,6 +117,48 @@ class ActorRole:
             # As much as it does between two reports, and a quarter more.
             rate = (loop.actor_steps - reported) / (time.perf_counter() - began)
             want = max(self._experiment.builder.num_envs, int(1.25 * rate * _REPORT_SECONDS))
+
+
+class ActorCrew:
+    """Several actors in one process, each in a thread of its own.
+
+    Worth it where environments wait rather than compute, and processes are too dear.
+    """
+
+    def __init__(self, *actors: ActorRole):
+        self._actors = actors
+
+    def run(self) -> None:
+        """Runs all of them until they are done; the first error of one ends all."""
+        if len(self._actors) == 1:
+            return self._actors[0].run()
+        me, crew = role.current(), pulse.Crew(len(self._actors))
+        errors: list[BaseException] = []
+
+        def run_one(index: int, actor: ActorRole) -> None:
+            role.enter(me)
+            crew.join(index)
+            try:
+                actor.run()
+            except calls.Stopped:
+                pass
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                crew.leave(index)
+
+        threads = [
+            threading.Thread(target=run_one, args=pair, daemon=True)
+            for pair in enumerate(self._actors)
+        ]
+        for thread in threads:
+            thread.start()
+        while not errors and any(thread.is_alive() for thread in threads):
+            if crew.all_beat_within(1.0):
+                pulse.beat()
+            time.sleep(0.1)
+        if errors:
+            raise errors[0]
 
 
 class RoleStop(Stop):

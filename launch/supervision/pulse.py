@@ -68,3 +68,24 @@ def beat() -> None:
     row = getattr(_current, "row", None)
     if row is not None:
         row[0].sign(row[1], LOOP)
+
+
+class Crew:
+    """Threads that share one role's row: the role goes on only while each of them does."""
+
+    def __init__(self, size: int):
+        self._times = [0.0] * size
+
+    def join(self, index: int) -> None:
+        """Makes this thread's `beat` count for its member of the crew."""
+        _current.row = (self, index)
+
+    def sign(self, index: int, which: int) -> None:
+        self._times[index] = time.monotonic()
+
+    def leave(self, index: int) -> None:
+        """No beat of this member is expected any more."""
+        self._times[index] = float("inf")
+
+    def all_beat_within(self, seconds: float) -> bool:
+        return min(self._times) > time.monotonic() - seconds

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.distributed, pytest.mark.long]
         ("one-process", {}),
         ("threads", {"actors": 2}),
         ("processes", {"actors": 2, "inference_servers": 1, "evaluators": 2}),
+        ("processes", {"actors": 3, "actors_per_process": 2}),
     ],
 )
 def test_a_users_agent_runs_everywhere(start, kind, settings):
