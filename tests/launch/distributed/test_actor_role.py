@@ -1,0 +1,115 @@
+"""The actor's role by itself: what it asks of the ledger, its seeds and its schedules."""
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("launchpad")
+
+from troupe import agents, environments, launch
+from troupe.agents.policies import StepState
+from troupe.launch.nodes.actor import ActorRole, with_count
+from troupe.launch.nodes.ledger import Ledger
+
+pytestmark = pytest.mark.distributed
+
+
+class Adder:
+    """Stands for the replay's writer."""
+
+    def __init__(self):
+        self.rows = 0
+
+    def add_first(self, timestep):
+        pass
+
+    def add(self, action, next_timestep, extras=()):
+        self.rows += len(action)
+
+    def close(self):
+        pass
+
+
+class Connection:
+    def adder(self, num_envs):
+        return Adder()
+
+
+class Source:
+    version = 0
+
+    def __init__(self, params):
+        self._params = params
+
+    def get_variables(self, names):
+        return [self._params]
+
+
+def make_role(ledger, index=0, num_actors=1, seen=None, num_envs=2):
+    seen = [] if seen is None else seen
+    builder = agents.find_builder("dqn")(
+        agents.find_builder("dqn").config_class(hidden_sizes=(4,), num_envs=num_envs)
+    )
+
+    def make_environment(*, seed, num_envs, evaluation):
+        seen.append(seed)
+        return environments.make("fake/ragged", seed=seed, num_envs=num_envs)
+
+    experiment = launch.Experiment(builder, make_environment, "fake/ragged", 100)
+    with environments.make("fake/ragged", seed=0, num_envs=1) as environment:
+        spec = environments.make_spec(environment)
+
+    def make_actor(experiment, spec, key, adder, *, num_envs, num_streams):
+        networks = builder.make_networks(spec)
+        policy = builder.make_policy(networks, spec, num_streams=num_streams)
+        source = Source(networks.init(jax.random.key(0)))
+        actor = builder.make_actor(key, policy, spec, source, adder, num_envs=num_envs)
+        return actor, source
+
+    return ActorRole(experiment, spec, index, num_actors, ledger, Connection(), make_actor)
+
+
+def end(ledger):
+    """Lets actors that have spent the budget end."""
+    order = ledger.next_evaluation("evaluator")
+    ledger.finish_evaluation("evaluator", {"index": order["index"]})
+
+
+class Ending(Ledger):
+    """A ledger whose run is over with its budget."""
+
+    def report(self, *arguments):
+        phase, granted = super().report(*arguments)
+        if phase == "judge":
+            end(self)
+        return phase, granted
+
+
+def test_an_actor_spends_the_budget_and_counts_its_episodes():
+    ledger = Ending(budget=101, evaluation_period=1000, episodes=1, final_episodes=1)
+    ledger.learner({"steps": 0, "drained": True})
+    make_role(ledger).run()
+    assert 101 <= ledger.actor_steps <= 102
+    look = ledger.look()
+    assert look["phase"] == "done"
+    assert look["episodes"] == len(look["recent"]) > 5
+    assert all(1 <= length <= 12 for _, length in look["recent"])
+
+
+def test_every_actor_and_every_life_has_environments_of_its_own():
+    seeds = []
+    ledger = Ending(budget=20, evaluation_period=1000, episodes=1, final_episodes=1)
+    ledger.learner({"steps": 0, "drained": True})
+    for index in (0, 1, 0):
+        make_role(ledger, index, num_actors=2, seen=seeds).run()
+    assert len(set(seeds)) == 3
+
+
+def test_schedules_go_on_where_the_run_is():
+    keys = jax.random.key_data(jax.random.split(jax.random.key(0), 3))
+    state = StepState(np.asarray(keys), np.zeros(3, np.int32), (np.ones(3),))
+    moved = with_count(state, 500)
+    assert moved.count.tolist() == [500, 500, 500]
+    assert moved.count.dtype == np.int32
+    np.testing.assert_array_equal(moved.key, state.key)
+    assert moved.extras is not None
