@@ -11,6 +11,7 @@ from .actions import UNKNOWN as UNKNOWN
 from .actions import Action as Action
 from .actions import Context as Context
 from .actions import Manual as Manual
+from .actions import Settle as Settle
 from .actions import Tactic as Tactic
 from .actions import tag as tag
 from .mesh import Mesh as Mesh

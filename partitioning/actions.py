@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -14,8 +14,8 @@ from jax.ad_checkpoint import checkpoint_name
 
 from .graph import Graph, Node
 from .program import Value
-from .propagate import Conflict, propagate
-from .sharding import ATOMIC, State
+from .propagate import Conflict, fits, propagate, settle
+from .sharding import ATOMIC, Decision, State
 
 
 class Choice:
@@ -60,6 +60,21 @@ class Action:
     firm: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class Settle:
+    """An action on an op: it takes a factor, whatever its operands and results ask for.
+
+    Attributes:
+      node: the op's node in `context.graph`.
+      axis: the mesh axis.
+      factor: a factor of the node's rule.
+    """
+
+    node: Node
+    axis: str
+    factor: int
+
+
 class Tactic(Protocol):
     """Anything with a name and an axis that, given the program and what is decided, returns
     actions.
@@ -71,7 +86,7 @@ class Tactic(Protocol):
     @property
     def axis(self) -> str: ...
 
-    def actions(self, context: Context) -> list[Action]: ...
+    def actions(self, context: Context) -> Sequence[Action | Settle]: ...
 
 
 class Context:
@@ -99,7 +114,7 @@ class Context:
         dim = self.state.tiles.get(value, {}).get(axis, ATOMIC)
         return None if dim == ATOMIC else dim
 
-    def trial(self, actions: list[Action]) -> Trial:
+    def trial(self, actions: Sequence[Action | Settle]) -> Trial:
         """Applies actions and propagates, to be looked at and then kept or taken back."""
         start, notes = len(self.state.journal), len(self.notes)
         seeds = apply(self, actions, "trial")
@@ -126,10 +141,14 @@ class Trial:
         self.conflicts = conflicts
 
     @property
+    def decisions(self) -> list[Decision]:
+        """Every decision of the trial, in order."""
+        return self.context.state.journal[self.start :]
+
+    @property
     def settled(self) -> list[tuple[Node, int]]:
         """The nodes that took a factor, with it."""
-        journal = self.context.state.journal[self.start :]
-        return [(d.node, d.what) for d in journal if d.value is None and d.node is not None]
+        return [(d.node, d.what) for d in self.decisions if d.value is None and d.node is not None]
 
     def __enter__(self) -> Trial:
         return self
@@ -139,7 +158,7 @@ class Trial:
 
 
 def apply(
-    context: Context, actions: list[Action], who: str, tactics: tuple[str, ...] = ()
+    context: Context, actions: Sequence[Action | Settle], who: str, tactics: tuple[str, ...] = ()
 ) -> list[tuple[Value, str]]:
     """Enters actions into the state.
 
@@ -157,6 +176,12 @@ def apply(
     """
     state, seeds = context.state, []
     for action in actions:
+        if isinstance(action, Settle):
+            node, axis = action.node, action.axis
+            open_ = axis not in state.factors.get(node, {})
+            if open_ and state.mesh[axis] > 1 and fits(node, action.factor, axis, state):
+                seeds.extend((v, axis) for v in settle(state, node, axis, action.factor))
+            continue
         value, axis = action.value, action.axis
         if action.what is UNKNOWN or state.mesh[axis] == 1 or value.data is not None:
             continue

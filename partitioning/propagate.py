@@ -21,6 +21,7 @@ class Conflict:
       source: "file.py:12", or "".
       axis: the mesh axis.
       candidates: for each, which operand or result asks for which dimension.
+      factors: the candidates' factors, in the same order.
       node: the node itself.
     """
 
@@ -28,6 +29,7 @@ class Conflict:
     source: str
     axis: str
     candidates: tuple[str, ...]
+    factors: tuple[int, ...] = dataclasses.field(repr=False, compare=False)
     node: Node = dataclasses.field(repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -82,19 +84,9 @@ def propagate(graph: Graph, state: State, seeds: Iterable[tuple[Value, str]]) ->
         if clash:
             open_conflicts[item] = _conflict(node, axis, state)
             continue
-        if factor == WHOLE or not _fits(node, factor, axis, state):
+        if factor == WHOLE or not fits(node, factor, axis, state):
             continue
-        state.set_node(node, axis, factor)
-        for value, dims in zip(node.values, node.dims, strict=False):
-            if factor not in dims or value.data is not None:
-                continue
-            known = tiles.get(value)
-            if known is not None and axis in known:
-                continue
-            dim = dims.index(factor)
-            if not state.divides(value, dim, axis):
-                continue
-            state.set_value(value, axis, dim, node)
+        for value in settle(state, node, axis, factor):
             for neighbour in touching.get(value, ()):
                 if neighbour is not node and (neighbour, axis) not in queued:
                     queued.add((neighbour, axis))
@@ -102,7 +94,25 @@ def propagate(graph: Graph, state: State, seeds: Iterable[tuple[Value, str]]) ->
     return list(open_conflicts.values())
 
 
-def _fits(node: Node, factor: int, axis: str, state: State) -> bool:
+def settle(state: State, node: Node, axis: str, factor: int) -> list[Value]:
+    """Gives the node a factor; the values that carry it follow, where they are open and divide.
+
+    Returns:
+      The values that followed.
+    """
+    state.set_node(node, axis, factor)
+    followed = []
+    for value, dims in zip(node.values, node.dims, strict=True):
+        if factor not in dims or value.data is not None or axis in state.tiles.get(value, ()):
+            continue
+        dim = dims.index(factor)
+        if state.divides(value, dim, axis):
+            state.set_value(value, axis, dim, node)
+            followed.append(value)
+    return followed
+
+
+def fits(node: Node, factor: int, axis: str, state: State) -> bool:
     """Whether the factor, already tiled as it is, divides by the axis too."""
     parts = state.mesh[axis]
     for other, taken in state.factors.get(node, {}).items():
@@ -125,4 +135,5 @@ def _conflict(node: Node, axis: str, state: State) -> Conflict:
             candidates[dims[dim]] = f"dimension {dim} of {kind} {at} {value.type_text()}{label}"
     owner = node.owner
     name = "state" if owner is None else owner.name
-    return Conflict(name, owner.source if owner else "", axis, tuple(candidates.values()), node)
+    source = owner.source if owner else ""
+    return Conflict(name, source, axis, tuple(candidates.values()), tuple(candidates), node)

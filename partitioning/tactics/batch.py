@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from ..actions import REPLICATED, Action, Context, label
-from ..graph import Node
+from ..actions import REPLICATED, Action, Context, Settle, Trial, label
 from ..program import Value
 from .structure import data
 
@@ -74,7 +73,7 @@ class Sequence:
     inputs: tuple[str, ...] = ()
     name: str = "sequence"
 
-    def actions(self, context: Context) -> list[Action]:
+    def actions(self, context: Context) -> list[Action | Settle]:
         """Tiles positions; keeps whole the second operand of products that pair them.
 
         In attention those are keys and values: each device then holds its share of the queries, and
@@ -85,16 +84,15 @@ class Sequence:
             for v in _fed(context, self.inputs, self.dim)
             if _divides(context, v, self.dim, self.axis)
         ]
-        actions = [Action(v, self.axis, self.dim) for v in wanted]
-        for _ in range(64):
+        actions: list[Action | Settle] = [Action(v, self.axis, self.dim) for v in wanted]
+        for _ in range(8):
             with context.trial(actions) as trial:
-                whole = next(
-                    filter(None, (_paired(c.node, context, self.axis) for c in trial.conflicts)),
-                    None,
-                )
-            if whole is None:
+                whole = _paired(trial, self.axis)
+                sums = _summed(trial, self.axis)
+            if not whole and not sums:
                 break
-            actions.append(Action(whole, self.axis, REPLICATED))
+            # The backward pass is looked at only once the forward pass is as it will be.
+            actions += [Action(v, self.axis, REPLICATED) for v in whole] or sums
         return actions
 
 
@@ -102,12 +100,43 @@ def _divides(context: Context, value: Value, dim: int, axis: str) -> bool:
     return context.state.divides(value, dim, axis)
 
 
-def _paired(node: Node, context: Context, axis: str) -> Value | None:
-    """The operand to keep whole where a contraction should tile two dimensions over one axis."""
-    if node.op is None or node.op.name != "dot_general":
-        return None
-    left, right = node.op.inputs
-    tiles = context.state.tiles
-    if all(tiles.get(v, {}).get(axis, -1) >= 0 for v in (left, right)) and left is not right:
-        return right
-    return None
+def _paired(trial: Trial, axis: str) -> list[Value]:
+    """Operands to keep whole: those by which a forward product pairs positions with positions.
+
+    Either both operands ask for a dimension of their own, as queries and keys do, or the product
+    would sum over positions, as that of scores and values does.
+    """
+    tiles = trial.context.state.tiles
+    found: dict[Value, None] = {}
+    for conflict in trial.conflicts:
+        op = conflict.node.op
+        if op is not None and op.name == "dot_general" and not op.backward:
+            left, right = op.inputs
+            if left is not right and all(
+                tiles.get(v, {}).get(axis, -1) >= 0 for v in (left, right)
+            ):
+                found[right] = None
+    when = {d.value: i for i, d in enumerate(trial.decisions) if d.axis == axis}
+    for node, factor in trial.settled:
+        op = node.op
+        if op is None or op.name != "dot_general" or op.backward or factor not in node.rule.monoids:
+            continue
+        known = [v for v in op.inputs if tiles.get(v, {}).get(axis, -1) >= 0 and v in when]
+        if known:
+            found[min(known, key=when.__getitem__)] = None
+    return list(found)
+
+
+def _summed(trial: Trial, axis: str) -> list[Action | Settle]:
+    """Sums over the device's positions, for products of the backward pass that could also tile.
+
+    What is asked of their results is then cut from the sum.
+    """
+    found: list[Action | Settle] = []
+    for conflict in trial.conflicts:
+        op = conflict.node.op
+        if op is not None and op.name == "dot_general" and op.backward:
+            factor = next((f for f in conflict.factors if f in conflict.node.rule.monoids), None)
+            if factor is not None:
+                found.append(Settle(conflict.node, axis, factor))
+    return found
