@@ -31,9 +31,9 @@ def test_runs_and_repeats(name, sizes):
     step = jax.jit(example.update)
     first, second = step(state, batch), step(state, batch)
     assert jax.tree_util.tree_structure(first[0]) == jax.tree_util.tree_structure(state)
-    for new, old in zip(jax.tree_util.tree_leaves(first[0]), jax.tree_util.tree_leaves(state)):
+    for new, old in zip(*map(jax.tree_util.tree_leaves, (first[0], state)), strict=True):
         assert (new.shape, new.dtype) == (old.shape, old.dtype)
-    for a, b in zip(jax.tree_util.tree_leaves(first), jax.tree_util.tree_leaves(second)):
+    for a, b in zip(*map(jax.tree_util.tree_leaves, (first, second)), strict=True):
         if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
             a, b = jax.random.key_data(a), jax.random.key_data(b)
         assert np.isfinite(np.asarray(a, np.float64)).all()
