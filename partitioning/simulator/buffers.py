@@ -178,6 +178,9 @@ class _Assigner:
                 continue
             group = node.operands[0] if node.kind == ELEMENT else node
             target = group.operands[node.in_place]
+            if group.name == "barrier":
+                self.join(target, node)
+                continue
             if target not in self.readers or target.nbytes != node.nbytes:
                 continue
             alone = all(k.position <= kernel.position for k in self.readers[target])
@@ -370,7 +373,7 @@ def _reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> li
 
 
 def _pack(buffers: list[Buffer]) -> int:
-    """Size of a heap that holds the buffers: the better of largest first and longest-lived first."""
+    """Size of a heap that holds the buffers: the better of largest and of longest-lived first."""
     bound = peak_of(buffers)[0]
     heap = _place(sorted(buffers, key=lambda b: (-b.nbytes, b.start - b.end, b.start)))
     if heap <= 1.005 * bound:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from ..program import COLLECTIVES, Op, Program, Value
@@ -40,6 +41,10 @@ _EXPENSIVE = costs.TRANSCENDENTAL | {"div", "rem", "gather", "all_slice_offset"}
 _IN_PLACE = frozenset(["dynamic_update_slice"])
 RANDOM = frozenset(["random_bits", "random_split", "random_fold_in", "threefry2x32"])
 _HALF = frozenset(["bfloat16", "float16"])
+
+
+#: Later CPU compilers keep optimisation barriers and combine all_reduces.
+NEWER = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 7)
 
 
 class Node:
@@ -147,8 +152,88 @@ def build(program: Program, kind: str = "cpu") -> Graph:
     builder.graph.params = list(builder.graph.nodes)
     builder.run(program)
     builder.graph.outputs = [builder.read(v) for v in program.outputs]
+    if kind == "cpu" and NEWER:
+        combine_all_reduces(builder.graph)
     _finish(builder.graph)
     return builder.graph
+
+
+def combine_all_reduces(graph: Graph) -> None:
+    """Makes one of all_reduces over the same axes that do not wait for each other."""
+    for by_level in (False, True):
+        groups = _independent(graph, by_level)
+        if _reorder(graph, groups):
+            return
+
+
+def _independent(graph: Graph, by_level: bool) -> list[list[Node]]:
+    """Groups of all_reduces of which none needs another's result; by level they make no circle."""
+    before: list[int] = []
+    level: list[int] = []
+    masks: dict[Any, list[tuple[int, list[Node]]]] = {}
+    count = 0
+    for node in graph.nodes:
+        seen = depth = 0
+        for operand in node.operands:
+            seen |= before[operand.index]
+            depth = max(depth, level[operand.index])
+        if node.name == "all_reduce" and node.op is not None and node.nbytes:
+            key = (str(node.op.params), node.op.inputs[0].dtype, depth if by_level else 0)
+            bit = 1 << count
+            count += 1
+            groups = masks.setdefault(key, [])
+            for place, (mask, members) in enumerate(groups):
+                if not seen & mask:
+                    groups[place] = (mask | bit, [*members, node])
+                    break
+            else:
+                groups.append((bit, [node]))
+            seen |= bit
+            depth += 1
+        before.append(seen)
+        level.append(depth)
+    return [members for groups in masks.values() for _, members in groups if len(members) > 1]
+
+
+def _reorder(graph: Graph, groups: list[list[Node]]) -> bool:
+    """Puts one node in the place of each group; false, and nothing done, where it cannot be."""
+    group_of: dict[Node, Node] = {}
+    for members in groups:
+        group = Node(-1, OPAQUE, "all_reduce", 0, ())
+        group.operands = list(dict.fromkeys(n for m in members for n in m.operands))
+        group.op = members[0].op
+        group.data = sum(m.nbytes for m in members)
+        group.flops = sum(m.flops for m in members)
+        group_of.update(dict.fromkeys(members, group))
+    needs = {n: [group_of[n]] if n in group_of else n.operands for n in graph.nodes}
+    needs.update({g: g.operands for g in group_of.values()})
+    ordered: list[Node] = []
+    state: dict[Node, int] = {}
+    for start in graph.nodes:
+        stack = [start]
+        while stack:
+            node = stack[-1]
+            if state.get(node) == 2:
+                stack.pop()
+                continue
+            waiting = [n for n in needs[node] if state.get(n) != 2]
+            if not waiting:
+                state[node] = 2
+                ordered.append(node)
+                stack.pop()
+                continue
+            state[node] = 1
+            if any(state.get(n) == 1 for n in waiting):
+                return False
+            stack.extend(waiting)
+    for members in groups:
+        for position, member in enumerate(members):
+            member.kind, member.operands = ELEMENT, [group_of[member]]
+            member.data = position
+    for index, node in enumerate(ordered):
+        node.index = index
+    graph.nodes = ordered
+    return True
 
 
 def _finish(graph: Graph) -> None:
@@ -239,16 +324,37 @@ class _Builder:
 
     def inline(self, op: Op) -> None:
         region = op.regions[0]
-        for inner, outer in zip(region.inputs, op.inputs, strict=False):
-            self.env[inner] = self.read(outer)
+        sources = [self.read(v) for v in op.inputs]
         outside = self.epoch
-        if op.name == "checkpoint" and self.kind != "cpu" and op.params.get("prevent_cse", True):
-            # A CPU drops the barrier that keeps recomputation apart from the first computation.
+        apart = op.name == "checkpoint" and op.params.get("prevent_cse", True)
+        if apart and op.params.get("differentiated", True) and self.keeps_barriers:
+            # What is computed again is not shared with the first time, and waits for cotangents.
             self.epoch = len(self.graph.nodes) + 1
+            sources = self.barrier(op, sources)
+        for inner, source in zip(region.inputs, sources, strict=True):
+            self.env[inner] = source
         self.run(region)
         self.epoch = outside
-        for outer, inner in zip(op.outputs, region.outputs, strict=False):
+        for outer, inner in zip(op.outputs, region.outputs, strict=True):
             self.env[outer] = self.read(inner)
+
+    @property
+    def keeps_barriers(self) -> bool:
+        """Whether the compiler honours optimisation barriers; the CPU's did not at first."""
+        return self.kind != "cpu" or NEWER
+
+    def barrier(self, op: Op, sources: list[Node]) -> list[Node]:
+        """The same arrays, none of them to be had before all are."""
+        group = self.node(OPAQUE, "barrier", 0, (), sources, op)
+        passed: dict[Node, Node] = {}
+        for position, source in enumerate(group.operands):
+            if source.kind == CONSTANT:
+                passed[source] = source
+                continue
+            node = self.node(ELEMENT, "barrier", source.nbytes, source.shape, [group], op)
+            node.data, node.in_place = position, position
+            passed[source] = node
+        return [passed[source] for source in sources]
 
     def plain(self, op: Op) -> None:
         name, inputs = op.name, op.inputs
@@ -277,7 +383,11 @@ class _Builder:
                 params,
                 *[n.index for n in operands],
             )
-            known = self.known.get(key) if not op.effects and name not in COLLECTIVES else None
+            known = (
+                self.known.get(key)
+                if not op.effects and (NEWER or name not in COLLECTIVES)
+                else None
+            )
         except TypeError:  # params that cannot be hashed are never shared
             key = known = None
         if known is not None:
@@ -545,7 +655,7 @@ class _Builder:
         return node
 
     def laid_out(self, op: Op, operands: list[Node]) -> Node:
-        """Collectives that need the split dimension outermost: copies before and after where it is not.
+        """Collectives that need the split dimension outermost: copies around them where it is not.
 
         An all_to_all always cuts its operand into pieces and puts those it gets together.
         """
