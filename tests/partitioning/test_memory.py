@@ -112,7 +112,7 @@ def test_the_peak_is_near_the_compilers_everywhere():
         errors[name] = error
     assert len(errors) >= 40
     worst = max(errors, key=lambda name: abs(errors[name]))
-    # Later compilers lay convolutions and loops out otherwise; what they changed is not all modelled.
+    # Later compilers lay convolutions and loops out otherwise; not all of that is modelled.
     assert abs(errors[worst]) <= (0.3 if NEWER else 0.15), (worst, errors[worst])
     assert statistics.median(abs(e) for e in errors.values()) <= 0.05
 
