@@ -14,7 +14,14 @@ __version__ = "0.1.0"
 
 _SUBPACKAGES = ("agents", "baselines", "environments", "launch", "partitioning")
 
-__all__ = ["__version__", *_SUBPACKAGES]
+__all__ = [
+    "__version__",
+    "agents",
+    "baselines",
+    "environments",
+    "launch",
+    "partitioning",
+]
 
 
 def __getattr__(name: str) -> types.ModuleType:

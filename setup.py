@@ -18,7 +18,7 @@ def packages() -> list[str]:
 
 
 class BuildPy(build_py):
-    """Keeps the wheel's root to `__init__.py`: setup.py and its like are not part of the package."""
+    """Keeps the wheel's root to `__init__.py`: setup.py and its like stay out of it."""
 
     def find_package_modules(self, package, package_dir):
         modules = super().find_package_modules(package, package_dir)

@@ -21,8 +21,9 @@ Nest = Any
 class Actor:
     """Acts for one environment, or for N stepped together, in one call to the device.
 
-    The policy is written for one observation; it is batched here. With `num_envs` None observations come without a
-    leading dimension, as acme's `EnvironmentLoop` gives them; else every array is [N, ...].
+    The policy is written for one observation; it is batched here. With `num_envs` None observations
+    come without a leading dimension, as acme's `EnvironmentLoop` gives them; else every array is
+    [N, ...].
     """
 
     def __init__(

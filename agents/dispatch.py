@@ -1,8 +1,9 @@
 """How gradient steps are given to the device.
 
-On CPU a call hands its program to a thread and waits for it, unless told otherwise: a choice of an action took
-400 us so, and 105 us in the caller's thread (one core, jax 0.6.2, two hidden layers of 64); see `configure_cpu`.
-A convolution is ten times slower inside a loop than outside, all else is as fast, and compiles once.
+On CPU a call hands its program to a thread and waits for it, unless told otherwise: a choice of an
+action took 400 us so, and 105 us in the caller's thread (one core, jax 0.6.2, two hidden layers of
+64); see `configure_cpu`. A convolution is ten times slower inside a loop than outside; all else is
+as fast, and compiles once.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ def configure_cpu() -> None:
     With several CPU devices in the process nothing is changed: they need to run side by side.
     """
     virtual = re.search(r"host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
-    devices = int(virtual.group(1)) if virtual else jax.config.jax_num_cpu_devices
+    devices = int(virtual.group(1)) if virtual else _num_cpu_devices()
     if devices <= 1:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+def _num_cpu_devices() -> int:
+    return jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
 
 
 def holds_convolution(fn: Callable, *shapes: Nest) -> bool:

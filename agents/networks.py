@@ -33,7 +33,7 @@ def dummy(spec: Nest, *leading: int) -> Nest:
 
 def from_haiku(module: Callable[..., Any], *inputs: Nest) -> Network:
     """A network from a function that calls haiku modules and draws no random numbers."""
-    transformed = hk.without_apply_rng(hk.transform(module))
+    transformed: Any = hk.without_apply_rng(hk.transform(module))
     return Network(lambda key: transformed.init(key, *inputs), transformed.apply)
 
 
@@ -101,7 +101,8 @@ def require_discrete(agent: str, spec: EnvironmentSpec) -> int:
     if isinstance(spec.actions, specs.DiscreteArray):
         return int(spec.actions.num_values)
     raise ValueError(
-        f"{agent} drives one discrete action; this environment's actions are {describe(spec.actions)}."
+        f"{agent} drives one discrete action; this environment's actions are "
+        f"{describe(spec.actions)}."
     )
 
 

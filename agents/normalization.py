@@ -14,7 +14,7 @@ Nest = Any
 class Statistics(NamedTuple):
     """Mean and variance of every number of an observation, as nests like the observation."""
 
-    count: jax.Array
+    num_rows: jax.Array
     mean: Nest
     variance: Nest
 
@@ -44,7 +44,7 @@ def update(statistics: Statistics, observation: Nest, mask: jax.Array) -> Statis
     Chan et al. (1983), "Algorithms for computing the sample variance", equation 1.5.
     """
     batch_count = jnp.sum(mask)
-    count = statistics.count + batch_count
+    count = statistics.num_rows + batch_count
     axes = tuple(range(mask.ndim))
 
     def moments(x, mean, variance):
@@ -52,8 +52,8 @@ def update(statistics: Statistics, observation: Nest, mask: jax.Array) -> Statis
         batch_mean = jnp.sum(weights * x, axes) / jnp.maximum(batch_count, 1.0)
         batch_square = jnp.sum(weights * (x - batch_mean) ** 2, axes)
         delta = batch_mean - mean
-        total = variance * statistics.count + batch_square
-        total += delta**2 * statistics.count * batch_count / jnp.maximum(count, 1.0)
+        total = variance * statistics.num_rows + batch_square
+        total += delta**2 * statistics.num_rows * batch_count / jnp.maximum(count, 1.0)
         new_mean = mean + delta * batch_count / jnp.maximum(count, 1.0)
         return new_mean, jnp.where(count > 0, total / jnp.maximum(count, 1.0), variance)
 

@@ -14,7 +14,7 @@ Nest = Any
 
 
 def batch(policy: ActorCore) -> Callable[..., tuple[Nest, Nest, Nest]]:
-    """A policy for N observations: `(params, observation, state, first) -> (action, extras, state)`.
+    """A policy of N observations: `(params, observation, state, first) -> (action, extras, state)`.
 
     Every array has a leading dimension N but those of the params. `first` [N] is true where an
     episode begins, whose state the policy resets.
@@ -43,7 +43,7 @@ class StepState(NamedTuple):
 
     key: jax.Array
     """Never changes: the randomness of a step is folded from it and the count."""
-    count: jax.Array
+    num_actions: jax.Array
     """Actions taken so far, int32."""
     extras: Nest = ()
 
@@ -64,11 +64,11 @@ def epsilon_greedy(
 
     def select_action(params, observation, state):
         values = q_values(params, observation)
-        draw = jax.random.uniform(jax.random.fold_in(state.key, state.count), (2,))
-        threshold = epsilon(state.count) if callable(epsilon) else epsilon
+        draw = jax.random.uniform(jax.random.fold_in(state.key, state.num_actions), (2,))
+        threshold = epsilon(state.num_actions) if callable(epsilon) else epsilon
         anything = jnp.floor(draw[1] * values.shape[-1]).astype(jnp.int32)
         action = jnp.where(draw[0] < threshold, anything, jnp.argmax(values).astype(jnp.int32))
-        return action, StepState(state.key, state.count + 1)
+        return action, StepState(state.key, state.num_actions + 1)
 
     return ActorCore(init, select_action)
 
@@ -87,13 +87,16 @@ def stochastic(
         return StepState(key, jnp.zeros((), jnp.int32), extras)
 
     def select_action(params, observation, state):
-        key = jax.random.fold_in(state.key, state.count)
+        key = jax.random.fold_in(state.key, state.num_actions)
         action, extras = sample(params, key, observation)
-        return action, StepState(state.key, state.count + 1, extras)
+        return action, StepState(state.key, state.num_actions + 1, extras)
 
     return ActorCore(init, select_action, lambda state: state.extras)
 
 
 def deterministic(action: Callable[[Nest, Nest], Nest]) -> ActorCore:
     """The one action that `(params, observation) -> action` gives."""
-    return ActorCore(lambda key: (), lambda params, observation, state: (action(params, observation), state))
+    return ActorCore(
+        lambda key: (),
+        lambda params, observation, state: (action(params, observation), state),
+    )

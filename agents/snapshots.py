@@ -36,10 +36,10 @@ def from_host(state: Nest, like: Nest) -> Nest:
     """
     expected, structure = jax.tree_util.tree_flatten_with_path(like)
     leaves, found = jax.tree.flatten(state)
-    if found != structure:
+    if found != structure:  # type: ignore[operator]
         raise ValueError(
-            f"The saved state has another structure: {len(leaves)} arrays where {len(expected)} are "
-            "expected. It was written by another agent or another configuration."
+            f"The saved state has another structure: {len(leaves)} arrays where {len(expected)} "
+            "are expected. It was written by another agent or another configuration."
         )
     restored = []
     for (path, target), leaf in zip(expected, leaves, strict=True):

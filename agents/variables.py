@@ -15,8 +15,8 @@ Nest = Any
 class VariableClient:
     """Holds the newest variables seen of a source, on the device that uses them.
 
-    A source that has an attribute `version` is asked for variables only when it has changed; any other, such as
-    acme's, on every `period`-th update.
+    A source that has an attribute `version` is asked for variables only when it has changed; any
+    other, such as acme's, on every `period`-th update.
     """
 
     def __init__(

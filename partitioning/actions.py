@@ -174,7 +174,8 @@ def apply(
     Raises:
       ValueError: a dimension that is not there or does not divide, or a contradiction.
     """
-    state, seeds = context.state, []
+    state = context.state
+    seeds: list[tuple[Any, str]] = []
     for action in actions:
         if isinstance(action, Settle):
             node, axis = action.node, action.axis

@@ -12,7 +12,7 @@ class DQNConfig:
     """Settings of DQN and its well-known additions. The defaults suit small control tasks."""
 
     hidden_sizes: tuple[int, ...] = (256, 256)
-    """Units of the MLP's hidden layers; images go through the Nature network instead."""
+    """Units of the MLP's hidden layers; images go through the Nature network."""
     dueling: bool = False
     """Estimate state value and advantages apart (Wang et al., 2016)."""
     double: bool = True
@@ -36,7 +36,7 @@ class DQNConfig:
     target_update_period: int = 100
     """Gradient steps between updates of the target network."""
     target_update_rate: float = 1.0
-    """Part of the way the target network goes at each update: 1 copies, less is Polyak averaging."""
+    """Part of the way that the target goes at each update: 1 copies, less is Polyak averaging."""
     epsilon_start: float = 1.0
     """Chance of a random action at the first step."""
     epsilon_end: float = 0.05

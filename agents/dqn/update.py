@@ -40,9 +40,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             eps=config.adam_epsilon,
         ),
     )
-    importance = schedules.linear(
-        config.importance_exponent, 1.0, config.importance_exponent_steps
-    )
+    importance = schedules.linear(config.importance_exponent, 1.0, config.importance_exponent_steps)
     prioritised = config.priority_exponent is not None
 
     def init(key):

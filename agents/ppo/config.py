@@ -12,7 +12,7 @@ class PPOConfig:
     """Settings of proximal policy optimisation. The defaults suit small control tasks."""
 
     hidden_sizes: tuple[int, ...] = (64, 64)
-    """Units of the hidden layers of policy and value, each its own MLP (Nature network on images)."""
+    """Units of the hidden layers of policy and value, each an MLP (images: the Nature network)."""
     num_envs: int = 8
     """Environments that an actor steps together."""
     rollout_length: int = 128

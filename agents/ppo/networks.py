@@ -17,7 +17,7 @@ Nest = Any
 
 
 class PPONetworks(NamedTuple):
-    """`network.apply(params, observation [B, ...])` gives (parameters of `actions` [B, P], value [B])."""
+    """`network.apply(params, observation [B, ...])` gives (action parameters [B, P], value [B])."""
 
     network: Network
     actions: Distribution

@@ -11,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-import numpy as np
-
 Nest = Any
+Array = Any
+"""A numpy array on the host; inside of an update, an array of jax."""
 
 
 class Transition(NamedTuple):
@@ -28,9 +28,9 @@ class Transition(NamedTuple):
     """[B, ...]"""
     action: Nest
     """[B, ...]"""
-    reward: np.ndarray
+    reward: Array
     """[B] float32"""
-    discount: np.ndarray
+    discount: Array
     """[B] float32: 0 where the episode terminated, without the last factor gamma, which the loss
     applies."""
     next_observation: Nest
@@ -46,13 +46,13 @@ class Sequence(NamedTuple):
     """[B, T, ...]"""
     action: Nest
     """[B, T, ...]; of no meaning where `step_type` is LAST"""
-    reward: np.ndarray
+    reward: Array
     """[B, T] float32, that followed the action; 0 where `step_type` is LAST"""
-    discount: np.ndarray
+    discount: Array
     """[B, T] float32, that followed the action; 0 where the episode terminated there"""
-    step_type: np.ndarray
+    step_type: Array
     """[B, T] int32, dm_env.StepType of the observation"""
-    mask: np.ndarray
+    mask: Array
     """[B, T] float32: 1 for rows that were seen, 0 for padding past the end of an episode"""
     extras: Nest = ()
     """[B, T, ...]"""
@@ -61,11 +61,11 @@ class Sequence(NamedTuple):
 class SampleInfo(NamedTuple):
     """Where the items of a batch came from."""
 
-    keys: np.ndarray
+    keys: Array
     """[B] int64 (embedded) or uint64 (Reverb); names the items when priorities are written back"""
-    probabilities: np.ndarray
+    probabilities: Array
     """[B] float32, with which each item was drawn"""
-    size: np.ndarray
+    size: Array
     """[B] float32, items that the replay held when the batch was drawn"""
 
 

@@ -89,7 +89,7 @@ def adam(
 
 def make(name: str, **options: Any) -> Optimizer:
     """The optimizer of that name: "sgd" or "adam"."""
-    known = {"sgd": sgd, "adam": adam}
+    known: dict[str, Any] = {"sgd": sgd, "adam": adam}
     if name not in known:
         raise ValueError(f"no optimizer {name!r}; there are {', '.join(known)}")
     return known[name](**options)

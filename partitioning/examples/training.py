@@ -25,7 +25,7 @@ def supervised(
 
     def update(state: Tree, batch: Tree) -> tuple[Tree, Tree]:
         carried: dict[str, Any] = {}
-        extra = ()
+        extra: tuple[Any, ...] = ()
         if keyed:
             carried["key"], step_key = jax.random.split(state["key"])
             extra = (step_key,)

@@ -29,7 +29,7 @@ def mid_training(example: Example, seed: int = 0) -> tuple[Tree, Tree]:
         name = str(getattr(path[-1], "key", path[-1]))
         top = {str(getattr(key, "key", key)) for key in path}
         if jax.dtypes.issubdtype(shape.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(np.array([0, seed + 1], np.uint32))
+            return jax.random.wrap_key_data(jnp.array([0, seed + 1], np.uint32))
         if name == "key":
             return np.array([0, seed + 1], np.uint32)
         if not jnp.issubdtype(shape.dtype, jnp.floating):

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from troupe.agents import Actor, ActorCore, VariableClient, policies
 
 FIRST, MID, LAST = dm_env.StepType
@@ -166,9 +167,7 @@ def test_saved_state_goes_on_where_it_was():
     params, observation = np.zeros((50, 1), np.float32), np.ones((3, 1), np.float32)
 
     def make():
-        return Actor(
-            q_policy(1.0), jax.random.key(0), VariableClient(Source(params)), num_envs=3
-        )
+        return Actor(q_policy(1.0), jax.random.key(0), VariableClient(Source(params)), num_envs=3)
 
     actor = make()
     for _ in range(5):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from dm_env import specs
+
 from troupe.agents import distributions
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from troupe.agents import Learner, Update, UpdateOutput
 from troupe.agents.replay.items import Sample, SampleInfo
 
@@ -40,9 +41,7 @@ def batches(k):
 
 
 def make(k=1, **arguments):
-    return Learner(
-        make_update(), batches(k), jax.random.key(1), steps_per_dispatch=k, **arguments
-    )
+    return Learner(make_update(), batches(k), jax.random.key(1), steps_per_dispatch=k, **arguments)
 
 
 def test_fused_steps_learn_what_single_steps_learn():

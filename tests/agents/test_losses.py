@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from troupe.agents.dqn import losses as dqn
 from troupe.agents.ppo import losses as ppo
 
