@@ -212,12 +212,12 @@ def with_count(state: Any, count: int) -> Any:
     """A policy's state as if every stream had taken `count` actions.
 
     Schedules go by the count, and a role that is started again, or joins others, must not begin
-    them anew. Counts are the leaves called `count`.
+    them anew. Counts are the leaves called `num_actions`.
     """
 
     def set_count(path: tuple[Any, ...], leaf: Any) -> Any:
         last = path[-1] if path else None
         name = getattr(last, "name", getattr(last, "key", None))
-        return np.full_like(leaf, count) if name == "count" else leaf
+        return np.full_like(leaf, count) if name == "num_actions" else leaf
 
     return jax.tree_util.tree_map_with_path(set_count, state)

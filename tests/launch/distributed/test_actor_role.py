@@ -109,7 +109,7 @@ def test_schedules_go_on_where_the_run_is():
     keys = jax.random.key_data(jax.random.split(jax.random.key(0), 3))
     state = StepState(np.asarray(keys), np.zeros(3, np.int32), (np.ones(3),))
     moved = with_count(state, 500)
-    assert moved.count.tolist() == [500, 500, 500]
-    assert moved.count.dtype == np.int32
+    assert moved.num_actions.tolist() == [500, 500, 500]
+    assert moved.num_actions.dtype == np.int32
     np.testing.assert_array_equal(moved.key, state.key)
     assert moved.extras is not None
