@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import mmap
 import pathlib
-import struct
 import threading
 import time
 
 FILE = "board"
 """Name of the file in a workspace."""
-_ROW = struct.Struct("=dd")
-ALIVE, LOOP = 0, 8
+ALIVE, LOOP = 0, 1
+"""Columns of a row."""
+_BYTES = 8
 _ALIVE_PERIOD = 0.5
 
 
@@ -26,20 +26,21 @@ class Board:
     def __init__(self, path: pathlib.Path, num_roles: int | None = None):
         """Maps the file; makes it where `num_roles` is given."""
         if num_roles is not None:
-            path.write_bytes(bytes(_ROW.size * num_roles))
+            path.write_bytes(bytes(2 * _BYTES * num_roles))
         self.path = path
         with path.open("r+b") as file:
-            self._rows = mmap.mmap(file.fileno(), 0)
+            # One store writes a number, so that no reader finds half of one, as with `struct`.
+            self._times = memoryview(mmap.mmap(file.fileno(), 0)).cast("d")
 
     def read(self, index: int) -> tuple[float, float]:
         """When the process and when the loop last gave a sign; 0 where it has not yet."""
-        return _ROW.unpack_from(self._rows, index * _ROW.size)
+        return self._times[2 * index + ALIVE], self._times[2 * index + LOOP]
 
     def clear(self, index: int) -> None:
-        _ROW.pack_into(self._rows, index * _ROW.size, 0.0, 0.0)
+        self._times[2 * index + ALIVE] = self._times[2 * index + LOOP] = 0.0
 
     def sign(self, index: int, which: int) -> None:
-        struct.pack_into("=d", self._rows, index * _ROW.size + which, time.monotonic())
+        self._times[2 * index + which] = time.monotonic()
 
 
 _current = threading.local()

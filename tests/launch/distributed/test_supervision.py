@@ -156,6 +156,33 @@ def test_only_roles_that_need_it_have_tensorflow(tmp_path, reverb):
     assert said.read_text() == ("tensorflow reverb jax launchpad" if reverb else "jax launchpad")
 
 
+def test_a_sign_of_life_is_never_read_by_halves(tmp_path):
+    board = pulse.Board(tmp_path / "board", 2)
+    code = """
+import pathlib, sys
+from troupe.launch.supervision import pulse
+board = pulse.Board(pathlib.Path(sys.argv[1]))
+while True:
+    for _ in range(1000):
+        board.sign(1, pulse.LOOP)
+"""
+    writer = subprocess.Popen([sys.executable, "-c", code, str(board.path)])
+    try:
+        deadline = time.monotonic() + 60
+        while not board.read(1)[1]:
+            assert time.monotonic() < deadline
+        last = 0.0
+        for _ in range(200_000):
+            alive, loop = board.read(1)
+            assert alive == 0.0
+            assert last <= loop <= time.monotonic()
+            last = loop
+        assert board.read(0) == (0.0, 0.0)
+    finally:
+        writer.kill()
+        writer.wait()
+
+
 _HEAD = """
 import cloudpickle, pathlib, sys
 sys.path.insert(0, {tests!r})
