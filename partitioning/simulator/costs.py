@@ -46,6 +46,7 @@ ELEMENTWISE = frozenset(
         "clamp",
         "square",
         "integer_pow",
+        "one_minus_square",
         "convert_element_type",
         "is_finite",
         "nextafter",
@@ -149,7 +150,7 @@ def op_flops(op: Op) -> tuple[float, float]:
     """(floating point operations, transcendental functions) of one run of an op without regions."""
     name = op.name
     if name in ELEMENTWISE:
-        return float(op.outputs[0].size), 0.0
+        return float(op.outputs[0].size * (2 if name == "one_minus_square" else 1)), 0.0
     if name in TRANSCENDENTAL:
         size = float(op.outputs[0].size)
         # The logistic function is written out as 1 / (1 + exp(-x)).
