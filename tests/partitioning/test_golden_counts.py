@@ -125,7 +125,7 @@ def in_text(compiled):
     """How many of each collective an HLO text holds, loop bodies once."""
     text = compiled.as_text()
     return tuple(
-        len(re.findall(rf"= \S+ {kind.replace('_', '-')}(?:-start)?\(", text)) for kind in KINDS
+        len(re.findall(rf" {kind.replace('_', '-')}(?:-start)?\(", text)) for kind in KINDS
     )
 
 
