@@ -97,10 +97,16 @@ class Rows:
         self.streams = num_envs or 1
         self.lead = () if num_envs is None else (num_envs,)
         self.structures = {name: Structure(specs, name) for name, specs in fields.items()}
-        self.columns = {
-            name: [Column(spec, capacity, num_envs) for spec in structure.specs]
-            for name, structure in self.structures.items()
-        }
+        try:
+            self.columns = {
+                name: [Column(spec, capacity, num_envs) for spec in structure.specs]
+                for name, structure in self.structures.items()
+            }
+        except MemoryError as error:
+            raise ValueError(
+                f"{capacity * self.streams} rows of this environment do not fit into memory "
+                f"({error}): choose a smaller max_size."
+            ) from None
         self.depth = max((column.stack for column in self.columns["observation"]), default=1)
         if self.depth > 256:
             raise ValueError(f"observations stack {self.depth} frames; at most 256 can be stacked.")

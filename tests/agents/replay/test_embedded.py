@@ -520,3 +520,9 @@ def test_frames_are_stored_once_and_memory_grows_with_use():
         adder.add(ones, timestep)
     used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     assert used < 1.25 * steps * 8 * 84 * 84 + 50e6
+
+
+def test_a_replay_that_cannot_fit_is_refused():
+    spec = NUMBERS._replace(observations=specs.Array((10**6,), np.float32))
+    with pytest.raises(ValueError, match="choose a smaller max_size"):
+        EmbeddedReplay(ReplaySpec(Transitions(), 4, 10**9), spec)
