@@ -146,14 +146,20 @@ def origins(context: Context) -> dict[Value, Value]:
     """For each value that is a state input in another shape or precision, that input."""
     graph = context.graph
     found = {v: v for v in graph.updated}
-    for node in graph.nodes:
-        if node.op is None:
-            source = next((found[v] for v in node.values if v in found), None)
-            if source is not None and node.owner is not None:
-                for value in node.values:
-                    found.setdefault(value, source)
-        elif node.op.name in _RELAYOUTS and node.op.inputs and node.op.inputs[0] in found:
-            found[node.op.outputs[0]] = found[node.op.inputs[0]]
+    stack = list(found)
+    while stack:
+        value = stack.pop()
+        for node in graph.touching.get(value, ()):
+            reached: tuple[Value, ...] = ()
+            if node.op is None:
+                if node.owner is not None:
+                    reached = node.values
+            elif node.op.name in _RELAYOUTS and node.op.inputs[0] is value:
+                reached = node.op.outputs
+            for other in reached:
+                if other not in found and other.data is None:
+                    found[other] = found[value]
+                    stack.append(other)
     return found
 
 
