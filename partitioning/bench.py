@@ -150,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m troupe.partitioning.bench", description=__doc__
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and no table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument("--layers", default="2,8,32", help="transformers to plan (default 2,8,32)")
     parser.add_argument("--compiles", type=int, default=3, help="rounds of planning (default 3)")
     parser.add_argument("--rounds", type=int, default=15, help="rounds of stepping (default 15)")
@@ -162,23 +162,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         "machine": {"cores": os.cpu_count(), "devices": len(jax.devices())},
     }
     if options.only != "stepping":
-        found["planning"] = [
-            planning(int(layers), _SCHEDULES[-1], "data=4,model=2", options.compiles)
-            for layers in filter(None, options.layers.split(","))
-        ]
+        found["planning"] = []
+        for layers in filter(None, options.layers.split(",")):
+            row = planning(int(layers), _SCHEDULES[-1], "data=4,model=2", options.compiles)
+            found["planning"].append(_shown(row))
     if options.only != "planning":
-        found["stepping"] = [
-            stepping(name, schedule, mesh, options.rounds, **sizes)
-            for name, sizes in (("mlp", _MLP), ("transformer", {**_TRANSFORMER, "num_layers": 2}))
-            for schedule in _SCHEDULES
-            for mesh in ("data=4,model=2" if "model" in schedule else "data=8",)
-        ]
+        found["stepping"] = []
+        for name, sizes in (("mlp", _MLP), ("transformer", {**_TRANSFORMER, "num_layers": 2})):
+            for schedule in _SCHEDULES:
+                mesh = "data=4,model=2" if "model" in schedule else "data=8"
+                row = stepping(name, schedule, mesh, options.rounds, **sizes)
+                found["stepping"].append(_shown(row))
     if options.json:
         print(json.dumps(found, indent=2))
-        return
-    for part in ("planning", "stepping"):
-        for row in found.get(part, ()):
-            print("  ".join(f"{key}={value}" for key, value in row.items()))
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, which is also shown while the rest is measured; standard output is for the JSON."""
+    print("  ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr, flush=True)
+    return row
 
 
 def _with_virtual_devices() -> None:
