@@ -290,11 +290,10 @@ class Emitter:
 
     def finish(self, op: Op, results: Sequence[Value]) -> None:
         """Stores results in the layouts that were decided for them."""
-        if results and self.ops[-1].name == "all_reduce":
-            for value in op.outputs:
-                if ATOMIC in self.state.tiles.get(value, {}).values():
-                    self.ops[-1].params["keep"] = True  # a person wants it whole: no reduce_scatter
-        for value, local in zip(op.outputs, results, strict=False):
+        for value, local in zip(op.outputs, results, strict=True):
+            tiles = self.state.tiles.get(value)
+            if tiles and ATOMIC in tiles.values():
+                local.whole = tuple(a for a, dim in tiles.items() if dim == ATOMIC)
             self.env[value] = self.reshard(local, self.state.layout(value), op)
 
     # Ops with regions.

@@ -43,9 +43,12 @@ class Value:
       data: the array itself, for literals and constants; else None.
       layout: in a local program, how the global value is tiled; else None.
       partial: (axes, monoid) while a reduction over mesh axes is still owed; else None.
+      whole: in a local program, the mesh axes on which a tactic wants the value kept whole.
     """
 
-    __slots__ = ("data", "dtype", "layout", "name", "partial", "path", "shape", "weak_type")
+    __slots__ = (
+        "data", "dtype", "layout", "name", "partial", "path", "shape", "weak_type", "whole",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class Value:
         self.data = data
         self.layout = layout
         self.partial = partial
+        self.whole: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from ..program import Op, Program, Value
-from .rewrite import Region, like
+from .rewrite import Region, like, stays_whole
 
 
 def gather_before_loop(program: Program, mesh: Mapping[str, int]) -> bool:
@@ -185,7 +185,7 @@ def reduce_after_checkpoint(program: Program, mesh: Mapping[str, int]) -> bool:
             reduction = inner.maker.get(result)
             if reduction is None or reduction.name not in ("all_reduce", "reduce_scatter"):
                 continue
-            if not inner.single(result) or reduction.params.get("keep"):
+            if not inner.single(result) or stays_whole(reduction):
                 continue
             (term,) = reduction.inputs
             whole = op.outputs[index]

@@ -10,7 +10,7 @@ from jax import lax
 from ..program import Layout, Op, Program, Value
 from ..reshard import retiled
 from ..rules import WHOLE, rule_of
-from .rewrite import Region, like
+from .rewrite import Region, like, stays_whole
 
 
 def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
@@ -24,7 +24,7 @@ def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
     before: dict[Op, list[Op]] = {}
     dropped: set[Op] = set()
     for op in program.ops:
-        if op.name != "all_reduce" or op.params["monoid"] != "sum" or op.params.get("keep"):
+        if op.name != "all_reduce" or op.params["monoid"] != "sum" or stays_whole(op):
             continue
         users = region.users.get(op.outputs[0], [])
         first = users[0] if users else None
@@ -134,7 +134,7 @@ def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
         if op.name in ("all_reduce", "reduce_scatter"):
             if (
                 op.params["monoid"] == "sum"
-                and not op.params.get("keep")
+                and not stays_whole(op)
                 and uses.get(op.outputs[0]) == 1
             ):
                 reductions[op.outputs[0]] = op
@@ -273,7 +273,7 @@ def _key(leaf: _Leaf) -> object:
         params["axes"],
         params["monoid"],
         params.get("dim"),
-        params.get("keep"),
+        stays_whole(leaf.reduction),
     )
 
 
@@ -310,6 +310,7 @@ def _merge(root: Op, leaves: list[_Leaf], ops: list[Op], dropped: set[Op]) -> Va
     assert first is not None
     made = root.outputs[0]
     reduced = Value(made.shape, made.dtype, made.weak_type, made.name, layout=made.layout)
+    reduced.whole = made.whole
     ops.append(like(root, first.name, (total,), reduced, first.params))
     return reduced
 

@@ -74,3 +74,8 @@ def _final(value: Value, replaced: dict[Value, Value]) -> Value:
 def like(op: Op, name: str, inputs: tuple[Value, ...], output: Value, params: dict[str, Any]) -> Op:
     """A local op that stands where `op` stood in the user's source."""
     return Op(name, None, inputs, (output,), params, (), (), op.source_info, op.prefix)
+
+
+def stays_whole(reduction: Op) -> bool:
+    """Whether a tactic wants the reduced value whole on an axis it is reduced over."""
+    return any(axis in reduction.outputs[0].whole for axis in reduction.params["axes"])
