@@ -46,6 +46,20 @@ def test_parameters_moments_and_gradients_are_told_apart(name: str) -> None:
     assert {leaf.shape for leaf in leaves if leaf.size > 1} <= shapes
 
 
+def test_shuffled_minibatches_are_shared_out() -> None:
+    found = plan("ppo", "batch:data")
+    loops = [op for op in found.program.walk() if op.name == "scan"]
+    products = [
+        op.outputs[0] for loop in loops for op in loop.regions[0].walk() if op.name == "dot_general"
+    ]
+    tiled = [v for v in products if any("data" in axes for axes in v.layout or ())]
+    owed = [v for v in products if v.partial]
+    assert len(tiled) + len(owed) == len(products)
+    # The rows are gathered once, before the loops pick from them.
+    gathers = [op for op in found.program.ops if op.name == "all_gather"]
+    assert found.collectives["all_gather"] == len(gathers)
+
+
 def test_zero1_reduces_gradients_whole_and_gathers_parameters() -> None:
     found = plan("mlp", "batch:data,zero1:data", num_layers=2, optimizer="adam")
     assert counts(found) == (5, 4, 0, 0)
