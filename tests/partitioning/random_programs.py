@@ -57,7 +57,7 @@ class Drawn:
 
             def loss(arrays: list[jax.Array]) -> jax.Array:
                 made = self.forward(arrays, ints, key)[len(state) :]
-                return sum(jnp.sum(jnp.sin(v)) for v in made[-3:])
+                return sum((jnp.sum(jnp.sin(v)) for v in made[-3:]), jnp.float32(0))
 
             results = results, jax.grad(loss)(state)
         return results
