@@ -12,12 +12,6 @@ from .sharding import ATOMIC
 if TYPE_CHECKING:
     from .plan import Plan
 
-_SHORT = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-}
-
 
 def plan_table(plan: Plan) -> str:
     """One row per tactic: collectives, bytes sent per device, conflicts, and predictions where

@@ -16,9 +16,9 @@ from .execute import spec_of
 from .graph import Graph
 from .lower import lower
 from .mesh import Mesh
-from .program import COLLECTIVES, Op, Program, Value
+from .program import COLLECTIVES, Op, Program
 from .propagate import Conflict, propagate
-from .sharding import ATOMIC, State
+from .sharding import State
 from .simulator.attach import Simulator
 from .simulator.timing import Event
 from .verify import verify
@@ -242,14 +242,6 @@ class Plan:
         from .explain import plan_table
 
         return plan_table(self)
-
-
-def decided(state: State, value: Value) -> dict[str, str]:
-    """What is decided for a value, per axis, in words."""
-    return {
-        axis: "kept whole" if dim == ATOMIC else f"dimension {dim}"
-        for axis, dim in state.tiles.get(value, {}).items()
-    }
 
 
 if __name__ == "__main__":
