@@ -135,7 +135,7 @@ def make(**sizes: Any) -> Example:
 def params_init(config: Config, key: jax.Array) -> Params:
     """Parameters; with `scan`, those of the blocks are stacked in "blocks" [num_layers, ...]."""
     keys = jax.random.split(key, 3 + config.num_layers)
-    dtype = jnp.dtype(config.param_dtype)
+    dtype = _dtype(config.param_dtype)
     width, vocabulary = config.width, config.vocabulary
     params: Params = {
         "embedding": layers.dtype_scalar(0.1, dtype)
@@ -159,7 +159,7 @@ def params_init(config: Config, key: jax.Array) -> Params:
 
 def _block_init(config: Config, key: jax.Array) -> Params:
     keys = jax.random.split(key, 6)
-    dtype = jnp.dtype(config.param_dtype)
+    dtype = _dtype(config.param_dtype)
     width = config.width
 
     def matrix(k: jax.Array, n_in: int, n_out: int) -> Params:
@@ -180,6 +180,11 @@ def _block_init(config: Config, key: jax.Array) -> Params:
     }
 
 
+def _dtype(name: str) -> Any:
+    """The dtype of that name, which TensorFlow, where imported, gives to a bfloat16 of its own."""
+    return jnp.dtype(getattr(jnp, name))
+
+
 def apply(
     config: Config,
     params: Params,
@@ -188,7 +193,7 @@ def apply(
     key: jax.Array | None = None,
 ) -> jax.Array:
     """tokens int [B, T] -> logits [B, T, vocabulary]; a key turns dropout on and is consumed."""
-    dtype = jnp.dtype(config.dtype)
+    dtype = _dtype(config.dtype)
     keys = None if key is None else jax.random.split(key, config.num_layers + 1)
     x = params["embedding"].astype(dtype)[tokens]
     if not config.rotary:

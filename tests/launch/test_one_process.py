@@ -207,8 +207,8 @@ def test_the_policy_goes_on_where_it_was(tiny, tmp_path):
         made = one_process.parts.make(experiment, environment)
         fresh = made.actor.save()
         one_process.saver.restore(checkpoint, made)
-        np.testing.assert_array_equal(fresh.count, [0, 0])
-        assert (made.actor.save().count >= 40).all()
+        np.testing.assert_array_equal(fresh.num_actions, [0, 0])
+        assert (made.actor.save().num_actions >= 40).all()
         assert made.learner.steps == checkpoint.counters["learner_steps"]
         assert made.replay.inserted > 70
 
