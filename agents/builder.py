@@ -13,7 +13,6 @@ from ..environments.specs import EnvironmentSpec
 from .actors import Actor
 from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learner import Learner
-from .networks import dummy
 from .partitioned import Partition
 from .replay import EmbeddedReplay
 from .replay.items import ReplaySpec, Sample
@@ -151,7 +150,3 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
     @property
     def steps_per_dispatch(self) -> int:
         return self.config.steps_per_dispatch  # type: ignore[attr-defined]
-
-    def dummy_observation(self, spec: EnvironmentSpec) -> Nest:
-        """Zeros like a batch of one observation, [1, ...]: what networks are initialised with."""
-        return dummy(spec.observations, 1)

@@ -9,6 +9,19 @@ _NATURE = "Mnih et al. (2015), https://doi.org/10.1038/nature14236, extended dat
 
 _ATARI = {"reward_clip": 1.0, "episodic_life": True}
 
+PPO_CARTPOLE_ZOO = {
+    "num_envs": 8,
+    "rollout_length": 32,
+    "num_epochs": 20,
+    "num_minibatches": 1,
+    "gae_lambda": 0.8,
+    "discount": 0.98,
+    "learning_rate": 1e-3,
+    "clip": 0.2,
+    "anneal_steps": 100_000,
+}
+"""The zoo's settings of PPO on CartPole-v1, which the speed benchmark runs as well."""
+
 SETTINGS: tuple[Settings, ...] = (
     Settings(
         "dqn",
@@ -98,17 +111,7 @@ SETTINGS: tuple[Settings, ...] = (
     Settings(
         "ppo",
         "CartPole-v1",
-        config={
-            "num_envs": 8,
-            "rollout_length": 32,
-            "num_epochs": 20,
-            "num_minibatches": 1,
-            "gae_lambda": 0.8,
-            "discount": 0.98,
-            "learning_rate": 1e-3,
-            "clip": 0.2,
-            "anneal_steps": 100_000,
-        },
+        config=PPO_CARTPOLE_ZOO,
         steps=100_000,
         target=475.0,
         source=_ZOO.format("ppo"),

@@ -33,7 +33,7 @@ from ..launch.parts import make as make_parts
 from ..launch.parts import make_environment
 from ..launch.signals import Stop
 from . import peers
-from .settings import find
+from .settings import PPO_CARTPOLE_ZOO, find
 
 _WARMUP_CALLS = 2
 
@@ -75,20 +75,7 @@ WORKLOADS: dict[tuple[str, str, str], Workload] = {
         steps=20_000,
         has_peers=False,
     ),
-    ("ppo", "CartPole-v1", "zoo"): Workload(
-        {
-            "num_envs": 8,
-            "rollout_length": 32,
-            "num_epochs": 20,
-            "num_minibatches": 1,
-            "gae_lambda": 0.8,
-            "discount": 0.98,
-            "learning_rate": 1e-3,
-            "clip": 0.2,
-            "anneal_steps": 100_000,
-        },
-        steps=100_000,
-    ),
+    ("ppo", "CartPole-v1", "zoo"): Workload(PPO_CARTPOLE_ZOO, steps=100_000),
 }
 """By agent, environment and name. For any other pair "tuned" runs the baseline's own settings."""
 
