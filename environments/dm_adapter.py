@@ -10,13 +10,12 @@ import numpy as np
 from gymnasium import spaces as gymnasium_spaces
 
 from . import spaces, specs
-from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError, UnsupportedSpaceError
+from .adapter import Adapter
+from .errors import InvalidOptionError, UnsupportedSpaceError
 from .rendering import render_image
 
-_MAX_REWARD = float(np.finfo(np.float32).max)
 
-
-class Conform(dm_env.Environment):
+class Conform(Adapter):
     """Narrows what an environment gives to 32 bits and checks the actions that it takes.
 
     Rewards and discounts become float32 scalars, whatever their spec was. Actions in a Box are
@@ -45,21 +44,17 @@ class Conform(dm_env.Environment):
             InvalidOptionError: If an argument has a value that it cannot have.
             UnsupportedSpaceError: If there is a spec of strings.
         """
-        if reward_clip is not None and not reward_clip > 0:
-            raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip}")
-        self._environment = environment
-        self._name = name
-        self._reward_clip = reward_clip
-        self._render = render
         # By way of spaces, so that there is one reader and one writer for every kind of array.
         observations = _space(environment.observation_spec(), name)
         taken = _space(environment.action_spec(), name)
-        self._observation_spec = spaces.observation_spec(observations)
+        observation_spec = spaces.observation_spec(observations)
         if isinstance(environment.observation_spec(), specs.StackedArray):
-            self._observation_spec = environment.observation_spec()
-        self._action_spec = spaces.action_spec(taken, actions)
+            observation_spec = environment.observation_spec()
+        action_spec = spaces.action_spec(taken, actions)
+        write = spaces.action_writer(taken, actions)
+        super().__init__(environment, name, reward_clip, observation_spec, action_spec, write)
+        self._render = render
         self._read = spaces.observation_reader(observations)
-        self._write = spaces.action_writer(taken, actions)
 
     @property
     def unwrapped(self) -> dm_env.Environment:
@@ -76,36 +71,14 @@ class Conform(dm_env.Environment):
             InvalidActionError: If the action does not fit the action spec.
             InvalidRewardError: If the environment returned a reward that is not finite.
         """
-        try:
-            action = self._write(action)
-        except EnvironmentFault as fault:
-            raise type(fault)(f"{self._name}: {fault}") from None
-        return self._convert(self._environment.step(action))
+        return self._convert(self._environment.step(self._take(action)))
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         kind, reward, discount, observation = timestep
         observation = self._read(observation)
         if kind is dm_env.StepType.FIRST:
             return dm_env.TimeStep(kind, None, None, observation)
-        if not -_MAX_REWARD <= reward <= _MAX_REWARD:
-            raise InvalidRewardError(
-                f"{self._name}: reward {reward}; rewards must be finite float32 numbers"
-            )
-        if self._reward_clip is not None:
-            reward = min(max(reward, -self._reward_clip), self._reward_clip)
-        return dm_env.TimeStep(kind, np.float32(reward), np.float32(discount), observation)
-
-    def observation_spec(self) -> specs.Nest:
-        return self._observation_spec
-
-    def action_spec(self) -> specs.Nest:
-        return self._action_spec
-
-    def reward_spec(self) -> specs.Array:
-        return specs.reward_spec(self._reward_clip)
-
-    def discount_spec(self) -> specs.BoundedArray:
-        return specs.discount_spec()
+        return dm_env.TimeStep(kind, self._give(reward), np.float32(discount), observation)
 
     def render_frame(self) -> np.ndarray:
         """The present state as an image, uint8 [height, width, 3].
@@ -117,9 +90,6 @@ class Conform(dm_env.Environment):
         if self._render is None:
             raise InvalidOptionError(f"{self._name}: this environment renders no images")
         return render_image(self._render, self._name)
-
-    def close(self) -> None:
-        self._environment.close()
 
 
 def _space(spec: specs.Nest, name: str) -> gymnasium_spaces.Space:

@@ -23,7 +23,7 @@ from .stacking import StackFrames
 _FIRST, _MID, _LAST = dm_env.StepType
 
 
-class Fake(dm_env.Environment):
+class Fake(specs.Specified, dm_env.Environment):
     """Random observations and rewards that fit a spec, in episodes of given lengths.
 
     Everything follows from the seed and the number of steps taken, nothing from the actions.
@@ -126,20 +126,8 @@ class Fake(dm_env.Environment):
                 drawn = np.clip(np.where(finite, within, drawn), low, high)
         return np.asarray(drawn, spec.dtype)
 
-    def observation_spec(self) -> specs.Nest:
-        return self._spec.observations
 
-    def action_spec(self) -> specs.Nest:
-        return self._spec.actions
-
-    def reward_spec(self) -> specs.Nest:
-        return self._spec.rewards
-
-    def discount_spec(self) -> specs.Nest:
-        return self._spec.discounts
-
-
-class Match(dm_env.Environment):
+class Match(specs.Specified, dm_env.Environment):
     """A task that every agent must learn: say the number that you are shown.
 
     The observation is a one-hot float32 [num_values]. With discrete actions the reward is 1 for
@@ -163,13 +151,11 @@ class Match(dm_env.Environment):
         self._random = np.random.default_rng(check_seed(seed))
         self._length = length
         self._places = np.linspace(-1, 1, num_values)
-        self._observations = specs.BoundedArray(
-            (num_values,), np.float32, 0.0, 1.0, name="observation"
-        )
-        self._actions: specs.BoundedArray = (
+        self._spec = _spec(
+            specs.BoundedArray((num_values,), np.float32, 0.0, 1.0, name="observation"),
             specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="action")
             if continuous
-            else specs.DiscreteArray(num_values, np.int32, name="action")
+            else specs.DiscreteArray(num_values, np.int32, name="action"),
         )
         self._shown = 0
         self._left = 0
@@ -184,10 +170,10 @@ class Match(dm_env.Environment):
         self._left -= 1
         array = np.asarray(action)
         try:
-            self._actions.validate(array.astype(self._actions.dtype))
+            self._spec.actions.validate(array.astype(self._spec.actions.dtype))
         except ValueError as error:
             raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
-        if self._actions.shape:
+        if self._spec.actions.shape:
             reward = np.float32(1 - abs(array[0] - self._places[self._shown]))
         else:
             reward = np.float32(array == self._shown)
@@ -197,21 +183,9 @@ class Match(dm_env.Environment):
 
     def _show(self) -> np.ndarray:
         self._shown = int(self._random.integers(len(self._places)))
-        observation = np.zeros(self._observations.shape, np.float32)
+        observation = np.zeros(self._spec.observations.shape, np.float32)
         observation[self._shown] = 1.0
         return observation
-
-    def observation_spec(self) -> specs.BoundedArray:
-        return self._observations
-
-    def action_spec(self) -> specs.BoundedArray:
-        return self._actions
-
-    def reward_spec(self) -> specs.Array:
-        return specs.reward_spec()
-
-    def discount_spec(self) -> specs.BoundedArray:
-        return specs.discount_spec()
 
 
 def from_spec(spec: specs.EnvironmentSpec, *, seed: int, **options: Any) -> dm_env.Environment:

@@ -9,16 +9,16 @@ import gymnasium
 import numpy as np
 
 from . import spaces, specs
-from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError
+from .adapter import Adapter
+from .errors import EnvironmentFault, InvalidOptionError
 from .rendering import render_image
 from .seeding import check_seed
 
 _FIRST, _MID, _LAST = dm_env.StepType
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
-_MAX_REWARD = float(np.finfo(np.float32).max)
 
 
-class GymnasiumEnvironment(dm_env.Environment):
+class GymnasiumEnvironment(Adapter):
     """A Gymnasium environment behind the interface, the types and the conventions of dm_env.
 
     A terminated episode ends with a discount of 0, a truncated one with a discount of 1. A step
@@ -54,24 +54,21 @@ class GymnasiumEnvironment(dm_env.Environment):
             InvalidOptionError: If an argument has a value that it cannot have.
             UnsupportedSpaceError: If a space has no counterpart among the specs.
         """
-        if reward_clip is not None and not reward_clip > 0:
-            raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip}")
         if max_episode_steps is not None and max_episode_steps < 1:
             raise InvalidOptionError(
                 f"max_episode_steps must be at least 1 or None, got {max_episode_steps}"
             )
         registered = environment.spec.id if environment.spec is not None else None
-        self._name = name or registered or type(environment.unwrapped).__name__
-        self._environment = environment
+        name = name or registered or type(environment.unwrapped).__name__
         self._seed: int | None = check_seed(seed)
         try:
-            self._observation_spec = spaces.observation_spec(environment.observation_space)
-            self._action_spec = spaces.action_spec(environment.action_space, actions)
-            self._write = spaces.action_writer(environment.action_space, actions)
+            observation_spec = spaces.observation_spec(environment.observation_space)
+            action_spec = spaces.action_spec(environment.action_space, actions)
+            write = spaces.action_writer(environment.action_space, actions)
         except EnvironmentFault as fault:
-            raise type(fault)(f"{self._name}: {fault}") from None
+            raise type(fault)(f"{name}: {fault}") from None
+        super().__init__(environment, name, reward_clip, observation_spec, action_spec, write)
         self._read = spaces.observation_reader(environment.observation_space)
-        self._reward_clip = reward_clip
         self._limit = float("inf") if max_episode_steps is None else max_episode_steps
         self._step = environment.step
         self._steps = 0
@@ -106,21 +103,9 @@ class GymnasiumEnvironment(dm_env.Environment):
         """
         if self._over:
             return self.reset()
-        try:
-            action = self._write(action)
-        except EnvironmentFault as fault:
-            raise type(fault)(f"{self._name}: {fault}") from None
-        observation, given, terminated, truncated, _ = self._step(action)
-        reward = float(given)
+        observation, given, terminated, truncated, _ = self._step(self._take(action))
         self._steps += 1
-        # The comparison is false for NaN as well.
-        if not -_MAX_REWARD <= reward <= _MAX_REWARD:
-            raise InvalidRewardError(
-                f"{self._name}: reward {reward} at step {self._steps} of episode {self._episodes}; "
-                "rewards must be finite float32 numbers"
-            )
-        if self._reward_clip is not None:
-            reward = min(max(reward, -self._reward_clip), self._reward_clip)
+        reward = self._give(float(given))
         if terminated:
             kind, discount = _LAST, _ZERO
             self._over = True
@@ -130,21 +115,7 @@ class GymnasiumEnvironment(dm_env.Environment):
         else:
             kind, discount = _MID, _ONE
         # Not TimeStep(...): its generated __new__ is a Python function, twice the time of this.
-        return tuple.__new__(
-            dm_env.TimeStep, (kind, np.float32(reward), discount, self._read(observation))
-        )
-
-    def observation_spec(self) -> specs.Nest:
-        return self._observation_spec
-
-    def action_spec(self) -> specs.Nest:
-        return self._action_spec
-
-    def reward_spec(self) -> specs.Array:
-        return specs.reward_spec(self._reward_clip)
-
-    def discount_spec(self) -> specs.BoundedArray:
-        return specs.discount_spec()
+        return tuple.__new__(dm_env.TimeStep, (kind, reward, discount, self._read(observation)))
 
     def render_frame(self) -> np.ndarray:
         """The present state as an image, uint8 [height, width, 3].
@@ -160,9 +131,9 @@ class GymnasiumEnvironment(dm_env.Environment):
             )
         return render_image(self._environment.render, self._name)
 
-    def close(self) -> None:
-        self._environment.close()
+    def _moment(self) -> str:
+        return f" at step {self._steps} of episode {self._episodes}"
 
     def _check_observation(self, observation: specs.Nest) -> None:
         """Once: not every environment keeps to the shapes that its space declares."""
-        specs.check_shapes(observation, self._observation_spec, self._name)
+        specs.check_shapes(observation, self._spec.observations, self._name)

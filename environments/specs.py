@@ -41,6 +41,24 @@ class HasSpecs(Protocol):
     def discount_spec(self) -> Nest: ...
 
 
+class Specified:
+    """The four spec methods of what keeps its specs in `_spec`."""
+
+    _spec: EnvironmentSpec
+
+    def observation_spec(self) -> Nest:
+        return self._spec.observations
+
+    def action_spec(self) -> Nest:
+        return self._spec.actions
+
+    def reward_spec(self) -> Nest:
+        return self._spec.rewards
+
+    def discount_spec(self) -> Nest:
+        return self._spec.discounts
+
+
 def make_spec(environment: HasSpecs) -> EnvironmentSpec:
     """The specs of one environment; for a `Vector`, of each of its environments.
 

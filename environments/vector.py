@@ -10,12 +10,14 @@ import numpy as np
 import tree
 
 from . import specs
-from .errors import EnvironmentFault, InvalidActionError, InvalidOptionError
+from .adapter import Adapter, is_reward, not_a_reward
+from .errors import EnvironmentFault, InvalidActionError, InvalidOptionError, InvalidRewardError
+from .stacking import StackFrames
 
 _FIRST, _MID, _LAST = dm_env.StepType
 
 
-class Vector:
+class Vector(specs.Specified):
     """N environments whose time steps have a leading dimension N in every field.
 
     Element by element these are the semantics of dm_env, with numbers where dm_env has None:
@@ -52,6 +54,11 @@ class Vector:
                     )
         n = len(self._environments)
         self._steps = [environment.step for environment in self._environments]
+        # Those of this package look at their rewards themselves.
+        inner = [_innermost(environment) for environment in self._environments]
+        self._foreign = [
+            (i, type(one).__name__) for i, one in enumerate(inner) if not isinstance(one, Adapter)
+        ]
         self._all_mid = np.full(n, _MID, np.int32)
         self._is_flat = isinstance(self._spec.observations, specs.Array)
         self._leaves = [
@@ -92,6 +99,12 @@ class Vector:
                 timesteps.append(step(rows[i]))
         except EnvironmentFault as fault:
             raise type(fault)(f"environment {i} of {self.num_envs}: {fault}") from fault
+        for i, name in self._foreign:
+            kind, reward, *_ = timesteps[i]
+            if kind is not _FIRST and not is_reward(reward):
+                raise InvalidRewardError(
+                    f"environment {i} of {self.num_envs}: {name}: {not_a_reward(reward)}"
+                )
         return self._collect(timesteps)
 
     def _rows(self, actions: specs.Nest) -> Any:
@@ -149,18 +162,6 @@ class Vector:
         )
         return dm_env.TimeStep(kinds, rewards, discounts, observations)
 
-    def observation_spec(self) -> specs.Nest:
-        return self._spec.observations
-
-    def action_spec(self) -> specs.Nest:
-        return self._spec.actions
-
-    def reward_spec(self) -> specs.Nest:
-        return self._spec.rewards
-
-    def discount_spec(self) -> specs.Nest:
-        return self._spec.discounts
-
     def render_frame(self, index: int = 0) -> np.ndarray:
         """The present state of one environment as an image, uint8 [height, width, 3]."""
         return self._environments[index].render_frame()
@@ -175,6 +176,13 @@ class Vector:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _innermost(environment: dm_env.Environment) -> dm_env.Environment:
+    """The environment whose frames are stacked, where they are."""
+    while isinstance(environment, StackFrames):
+        environment = environment.unwrapped
+    return environment
 
 
 def _equal(left: specs.Nest, right: specs.Nest) -> bool:

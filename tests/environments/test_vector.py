@@ -7,6 +7,7 @@ import tree
 
 from troupe import environments
 from troupe.environments import Vector, derive_seed, fakes
+from troupe.environments.stacking import StackFrames
 
 FIRST, MID, LAST = (int(kind) for kind in dm_env.StepType)
 
@@ -157,6 +158,23 @@ def test_nested_actions_of_another_structure_are_refused():
         vector.step({"push": np.zeros((2, 2), np.float32)})
     with pytest.raises(environments.InvalidActionError, match="shapes"):
         vector.step({"push": np.zeros((2, 2), np.float32), "choice": np.zeros(3, int)})
+
+
+@pytest.mark.parametrize("reward", [np.nan, np.inf, 1e39])
+@pytest.mark.parametrize("stack", [False, True])
+def test_a_foreign_reward_that_is_not_finite_is_named(reward, stack):
+    """Environments that `make` did not make have nothing else that looks at their rewards."""
+
+    class Careless(fakes.Match):
+        def step(self, action):
+            return super().step(action)._replace(reward=reward)
+
+    both = [fakes.Match(seed=0), Careless(seed=1)]
+    vector = Vector([StackFrames(one, 2) for one in both] if stack else both)
+    vector.reset()
+    with pytest.raises(environments.InvalidRewardError) as raised:
+        vector.step(np.zeros(2, np.int32))
+    assert str(raised.value).startswith(f"environment 1 of 2: Careless: reward {reward}; ")
 
 
 def test_environments_with_different_specs_are_refused():

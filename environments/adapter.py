@@ -1,0 +1,81 @@
+"""What every adapter does alike: with its name, its specs, actions, and rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dm_env
+import numpy as np
+
+from . import specs
+from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError
+
+_MAX_REWARD = float(np.finfo(np.float32).max)
+
+
+def is_reward(reward: Any) -> bool:
+    """Whether it is a finite float32 number."""
+    return -_MAX_REWARD <= reward <= _MAX_REWARD  # False for NaN as well.
+
+
+def not_a_reward(reward: Any, moment: str = "") -> str:
+    """What an error says of something else."""
+    return f"reward {reward}{moment}; rewards must be finite float32 numbers"
+
+
+class Adapter(specs.Specified, dm_env.Environment):
+    """An environment behind the interface, the types and the conventions of this package."""
+
+    def __init__(
+        self,
+        environment: Any,
+        name: str,
+        reward_clip: float | None,
+        observation_spec: specs.Nest,
+        action_spec: specs.Nest,
+        write: Callable[[Any], Any],
+    ) -> None:
+        """Keeps what the methods below need.
+
+        Args:
+            environment: The one that is adapted.
+            name: What errors call it.
+            reward_clip: Rewards are clipped to +- this; None leaves them as they are.
+            observation_spec: Of what agents see.
+            action_spec: Of what agents do.
+            write: Makes an action of the environment from one of an agent.
+
+        Raises:
+            InvalidOptionError: If `reward_clip` is not above 0.
+        """
+        if reward_clip is not None and not reward_clip > 0:
+            raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip}")
+        self._environment = environment
+        self._name = name
+        self._reward_clip = reward_clip
+        self._write = write
+        self._spec = specs.EnvironmentSpec(
+            observation_spec, action_spec, specs.reward_spec(reward_clip), specs.discount_spec()
+        )
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def _take(self, action: Any) -> Any:
+        """The environment's action for that of an agent."""
+        try:
+            return self._write(action)
+        except EnvironmentFault as fault:
+            raise type(fault)(f"{self._name}: {fault}") from None
+
+    def _give(self, reward: Any) -> np.float32:
+        """The agent's reward for that of the environment."""
+        if not is_reward(reward):
+            raise InvalidRewardError(f"{self._name}: {not_a_reward(reward, self._moment())}")
+        clip = self._reward_clip
+        return np.float32(reward if clip is None else min(max(reward, -clip), clip))
+
+    def _moment(self) -> str:
+        """When it is, for the error on a reward."""
+        return ""
