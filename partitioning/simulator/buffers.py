@@ -12,39 +12,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from .fusion import Kernel, fuse, order
-from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, OPAQUE, PARAM, Graph, Node
-
-_PACKED = 3000  # how many temporaries are packed exactly; smaller ones are summed
-
-
-@dataclasses.dataclass
-class Buffer:
-    """A piece of the heap and when it is in use.
-
-    Attributes:
-      nbytes: its size.
-      spans: (first, last) schedule positions, inclusive.
-      owner: the node that it holds first.
-      offset: place in the heap, once packed.
-    """
-
-    nbytes: int
-    spans: list[tuple[int, int]]
-    owner: Node
-    offset: int = 0
-
-    @property
-    def start(self) -> int:
-        """The first position at which it is in use."""
-        return min(first for first, _ in self.spans)
-
-    @property
-    def end(self) -> int:
-        """The last position at which it is in use."""
-        return max(last for _, last in self.spans)
+from .fusion import Kernel, fuse, in_parallel, order
+from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, NEWER, OPAQUE, PARAM, Graph, Node
+from .heap import Buffer, pack, reuse
 
 
 @dataclasses.dataclass
@@ -157,9 +127,9 @@ class _Assigner:
             if size:
                 at = kernel.position
                 temporaries.append(Buffer(size, [(at, at)], kernel.root))
-        temporaries = _reuse(temporaries, windows)
+        temporaries = reuse(temporaries, windows)
         temporaries = self.share_dying(temporaries)
-        heap = _pack(temporaries)
+        heap = pack(temporaries)
         return Assignment(self.schedule, temporaries, heap, self.inner, self.copied)
 
     def span(self, node: Node) -> tuple[int, int]:
@@ -303,6 +273,8 @@ class _Assigner:
         holder = {b.owner: b for b in temporaries}
         merged: set[int] = set()
         for kernel in self.schedule:
+            if self.kind == "cpu" and not NEWER and in_parallel(kernel):
+                continue
             node = kernel.root
             mine = holder.get(self.find(node)) or holder.get(node)
             if mine is None or id(mine) in merged or mine.start != kernel.position:
@@ -332,106 +304,3 @@ _NOWHERE = Node(-1, PARAM, "elsewhere", 0, ())
 def _merge(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Spans of one buffer whose content must survive between them: one span from first to last."""
     return [(min(s for s, _ in spans), max(e for _, e in spans))]
-
-
-def _reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> list[Buffer]:
-    """Moves temporaries into result and donated buffers while those are not in use, largest first.
-
-    Args:
-      temporaries: candidates.
-      windows: (size, first free position, first used position) of those buffers.
-
-    Returns:
-      The temporaries that found no place.
-    """
-    if not windows:
-        return temporaries
-    capacity = 2 * len(windows) + 2 * len(temporaries)
-    size, low, high = (np.zeros(capacity, np.int64) for _ in range(3))
-    count = len(windows)
-    ordered = sorted(windows)
-    for column, values in zip((size, low, high), zip(*ordered, strict=False), strict=False):
-        column[:count] = values
-    largest = int(size.max())
-    left = []
-    for buffer in sorted(temporaries, key=lambda b: (-b.nbytes, b.start)):
-        if buffer.nbytes > largest:
-            left.append(buffer)
-            continue
-        start, end = buffer.start, buffer.end
-        fits = np.flatnonzero(
-            (size[:count] >= buffer.nbytes) & (low[:count] <= start) & (high[:count] > end)
-        )
-        if not len(fits):
-            left.append(buffer)
-            continue
-        best = fits[np.argmin(size[fits])]
-        size[count], low[count], high[count] = size[best], end + 1, high[best]
-        high[best] = start
-        count += 1
-    return left
-
-
-def _pack(buffers: list[Buffer]) -> int:
-    """Size of a heap that holds the buffers: the better of largest and of longest-lived first."""
-    bound = peak_of(buffers)[0]
-    heap = _place(sorted(buffers, key=lambda b: (-b.nbytes, b.start - b.end, b.start)))
-    if heap <= 1.005 * bound:
-        return heap
-    by_size = [b.offset for b in sorted(buffers, key=id)]
-    other = _place(sorted(buffers, key=lambda b: (b.start - b.end, -b.nbytes, b.start)))
-    if heap <= other:
-        for buffer, offset in zip(sorted(buffers, key=id), by_size, strict=True):
-            buffer.offset = offset
-    return min(heap, other)
-
-
-def _place(ordered: list[Buffer]) -> int:
-    """Places each buffer in turn in the smallest hole that fits; returns the heap's size."""
-    exact, rest = ordered[:_PACKED], ordered[_PACKED:]
-    count = len(exact)
-    start = np.zeros(count, np.int64)
-    end = np.zeros(count, np.int64)
-    offset = np.zeros(count, np.int64)
-    top = np.zeros(count, np.int64)
-    heap = 0
-    for i, buffer in enumerate(exact):
-        first, last = buffer.start, buffer.end
-        clash = np.flatnonzero((start[:i] <= last) & (end[:i] >= first))
-        place, hole = -1, None
-        if len(clash):
-            lows = offset[clash]
-            by = np.argsort(lows, kind="stable")
-            lows, tops = lows[by], np.maximum.accumulate(top[clash][by])
-            edges = np.concatenate([[0], tops])
-            gaps = np.concatenate([lows, [edges[-1]]])[: len(edges)] - edges
-            gaps = gaps[:-1]
-            fits = np.flatnonzero(gaps >= buffer.nbytes)
-            if len(fits):
-                hole = fits[np.argmin(gaps[fits])]
-                place = int(edges[hole])
-            else:
-                place = int(edges[-1])
-        else:
-            place = 0
-        start[i], end[i], offset[i], top[i] = first, last, place, place + buffer.nbytes
-        buffer.offset = place
-        heap = max(heap, place + buffer.nbytes)
-    if rest:
-        heap += peak_of(rest)[0]
-    return heap
-
-
-def peak_of(buffers: Sequence[Buffer]) -> tuple[int, int]:
-    """(bytes, position) of the largest sum of buffers in use at once."""
-    if not buffers:
-        return 0, 0
-    last = max(b.end for b in buffers) + 2
-    change = np.zeros(last, np.int64)
-    for b in buffers:
-        for first, stop in b.spans:
-            change[first] += b.nbytes
-            change[stop + 1] -= b.nbytes
-    used = np.cumsum(change)
-    at = int(np.argmax(used))
-    return int(used[at]), at

@@ -12,8 +12,9 @@ With b = (n-1)/n B/beta, the time in which each device sends its share:
 | all_reduce | both, one after the other | 2 log2(n) alpha + 2 B/beta | alpha + n b |
 | all_to_all | (n-1) alpha + b | | alpha + b |
 
-"Direct" (every device sends to every other at once) needs a switch, so only GPU and CPU levels use
-it; on a torus an all_to_all also pays for its hops.
+"Direct" (every device sends to every other at once) needs a switch, so only GPU levels use it: the
+devices of a CPU share its cores and meet one after the other. On a torus an all_to_all also pays
+for its hops.
 """
 
 from __future__ import annotations

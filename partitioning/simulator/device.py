@@ -81,6 +81,8 @@ class Device:
     """Fraction of `matmul_flops` reached by a matrix product of so many FLOPs, by dtype."""
     convolution_efficiency: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
     """The same for convolutions."""
+    grouped_convolution_efficiency: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
+    """The same for convolutions in groups, where they are not done as others are."""
     memory_efficiency: Curve = Curve()
     """Fraction of `memory_bandwidth` reached by a kernel that moves so many bytes."""
     transcendental_flops: float = 8.0
@@ -98,10 +100,12 @@ class Device:
                     "it must be positive"
                 )
 
-    def matmul_rate(self, dtype: str, flops: float, convolution: bool = False) -> float:
-        """FLOP/s of a matrix product (or convolution) of this dtype and size."""
+    def matmul_rate(self, dtype: str, flops: float, kind: str = "matmul") -> float:
+        """FLOP/s of a "matmul", "convolution" or "grouped_convolution" of this dtype and size."""
         peak = self.matmul_flops.get(dtype) or self.matmul_flops.get("float32", self.vector_flops)
-        table = self.convolution_efficiency if convolution else self.matmul_efficiency
+        table = self.matmul_efficiency if kind == "matmul" else self.convolution_efficiency
+        if kind == "grouped_convolution":
+            table = self.grouped_convolution_efficiency or table
         curve = table.get(dtype) or table.get("float32")
         return peak * (curve.at(flops) if curve else 1.0)
 
@@ -117,7 +121,11 @@ class Device:
     def from_json(cls, data: Mapping[str, Any]) -> Device:
         """The device that `to_json` wrote."""
         values = dict(data)
-        for field in ("matmul_efficiency", "convolution_efficiency"):
+        for field in (
+            "matmul_efficiency",
+            "convolution_efficiency",
+            "grouped_convolution_efficiency",
+        ):
             values[field] = {k: _curve(v) for k, v in values.get(field, {}).items()}
         if "memory_efficiency" in values:
             values["memory_efficiency"] = _curve(values["memory_efficiency"])

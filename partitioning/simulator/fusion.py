@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from .graph import CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, RANDOM, Graph, Node
 
+# What a thread must have to do before a kernel is worth more than one.
+_BYTES_PER_THREAD = 128 << 10
+_WORK_PER_THREAD = 100_000
+
 
 class Kernel:
     """One node that is written to memory, with what is computed on the way.
@@ -63,7 +67,10 @@ def fuse(graph: Graph, frugal: bool = False) -> list[Kernel]:
         moved: set[Kernel] = set()
         stays = index in results or node.kind != FUSIBLE or not node.feeds or not users
         fused_everywhere = not stays
-        if node.kind == FUSIBLE and node.feeds:
+        if node.library is not None and node.library is not node:
+            inside[hosts[node.library.index][0]] = None
+            fused_everywhere = True
+        elif node.kind == FUSIBLE and node.feeds:
             for user in users:
                 if not user.fuses:
                     fused_everywhere = False
@@ -124,6 +131,19 @@ def fuse(graph: Graph, frugal: bool = False) -> list[Kernel]:
     return kernels
 
 
+def in_parallel(kernel: Kernel) -> bool:
+    """Whether an earlier CPU compiler has several threads run the kernel, as a function of its own.
+
+    Such a function never writes over what it reads.
+    """
+    flops = sum(n.flops for n in kernel.members)
+    nbytes = kernel.nbytes + sum(n.nbytes for n in kernel.inputs)
+    if flops <= nbytes:
+        return kernel.nbytes >= 2 * _BYTES_PER_THREAD
+    work = flops + 2 * sum(n.transcendentals for n in kernel.members) + 10 * nbytes
+    return work >= 2 * _WORK_PER_THREAD
+
+
 def _may_repeat(node: Node) -> bool:
     """Whether computing the node in several kernels reads no more memory than writing it once."""
     if node.expensive:
@@ -164,6 +184,8 @@ def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
             source = place[node]
             readers[source].append(i)
         waiting[i] = len(inputs)
+    for group in readers:
+        group.sort(key=lambda i: kernels[i].root.late)
     queue = [i for i, kernel in enumerate(kernels) if kernel.root.kind in (PARAM,)]
     queue += [i for i, kernel in enumerate(kernels) if kernel.root.kind == CONSTANT]
     first = set(queue)

@@ -95,7 +95,7 @@ def draw_kinds(axes: Any, cost: Any) -> None:
     kinds = sorted(cost.timing.by_kind.items(), key=lambda item: item[1])
     scale, unit = (1e3, "ms") if sum(cost.timing.by_kind.values()) < 1 else (1.0, "s")
     colours = [
-        _COLOURS["compute"] if k in ("matmul", "convolution", "memory") else _COLOURS["hidden"]
+        _COLOURS["compute" if k.endswith(("matmul", "convolution", "memory")) else "hidden"]
         for k, _ in kinds
     ]
     bars = axes.barh([k for k, _ in kinds], [scale * s for _, s in kinds], color=colours)

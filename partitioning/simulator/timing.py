@@ -31,8 +31,8 @@ class Event:
 
     name: str
     kind: str
-    """"matmul", "convolution", "memory" (bound by traffic), "loop", "branch" or a collective's
-    name."""
+    """"matmul", "convolution", "grouped_convolution", "memory" (bound by traffic), "loop", "branch"
+    or a collective's name."""
     start: float
     """Seconds from the start of the step."""
     seconds: float
@@ -124,7 +124,7 @@ def kernel_work(kernel: Kernel) -> Work:
             and node.op.name in costs.MATMULS
             and node.name in ("dot", *costs.MATMULS)
         ):
-            kind = "convolution" if node.op.name == "conv_general_dilated" else "matmul"
+            kind = _product_kind(node.op)
             dtype = str(node.op.inputs[0].dtype)
             flops += node.flops
         else:
@@ -149,6 +149,13 @@ def kernel_work(kernel: Kernel) -> Work:
     return Work(kind, dtype, flops, vector, transcendental, read + _written(root))
 
 
+def _product_kind(op: Op) -> str:
+    if op.name != "conv_general_dilated":
+        return "matmul"
+    groups = op.params["feature_group_count"] * op.params["batch_group_count"]
+    return "convolution" if groups == 1 else "grouped_convolution"
+
+
 def _written(node: Node) -> float:
     """Bytes a node writes: of an in-place update only the update."""
     if node.in_place >= 0 and node.op is not None:
@@ -163,7 +170,7 @@ def work_seconds(work: Work, device: Device) -> float:
         work.vector_flops + work.transcendentals * device.transcendental_flops
     ) / device.vector_flops
     if work.flops:
-        rate = device.matmul_rate(work.dtype, work.flops, work.kind == "convolution")
+        rate = device.matmul_rate(work.dtype, work.flops, work.kind)
         arithmetic += work.flops / rate
     return device.kernel_seconds + max(
         arithmetic, work.nbytes / device.bandwidth(max(work.nbytes, 1.0))
@@ -274,7 +281,7 @@ class Clock:
         for axis in reversed((axes,) if isinstance(axes, str) else tuple(axes)):
             segments += self.placement.get(axis, ())
         cost = collective_cost(
-            op.name, nbytes, _joined(segments), switched=self.device.kind != "tpu"
+            op.name, nbytes, _joined(segments), switched=self.device.kind == "gpu"
         )
         if not segments:
             return 0.0, nbytes

@@ -3,14 +3,10 @@
 import jax
 import pytest
 
-from troupe.partitioning.simulator.calibration import (
-    Calibration,
-    Sample,
-    calibrate,
-    fit_device,
-    fit_topology,
-)
-from troupe.partitioning.simulator.device import get_device
+from troupe.partitioning.simulator.calibration import Calibration, calibrate
+from troupe.partitioning.simulator.device import Device, get_device
+from troupe.partitioning.simulator.fit import fit_device, fit_topology
+from troupe.partitioning.simulator.microbench import Sample
 from troupe.partitioning.simulator.ranking import rank, spearman
 from troupe.partitioning.simulator.timing import Work, work_seconds
 
@@ -41,6 +37,22 @@ def test_the_fit_gives_back_what_the_samples_were_made_from():
     assert device.transcendental_flops == pytest.approx(10, rel=1e-3)
     work = Work("matmul", "float32", 2.0 * 512**3, 0, 0, 0)
     assert work_seconds(work, device) == pytest.approx(1e-6 + 2 * 512**3 / 1e12, rel=0.02)
+
+
+def test_convolutions_in_groups_have_a_rate_of_their_own():
+    flops, tenth = 2.0 * 512**3, 1e11
+    samples = _samples()
+    samples += [
+        Sample("grouped_convolution", "float32", (n,), 2.0 * n**3, 0, 1e-6 + 2.0 * n**3 / tenth)
+        for n in (8, 128, 1024)
+    ]
+    device = fit_device("made-up", "cpu", samples, 2**30)
+    seconds = {
+        kind: work_seconds(Work(kind, "float32", flops, 0, 0, 0), device)
+        for kind in ("convolution", "grouped_convolution")
+    }
+    assert seconds["grouped_convolution"] == pytest.approx(10 * seconds["convolution"], rel=0.05)
+    assert Device.from_json(device.to_json()) == device
 
 
 def test_links_are_fitted_on_relative_errors():

@@ -1,0 +1,120 @@
+"""From a program to its graph: each op goes to the room that knows how it is compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...program import COLLECTIVES, Op, Program
+from .. import costs
+from .arrays import FUSIBLE_MOVES, fusible, is_view, reduce
+from .builder import Builder
+from .combine import combine_all_reduces
+from .control import cond, inline, scan, while_loop
+from .nodes import NEWER, Graph, Node
+from .opaque import RANDOM, opaque, random, select_and_scatter
+from .products import convolution, dot
+
+
+def build(program: Program, kind: str = "cpu") -> Graph:
+    """The compiler's view of a program.
+
+    Args:
+      program: global or local.
+      kind: the device's kind; it decides how reductions, half-precision products and checkpoints
+        are compiled.
+    """
+    builder = Builder(kind, lower)
+    for value in program.inputs:
+        builder.env[value] = builder.param(value)
+    builder.graph.params = list(builder.graph.nodes)
+    builder.run(program)
+    builder.graph.outputs = [builder.read(v) for v in program.outputs]
+    if kind == "cpu" and NEWER:
+        combine_all_reduces(builder.graph)
+    return builder.finish()
+
+
+def lower(builder: Builder, op: Op) -> None:
+    name = op.name
+    if name in ("checkpoint", "custom_vjp_call", "custom_jvp_call", "shard_map") and op.regions:
+        inline(builder, op)
+    elif name == "scan":
+        scan(builder, op)
+    elif name == "while":
+        while_loop(builder, op)
+    elif name == "cond":
+        cond(builder, op)
+    else:
+        plain(builder, op)
+
+
+def plain(builder: Builder, op: Op) -> None:
+    name, inputs = op.name, op.inputs
+    out = op.outputs[0] if op.outputs else None
+    if out is None:
+        return
+    if name in costs.VIEWS or name in ("random_wrap", "random_unwrap", "copy_p", "pvary"):
+        for value, source in zip(op.outputs, inputs, strict=False):
+            builder.env[value] = builder.read(source)
+        return
+    operands = [builder.read(v) for v in inputs]
+    if is_view(builder, op, operands):
+        builder.env[out] = operands[0]
+        return
+    try:
+        params = (
+            tuple(op.params.values())
+            if name != "broadcast_in_dim"
+            else op.params.get("broadcast_dimensions")
+        )
+        key: Any = (
+            name,
+            builder.epoch,
+            out.shape,
+            out.dtype,
+            params,
+            *[n.index for n in operands],
+        )
+        known = (
+            builder.known.get(key)
+            if not op.effects and (NEWER or name not in COLLECTIVES)
+            else None
+        )
+    except TypeError:  # params that cannot be hashed are never shared
+        key = known = None
+    if known is not None:
+        if len(op.outputs) == 1:
+            builder.env[out] = known
+        else:
+            for value, element in zip(op.outputs, known.data, strict=False):
+                builder.env[value] = element
+        return
+    node = make(builder, op, operands)
+    if key is not None:
+        builder.known[key] = node
+
+
+def make(builder: Builder, op: Op, operands: list[Node]) -> Node:
+    """The node (or nodes) of an op; binds its outputs."""
+    name, out = op.name, op.outputs[0]
+    if name == "dot_general":
+        node = dot(builder, op, operands)
+    elif name == "conv_general_dilated" and builder.kind == "cpu":
+        node = convolution(builder, op, operands)
+    elif name in RANDOM and builder.kind == "cpu" and operands:
+        node = random(builder, op, operands)
+    elif name == "select_and_scatter_add" and builder.kind == "cpu":
+        node = select_and_scatter(builder, op, operands)
+    elif name in costs.REDUCTIONS and not name.startswith("arg"):
+        node = reduce(builder, op, operands)
+    elif (
+        name in costs.ELEMENTWISE
+        or name in costs.TRANSCENDENTAL
+        or name in FUSIBLE_MOVES
+        or name in ("broadcast_in_dim", "transpose", "gather", "all_slice", "axis_offset")
+    ):
+        node = fusible(builder, op, operands)
+    else:
+        return opaque(builder, op, operands)
+    builder.env[out] = node
+    return node

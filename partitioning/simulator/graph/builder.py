@@ -1,0 +1,104 @@
+"""A graph in the making: values bound to nodes, equal computations shared."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...program import Op, Program, Value
+from .library import leave_to_library
+from .nodes import CONSTANT, ELEMENT, FUSIBLE, NEWER, PARAM, Graph, Node, finish
+
+
+class Builder:
+    """A graph in the making.
+
+    Args:
+      kind: the device's kind.
+      lower: adds the nodes of one op.
+
+    Attributes:
+      graph: what has been made so far.
+      env: the node that holds each value.
+      known: nodes by what they compute, so that equal computations are shared.
+      epoch: computations of different epochs are not shared.
+    """
+
+    def __init__(self, kind: str, lower: Callable[[Builder, Op], None]):
+        self.kind = kind
+        self.lower = lower
+        self.graph = Graph()
+        self.env: dict[Value, Node] = {}
+        self.known: dict[Any, Node] = {}
+        self.epoch = 0
+
+    def inside(self) -> Builder:
+        """A builder for the body of a loop or a branch."""
+        return Builder(self.kind, self.lower)
+
+    def node(
+        self,
+        kind: int,
+        name: str,
+        nbytes: int,
+        shape: tuple[int, ...],
+        operands: Sequence[Node] = (),
+        op: Op | None = None,
+    ) -> Node:
+        node = Node(len(self.graph.nodes), kind, name, nbytes, shape)
+        node.operands = list(operands) if len(operands) < 2 else list(dict.fromkeys(operands))
+        node.op = op
+        node.fuses = kind == FUSIBLE
+        self.graph.nodes.append(node)
+        return node
+
+    def param(self, value: Value) -> Node:
+        return self.node(PARAM, "parameter", value.nbytes, value.shape)
+
+    def read(self, value: Value) -> Node:
+        node = self.env.get(value)
+        if node is None:
+            key: Any = ("literal", id(value))
+            if value.size == 1:
+                # PRNG keys and abstract data have no plain value.
+                with contextlib.suppress(Exception):
+                    key = ("literal", value.dtype, np.asarray(value.data).item())
+            node = self.known.get(key)
+            if node is None:
+                node = self.node(CONSTANT, "constant", value.nbytes, value.shape)
+                self.known[key] = node
+            self.env[value] = node
+        return node
+
+    def run(self, program: Program) -> None:
+        """Adds every op of a program."""
+        for op in program.ops:
+            self.lower(self, op)
+
+    def finish(self) -> Graph:
+        """The graph, once every op has been added and its results are known."""
+        finish(self.graph)
+        if self.kind == "cpu" and NEWER:
+            leave_to_library(self.graph)
+        return self.graph
+
+    @property
+    def keeps_barriers(self) -> bool:
+        """Whether the compiler honours optimisation barriers; the CPU's did not at first."""
+        return self.kind != "cpu" or NEWER
+
+    def element(self, group: Node, position: int, value: Value) -> Node:
+        node = self.node(ELEMENT, group.name, value.nbytes, value.shape, [group], group.op)
+        node.data = position
+        self.env[value] = node
+        return node
+
+    def zeros(self, value: Value, operands: Sequence[Node] = ()) -> Node:
+        """A fresh array filled with one number: zero, or the scalar `operands` of another graph."""
+        key = ("zeros", value.shape, str(value.dtype), *[n.index for n in operands])
+        if key not in self.known:
+            self.known[key] = self.node(FUSIBLE, "broadcast_in_dim", value.nbytes, value.shape)
+        return self.known[key]

@@ -1,0 +1,137 @@
+"""Arrays that may become buffers: the nodes of the compiler's view of a program."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+
+from ...program import Op
+
+# What a node is, as far as fusion is concerned.
+PARAM, CONSTANT, FUSIBLE, OPAQUE, LOOP, BRANCH, ELEMENT = range(7)
+
+#: Later CPU compilers keep optimisation barriers and combine all_reduces.
+NEWER = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 7)
+
+
+class Node:
+    """One array (or, for a loop or a branch, a group of arrays) of the compiled program.
+
+    Attributes:
+      index: position in the graph, after every operand.
+      kind: one of the constants above.
+      name: the op's name.
+      nbytes: size of the array; 0 for loops and branches, whose elements are nodes of their own.
+      shape: the array's shape.
+      operands: nodes read, without repetition.
+      users: nodes that read this one.
+      op: the program's op, or None.
+      flops, transcendentals: of one run.
+      expensive: not worth computing twice.
+      reuses: each operand element is read many times (a broadcast, a gather).
+      elementwise: result position i depends on operand positions i alone.
+      unary: computing it again reads no more than one full array.
+      direct: operands used in their own shape, not through a view.
+      in_place: index in `operands` of the array whose buffer the result must take, or -1.
+      fuses: whether it may take producers into its kernel.
+      feeds: whether it may go into the kernels of its users.
+      late: the compiler makes it anew, which puts it behind the other users of its operands.
+      library: where a library computes it: the node whose array that kernel writes.
+      body: for loops and branches, the graphs inside.
+    """
+
+    __slots__ = (
+        "body",
+        "data",
+        "direct",
+        "elementwise",
+        "expensive",
+        "feeds",
+        "flops",
+        "fuses",
+        "in_place",
+        "index",
+        "kind",
+        "late",
+        "library",
+        "name",
+        "nbytes",
+        "op",
+        "operands",
+        "reuses",
+        "shape",
+        "transcendentals",
+        "unary",
+        "users",
+    )  # fmt: skip
+
+    def __init__(self, index: int, kind: int, name: str, nbytes: int, shape: tuple[int, ...]):
+        self.index = index
+        self.kind = kind
+        self.name = name
+        self.nbytes = nbytes
+        self.shape = shape
+        self.operands: list[Node] = []
+        self.users: list[Node] = []
+        self.op: Op | None = None
+        self.flops = 0.0
+        self.transcendentals = 0.0
+        self.expensive = False
+        self.reuses = False
+        self.elementwise = False
+        self.unary = True
+        self.direct: frozenset[Node] = frozenset()
+        self.in_place = -1
+        self.fuses = False
+        self.feeds = True
+        self.late = False
+        self.library: Node | None = None
+        self.body: tuple[Graph, ...] = ()
+        self.data: Any = None
+
+    def __repr__(self) -> str:
+        return f"Node({self.index} {self.name} {self.shape} {self.nbytes})"
+
+
+class Graph:
+    """Nodes in an order that respects dependencies, inputs and results.
+
+    Attributes:
+      nodes: every node.
+      params: one per input of the program, in order.
+      outputs: one per result; an input or a constant may be a result.
+      trips: for a loop's body, how often it runs; else 1.
+      carried: for a loop's body, per result the parameter whose buffer it goes back to.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.params: list[Node] = []
+        self.outputs: list[Node] = []
+        self.trips = 1
+        self.carried: list[Node] = []
+
+
+def finish(graph: Graph) -> None:
+    """Drops what no result needs and records who reads what."""
+    needed = [False] * len(graph.nodes)
+    for node in graph.outputs:
+        needed[node.index] = True
+    for node in graph.params:
+        needed[node.index] = True
+    for node in reversed(graph.nodes):
+        if needed[node.index]:
+            for operand in node.operands:
+                needed[operand.index] = True
+    graph.nodes = [n for n in graph.nodes if needed[n.index]]
+    for index, node in enumerate(graph.nodes):
+        node.index = index
+        for operand in node.operands:
+            operand.users.append(node)
+
+
+def uniform(node: Node) -> bool:
+    """Whether every element of a node is the same."""
+    return node.name == "broadcast_in_dim" and all(math.prod(n.shape) == 1 for n in node.operands)

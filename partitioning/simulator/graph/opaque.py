@@ -1,0 +1,103 @@
+"""Ops that are kernels of their own: random bits, scatters, collectives, and the rest."""
+
+from __future__ import annotations
+
+import math
+
+from ...program import Op
+from .. import costs
+from .builder import Builder
+from .nodes import ELEMENT, FUSIBLE, OPAQUE, Node
+from .products import ordered
+
+RANDOM = frozenset(["random_bits", "random_split", "random_fold_in", "threefry2x32"])
+
+
+def random(builder: Builder, op: Op, operands: list[Node]) -> Node:
+    """Threefry: two arrays of counters go through a loop, in place; then they are mixed."""
+    out = op.outputs[0]
+    half = 4 * out.size
+    words = [builder.node(FUSIBLE, "iota_add", half, out.shape, operands, op) for _ in range(2)]
+    rounds = builder.node(OPAQUE, op.name, 0, (), words, op)
+    rounds.flops, rounds.transcendentals = costs.op_flops(op)
+    results = []
+    for position in range(2):
+        element = builder.node(ELEMENT, op.name, half, out.shape, [rounds], op)
+        element.data, element.in_place = position, position
+        results.append(element)
+    node = builder.node(FUSIBLE, "xor", out.nbytes, out.shape, results, op)
+    node.elementwise, node.unary = True, False
+    node.direct = frozenset(results)
+    return node
+
+
+def select_and_scatter(builder: Builder, op: Op, operands: list[Node]) -> Node:
+    """The gradient of a maximum over windows: find where each maximum was, scatter there."""
+    source, operand = op.inputs
+    out = op.outputs[0]
+    places = []
+    for dimension in range(operand.ndim):
+        key = ("place", operand.shape, dimension)
+        if key not in builder.known:
+            builder.known[key] = builder.node(FUSIBLE, "iota", 4 * operand.size, operand.shape)
+        places.append(builder.known[key])
+    window = builder.node(OPAQUE, "reduce_window_max", 0, (), [operands[1], *places], op)
+    found = []
+    for position in range(operand.ndim + 1):
+        size = source.nbytes if position == 0 else 4 * source.size
+        element = builder.node(ELEMENT, "reduce_window_max", size, source.shape, [window], op)
+        element.data = position
+        found.append(element)
+    shape = (source.size, operand.ndim)
+    index = builder.node(
+        FUSIBLE, "concatenate", 4 * source.size * operand.ndim, shape, found[1:], op
+    )
+    updates = ordered(builder, op, source, operands[0], tuple(range(source.ndim)))
+    node = builder.node(
+        OPAQUE, "scatter-add", out.nbytes, out.shape, [builder.zeros(out), index, updates], op
+    )
+    node.in_place = 0
+    node.flops, node.transcendentals = costs.op_flops(op)
+    return node
+
+
+def opaque(builder: Builder, op: Op, operands: list[Node]) -> Node:
+    if builder.kind == "cpu" and op.name in ("all_gather", "reduce_scatter", "all_to_all"):
+        return laid_out(builder, op, operands)
+    sizes = [v.nbytes for v in op.outputs]
+    if len(sizes) == 1:
+        node = builder.node(OPAQUE, op.name, sizes[0], op.outputs[0].shape, operands, op)
+        builder.env[op.outputs[0]] = node
+    else:
+        node = builder.node(OPAQUE, op.name, 0, (), operands, op)
+        node.data = [builder.element(node, i, v) for i, v in enumerate(op.outputs)]
+    node.flops, node.transcendentals = costs.op_flops(op)
+    if op.name.startswith("scatter"):
+        node.in_place = 0
+    return node
+
+
+def laid_out(builder: Builder, op: Op, operands: list[Node]) -> Node:
+    """Collectives that need the split dimension outermost: copies around them where it is not.
+
+    An all_to_all always cuts its operand into pieces and puts those it gets together.
+    """
+    (source,), (out,) = op.inputs, op.outputs
+    if op.name == "all_to_all":
+        copied = True
+    else:
+        copied = math.prod(out.shape[: op.params["dim"]]) > 1
+    operand = operands[0]
+    if copied:
+        key = ("laid out", operand.index, source.shape, op.params.get("dim"))
+        if key not in builder.known:
+            builder.known[key] = builder.node(
+                FUSIBLE, "transpose", source.nbytes, source.shape, [operand], op
+            )
+        operand = builder.known[key]
+    node = builder.node(OPAQUE, op.name, out.nbytes, out.shape, [operand], op)
+    node.flops, node.transcendentals = costs.op_flops(op)
+    if copied:
+        node = builder.node(FUSIBLE, "transpose", out.nbytes, out.shape, [node], op)
+    builder.env[out] = node
+    return node

@@ -1,0 +1,126 @@
+"""Matrix products and convolutions, and the order and precision they want operands in."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...program import Op, Value
+from .. import costs
+from .builder import Builder
+from .nodes import FUSIBLE, OPAQUE, Node
+
+_HALF = frozenset(["bfloat16", "float16"])
+
+
+def dot(builder: Builder, op: Op, operands: list[Node]) -> Node:
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = op.params["dimension_numbers"]
+    out = op.outputs[0]
+    if builder.kind == "cpu" and math.prod(op.inputs[0].shape[d] for d in lhs_contract) == 1:
+        return outer(builder, op, operands)
+    sides = []
+    canonical = (
+        len(lhs_contract) == 1
+        and tuple(lhs_batch) == tuple(rhs_batch) == tuple(range(len(lhs_batch)))
+        and all(v.ndim <= len(lhs_batch) + 2 for v in op.inputs)
+    )
+    parts = (lhs_batch, lhs_contract, False), (rhs_batch, rhs_contract, True)
+    for value, operand, (batch, contract, contract_first) in zip(
+        op.inputs, operands, parts, strict=False
+    ):
+        if not canonical:
+            operand = reordered(builder, op, value, operand, batch, contract, contract_first)
+        if builder.kind == "cpu" and str(value.dtype) in _HALF:
+            operand = convert(builder, op, operand, 2)
+        sides.append(operand)
+    half = builder.kind == "cpu" and str(out.dtype) in _HALF
+    node = builder.node(OPAQUE, "dot", out.nbytes * (2 if half else 1), out.shape, sides, op)
+    node.flops, node.transcendentals = costs.op_flops(op)
+    return convert(builder, op, node, 0.5) if half else node
+
+
+def outer(builder: Builder, op: Op, operands: list[Node]) -> Node:
+    """A product that sums nothing: the compiler multiplies, in whatever kernel needs it."""
+    out = op.outputs[0]
+    node = builder.node(FUSIBLE, "mul", out.nbytes, out.shape, operands, op)
+    node.flops, node.transcendentals = float(out.size), 0.0
+    node.unary = sum(v.size == out.size for v in op.inputs) < 2
+    return node
+
+
+def convolution(builder: Builder, op: Op, operands: list[Node]) -> Node:
+    """Operands and result in the only order that the CPU's convolution knows, features last."""
+    dims = op.params["dimension_numbers"]
+    out = op.outputs[0]
+    image_order = (dims.lhs_spec[0], *dims.lhs_spec[2:], dims.lhs_spec[1])
+    window_order = (*dims.rhs_spec[2:], dims.rhs_spec[1], dims.rhs_spec[0])
+    image = ordered(builder, op, op.inputs[0], operands[0], image_order)
+    window = ordered(builder, op, op.inputs[1], operands[1], window_order)
+    order = (dims.out_spec[0], *dims.out_spec[2:], dims.out_spec[1])
+    shape = tuple(out.shape[d] for d in order)
+    node = builder.node(OPAQUE, op.name, out.nbytes, shape, [image, window], op)
+    node.flops, node.transcendentals = costs.op_flops(op)
+    moved = [d for d in order if out.shape[d] > 1]
+    if moved != sorted(moved):
+        node = builder.node(FUSIBLE, "transpose", out.nbytes, out.shape, [node], op)
+    return node
+
+
+def ordered(builder: Builder, op: Op, value: Value, operand: Node, order: tuple[int, ...]) -> Node:
+    """The operand with its dimensions in another order: a copy, unless nothing really moves."""
+    moved = [d for d in order if value.shape[d] > 1]
+    if moved == sorted(moved):
+        return operand
+    key = ("ordered", operand.index, order, value.shape)
+    if key not in builder.known:
+        shape = tuple(value.shape[d] for d in order)
+        builder.known[key] = builder.node(FUSIBLE, "transpose", value.nbytes, shape, [operand], op)
+    return builder.known[key]
+
+
+def convert(builder: Builder, op: Op, operand: Node, factor: float) -> Node:
+    """The operand in another precision: `factor` times its bytes."""
+    key = ("convert", operand.index, factor)
+    if key not in builder.known:
+        node = builder.node(
+            FUSIBLE,
+            "convert_element_type",
+            int(operand.nbytes * factor),
+            operand.shape,
+            [operand],
+            op,
+        )
+        node.elementwise = True
+        node.direct = frozenset([operand])
+        node.flops = float(math.prod(operand.shape))
+        builder.known[key] = node
+    return builder.known[key]
+
+
+def reordered(
+    builder: Builder,
+    op: Op,
+    value: Value,
+    operand: Node,
+    batch: Any,
+    contract: Any,
+    contract_first: bool,
+) -> Node:
+    """The operand with batch, then free, then contracting dimensions (contracting first on the
+    right)."""
+    free = [d for d in range(value.ndim) if d not in batch and d not in contract]
+    middle = [*contract, *free] if contract_first else [*free, *contract]
+    order = [d for d in (*batch, *middle) if value.shape[d] > 1]
+    if order == sorted(order):
+        return operand
+    swapped = [*free, *contract] if contract_first else [*contract, *free]
+    simple = len(free) == 1 and len(contract) == 1
+    other = [d for d in (*batch, *swapped) if value.shape[d] > 1]
+    if simple and other == sorted(other):
+        return operand  # the product reads it transposed
+    key = ("transposed", operand.index, tuple(order), value.shape)
+    if key not in builder.known:
+        shape = tuple(value.shape[d] for d in (*batch, *middle))
+        node = builder.node(FUSIBLE, "transpose", operand.nbytes, shape, [operand], op)
+        builder.known[key] = node
+    return builder.known[key]

@@ -1,0 +1,142 @@
+"""How tightly a heap packs buffers that are in use at different times."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from .graph import Node
+
+_PACKED = 3000  # how many temporaries are packed exactly; smaller ones are summed
+
+
+@dataclasses.dataclass
+class Buffer:
+    """A piece of the heap and when it is in use.
+
+    Attributes:
+      nbytes: its size.
+      spans: (first, last) schedule positions, inclusive.
+      owner: the node that it holds first.
+      offset: place in the heap, once packed.
+    """
+
+    nbytes: int
+    spans: list[tuple[int, int]]
+    owner: Node
+    offset: int = 0
+
+    @property
+    def start(self) -> int:
+        """The first position at which it is in use."""
+        return min(first for first, _ in self.spans)
+
+    @property
+    def end(self) -> int:
+        """The last position at which it is in use."""
+        return max(last for _, last in self.spans)
+
+
+def reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> list[Buffer]:
+    """Moves temporaries into result and donated buffers while those are not in use, largest first.
+
+    Args:
+      temporaries: candidates.
+      windows: (size, first free position, first used position) of those buffers.
+
+    Returns:
+      The temporaries that found no place.
+    """
+    if not windows:
+        return temporaries
+    capacity = 2 * len(windows) + 2 * len(temporaries)
+    size, low, high = (np.zeros(capacity, np.int64) for _ in range(3))
+    count = len(windows)
+    ordered = sorted(windows)
+    for column, values in zip((size, low, high), zip(*ordered, strict=False), strict=False):
+        column[:count] = values
+    largest = int(size.max())
+    left = []
+    for buffer in sorted(temporaries, key=lambda b: (-b.nbytes, b.start)):
+        if buffer.nbytes > largest:
+            left.append(buffer)
+            continue
+        start, end = buffer.start, buffer.end
+        fits = np.flatnonzero(
+            (size[:count] >= buffer.nbytes) & (low[:count] <= start) & (high[:count] > end)
+        )
+        if not len(fits):
+            left.append(buffer)
+            continue
+        best = fits[np.argmin(size[fits])]
+        size[count], low[count], high[count] = size[best], end + 1, high[best]
+        high[best] = start
+        count += 1
+    return left
+
+
+def pack(buffers: list[Buffer]) -> int:
+    """Size of a heap that holds the buffers: the better of largest and of longest-lived first."""
+    bound = peak_of(buffers)[0]
+    heap = _place(sorted(buffers, key=lambda b: (-b.nbytes, b.start - b.end, b.start)))
+    if heap <= 1.005 * bound:
+        return heap
+    by_size = [b.offset for b in sorted(buffers, key=id)]
+    other = _place(sorted(buffers, key=lambda b: (b.start - b.end, -b.nbytes, b.start)))
+    if heap <= other:
+        for buffer, offset in zip(sorted(buffers, key=id), by_size, strict=True):
+            buffer.offset = offset
+    return min(heap, other)
+
+
+def _place(ordered: list[Buffer]) -> int:
+    """Places each buffer in turn in the smallest hole that fits; returns the heap's size."""
+    exact, rest = ordered[:_PACKED], ordered[_PACKED:]
+    count = len(exact)
+    start = np.zeros(count, np.int64)
+    end = np.zeros(count, np.int64)
+    offset = np.zeros(count, np.int64)
+    top = np.zeros(count, np.int64)
+    heap = 0
+    for i, buffer in enumerate(exact):
+        first, last = buffer.start, buffer.end
+        clash = np.flatnonzero((start[:i] <= last) & (end[:i] >= first))
+        place, hole = -1, None
+        if len(clash):
+            lows = offset[clash]
+            by = np.argsort(lows, kind="stable")
+            lows, tops = lows[by], np.maximum.accumulate(top[clash][by])
+            edges = np.concatenate([[0], tops])
+            gaps = np.concatenate([lows, [edges[-1]]])[: len(edges)] - edges
+            gaps = gaps[:-1]
+            fits = np.flatnonzero(gaps >= buffer.nbytes)
+            if len(fits):
+                hole = fits[np.argmin(gaps[fits])]
+                place = int(edges[hole])
+            else:
+                place = int(edges[-1])
+        else:
+            place = 0
+        start[i], end[i], offset[i], top[i] = first, last, place, place + buffer.nbytes
+        buffer.offset = place
+        heap = max(heap, place + buffer.nbytes)
+    if rest:
+        heap += peak_of(rest)[0]
+    return heap
+
+
+def peak_of(buffers: Sequence[Buffer]) -> tuple[int, int]:
+    """(bytes, position) of the largest sum of buffers in use at once."""
+    if not buffers:
+        return 0, 0
+    last = max(b.end for b in buffers) + 2
+    change = np.zeros(last, np.int64)
+    for b in buffers:
+        for first, stop in b.spans:
+            change[first] += b.nbytes
+            change[stop + 1] -= b.nbytes
+    used = np.cumsum(change)
+    at = int(np.argmax(used))
+    return int(used[at]), at
