@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .program import Layout, Op, Program, Value
@@ -17,6 +19,7 @@ def evaluate(
     args: Sequence[Any],
     mesh: Mapping[str, int] | None = None,
     after: Callable[[Value, Any], Any] | None = None,
+    bundle: bool = False,
 ) -> list[Any]:
     """Runs a program on arrays, under whatever transformation is going on.
 
@@ -25,7 +28,11 @@ def evaluate(
       args: an array for each of `program.inputs`.
       mesh: axis sizes, for a local program.
       after: called on every result, which it may replace.
+      bundle: whether sums over devices wait until one of them is read, and are then exchanged in
+        one message.
     """
+    run = functools.partial(evaluate, mesh=mesh, after=after, bundle=bundle)
+    waiting: dict[Value, tuple[Op, Any]] = {}
     env: dict[Value, Any] = {}
     for value in program.constants:
         env[value] = value.data
@@ -33,9 +40,14 @@ def evaluate(
         env[value] = arg if after is None else after(value, arg)
     last = _last_uses(program)
     for op, dead in zip(program.ops, last, strict=False):
+        if not waiting.keys().isdisjoint(op.inputs):
+            env.update(_exchange(waiting))
         operands = [value.data if value.data is not None else env[value] for value in op.inputs]
+        if bundle and op.name == "all_reduce" and op.params["monoid"] == "sum":
+            waiting[op.outputs[0]] = op, operands[0]
+            continue
         if op.regions:
-            results = _REGIONS[op.name](op, operands, mesh, after)
+            results = _REGIONS[op.name](op, operands, run)
         elif op.primitive is None:
             results = (_COLLECTIVES[op.name](op, mesh, *operands),)
         else:
@@ -46,6 +58,7 @@ def evaluate(
             env[value] = result if after is None else after(value, result)
         for value in dead:
             del env[value]
+    env.update(_exchange(waiting))
     return [env[v] if v in env else _constant(v) for v in program.outputs]
 
 
@@ -71,12 +84,12 @@ def _last_uses(program: Program) -> list[list[Value]]:
 # Regions.
 
 
-def _scan(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
+def _scan(op: Op, operands: list[Any], run: Run) -> Sequence[Any]:
     (body,) = op.regions
     consts, carry = op.params["num_consts"], op.params["num_carry"]
 
     def step(carried: Any, x: Any) -> tuple[Any, Any]:
-        results = evaluate(body, [*operands[:consts], *carried, *x], mesh, after)
+        results = run(body, [*operands[:consts], *carried, *x])
         return tuple(
             _as(v, r) for v, r in zip(body.inputs[consts:], results[:carry], strict=False)
         ), tuple(results[carry:])
@@ -92,17 +105,17 @@ def _scan(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
     return (*last, *stacked)
 
 
-def _while(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
+def _while(op: Op, operands: list[Any], run: Run) -> Sequence[Any]:
     cond, body = op.regions
     cond_consts, body_consts = op.params["cond_nconsts"], op.params["body_nconsts"]
     shared = operands[:cond_consts], operands[cond_consts : cond_consts + body_consts]
     carried = body.inputs[body_consts:]
 
     def test(carry: Any) -> Any:
-        return evaluate(cond, [*shared[0], *carry], mesh, after)[0]
+        return run(cond, [*shared[0], *carry])[0]
 
     def step(carry: Any) -> Any:
-        results = evaluate(body, [*shared[1], *carry], mesh, after)
+        results = run(body, [*shared[1], *carry])
         return tuple(_as(v, r) for v, r in zip(carried, results, strict=False))
 
     init = tuple(
@@ -111,27 +124,30 @@ def _while(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
     return lax.while_loop(test, step, init)
 
 
-def _cond(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
+def _cond(op: Op, operands: list[Any], run: Run) -> Sequence[Any]:
     index, *rest = operands
 
     def branch(region: Program) -> Callable[..., Any]:
-        def run(*args: Any) -> Any:
-            results = evaluate(region, args, mesh, after)
+        def evaluated(*args: Any) -> Any:
+            results = run(region, args)
             return tuple(_as(v, r) for v, r in zip(op.outputs, results, strict=False))
 
-        return run
+        return evaluated
 
     index = index.astype(jnp.int32) if index.dtype == bool else index
     return lax.switch(index, [branch(region) for region in op.regions], *rest)
 
 
-def _checkpoint(op: Op, operands: list[Any], mesh: Any, after: Any) -> Sequence[Any]:
+def _checkpoint(op: Op, operands: list[Any], run: Run) -> Sequence[Any]:
     # What jax itself emits for a differentiated checkpoint: the barrier keeps the compiler from
     # sharing the recomputation with the forward pass.
     if op.params.get("differentiated") and op.params.get("prevent_cse"):
         operands = list(lax.optimization_barrier(tuple(operands)))
-    return evaluate(op.regions[0], operands, mesh, after)
+    return run(op.regions[0], operands)
 
+
+Run = Callable[..., list[Any]]
+"""Evaluates a region on arrays."""
 
 _REGIONS: dict[str, Callable[..., Sequence[Any]]] = {
     "scan": _scan,
@@ -180,6 +196,25 @@ def _all_reduce(op: Op, mesh: Any, x: Any) -> Any:
         reduce = lax.pmin if monoid == "and" else lax.pmax
         return reduce(x.astype(jnp.int32), axes).astype(x.dtype)
     return (lax.pmax if monoid == "max" else lax.pmin)(x, axes)
+
+
+def _exchange(waiting: dict[Value, tuple[Op, Any]]) -> dict[Value, Any]:
+    """Sums over devices, those of one kind as one array; leaves nothing waiting."""
+    kinds: dict[Any, list[tuple[Value, Any]]] = {}
+    for value, (op, x) in waiting.items():
+        kinds.setdefault((tuple(op.params["axes"]), x.dtype), []).append((value, x))
+    waiting.clear()
+    summed: dict[Value, Any] = {}
+    for (axes, _), parts in kinds.items():
+        if len(parts) == 1:
+            ((value, x),) = parts
+            summed[value] = lax.psum(x, axes)
+            continue
+        whole = lax.psum(jnp.concatenate([x.reshape(-1) for _, x in parts]), axes)
+        ends = np.cumsum([x.size for _, x in parts])[:-1]
+        for (value, x), part in zip(parts, jnp.split(whole, ends), strict=True):
+            summed[value] = part.reshape(x.shape)
+    return summed
 
 
 def _all_gather(op: Op, mesh: Any, x: Any) -> Any:

@@ -31,6 +31,7 @@ def partition(
     backend: str = "explicit",
     gather_again: bool = False,
     simulate: Any = None,
+    bundle: bool = False,
 ) -> Partitioned:
     """Partitions a step over a mesh.
 
@@ -47,6 +48,9 @@ def partition(
         moves more and keeps less.
       simulate: a function from a plan step to predictions, which plans then show; by default
         `pt.Simulator()`, which predicts for an H200.
+      bundle: with the explicit backend, whether sums over devices wait until one of them is read
+        and are then exchanged in one message: for devices between which a message costs more than
+        a copy does. Plans do not show it.
 
     Returns:
       A callable step with `plan`, `lower_text` and `compile`.
@@ -71,7 +75,9 @@ def partition(
         mesh.check_axis(tactic.axis, f"tactic {tactic.name!r}")
     if isinstance(donate, str):
         donate = (donate,)
-    return Partitioned(fn, mesh, tuple(schedule), tuple(donate), backend, gather_again, simulate)
+    return Partitioned(
+        fn, mesh, tuple(schedule), tuple(donate), backend, gather_again, simulate, bundle
+    )
 
 
 class Partitioned:
@@ -86,6 +92,7 @@ class Partitioned:
         backend: str,
         gather_again: bool,
         simulate: Any,
+        bundle: bool = False,
     ):
         self.fn = fn
         self.mesh = mesh
@@ -94,6 +101,7 @@ class Partitioned:
         self.backend = backend
         self.gather_again = gather_again
         self.simulate = simulate
+        self.bundle = bundle
         self._plans: dict[Any, Plan] = {}
         self._runs: dict[Any, Compiled] = {}
         self._last: Plan | None = None
@@ -155,7 +163,7 @@ class Partitioned:
                         f"{list(names)}"
                     )
             donated = [i for i, name in enumerate(names) if name in self.donate]
-            found = self._runs[key] = Compiled(plan, self.mesh, donated, self.backend)
+            found = self._runs[key] = Compiled(plan, self.mesh, donated, self.backend, self.bundle)
         return found
 
     def __call__(self, *args: Any) -> Any:
@@ -176,7 +184,14 @@ class Compiled:
       jitted: the jitted function of flat inputs.
     """
 
-    def __init__(self, plan: Plan, mesh: Mesh, donated: Sequence[int], backend: str):
+    def __init__(
+        self,
+        plan: Plan,
+        mesh: Mesh,
+        donated: Sequence[int],
+        backend: str,
+        bundle: bool = False,
+    ):
         self.plan = plan
         self.jax_mesh = mesh.jax_mesh()
         program = plan.program
@@ -190,7 +205,7 @@ class Compiled:
         self.in_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in in_specs)
         self.out_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in out_specs)
         if backend == "explicit":
-            run = explicit(program, mesh, self.jax_mesh, in_specs, out_specs)
+            run = explicit(program, mesh, self.jax_mesh, in_specs, out_specs, bundle)
         else:
             run = constrained(plan, self.jax_mesh)
         self.jitted = jax.jit(
@@ -237,11 +252,12 @@ def explicit(
     jax_mesh: Any,
     in_specs: tuple[Any, ...],
     out_specs: tuple[Any, ...],
+    bundle: bool = False,
 ) -> Callable[..., Any]:
     """The local program under `shard_map`."""
 
     def local(*args: Any) -> tuple[Any, ...]:
-        return tuple(evaluate(program, args, mesh.axes))
+        return tuple(evaluate(program, args, mesh.axes, bundle=bundle))
 
     return shard_map(local, jax_mesh, in_specs, out_specs)
 
@@ -290,9 +306,11 @@ def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
 
 
-def _key(struct: jax.ShapeDtypeStruct) -> tuple[Any, ...]:
+def _key(struct: Any) -> tuple[Any, ...]:
     return struct.shape, struct.dtype, bool(getattr(struct, "weak_type", False))
 
 
 def _leaf_key(leaf: Any) -> Any:
-    return leaf.aval if isinstance(leaf, jax.Array) else _key(abstract(leaf))
+    # Not the aval itself: it knows where the array lies, and a result of the step that becomes its
+    # argument must not be planned and compiled for again.
+    return _key(leaf.aval) if isinstance(leaf, jax.Array) else _key(abstract(leaf))

@@ -66,7 +66,9 @@ def gather_early(program: Program, mesh: Mapping[str, int]) -> bool:
             if not region.single(value) or source.data is not None or source.size != value.size:
                 break
             earlier = _origin(view, dim) if dim is not None else None
-            if earlier is None:
+            # A tile of a dimension whose local size is 1 may be merged into another: that one is
+            # the local dimension's origin and does not hold the tile.
+            if earlier is None or not _holds(source, earlier, op.params["axes"]):
                 break
             views.append(view)
             dim, value = earlier, source
@@ -117,6 +119,12 @@ def _origin(view: Op, dim: int) -> int | None:
     found = rule.operands[0].index(factor)
     sizes = view.inputs[0].shape[found], view.outputs[0].shape[dim]
     return found if sizes == (rule.sizes[factor],) * 2 else None
+
+
+def _holds(value: Value, dim: int, axes: tuple[str, ...]) -> bool:
+    """Whether these are the minor axes that the dimension is tiled over."""
+    assert value.layout is not None
+    return value.layout[dim][-len(axes) :] == axes
 
 
 def _gathered(made: Value, axes: tuple[str, ...], mesh: Mapping[str, int]) -> Value:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from troupe import partitioning as pt
@@ -97,6 +98,28 @@ def test_equal_gathers_are_one_also_through_views() -> None:
     schedule = [tile("a", x=0), tile("a", w=0)]
     _, clean = before_and_after(fn, f(4, 4), f(8, 4), schedule=schedule)
     assert clean.count("all_gather") == 1
+
+
+def test_a_gather_stays_behind_a_view_that_merges_its_tile() -> None:
+    """A device holds one group of a convolution, whose kernel is regrouped for the gradient."""
+
+    def loss(x: jax.Array, w: jax.Array) -> jax.Array:
+        names = ("NHWC", "HWIO", "NHWC")
+        return (
+            jax.lax.conv_general_dilated(
+                x, w, (1, 1), "SAME", dimension_numbers=names, feature_group_count=2
+            )
+            ** 2
+        ).sum()
+
+    shapes = f(4, 5, 5, 8), f(3, 3, 4, 8)
+    schedule = [tile("a", x=0), tile("a", w=3)]
+    before_and_after(jax.grad(loss, (0, 1)), *shapes, schedule=schedule)
+    keys = jax.random.split(jax.random.PRNGKey(0))
+    x, w = (jax.random.normal(k, s.shape) for k, s in zip(keys, shapes, strict=True))
+    step = pt.partition(jax.grad(loss, (0, 1)), MESH, schedule)
+    for actual, expected in zip(step(x, w), jax.grad(loss, (0, 1))(x, w), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_gathers_may_be_repeated_for_the_backward_pass() -> None:
