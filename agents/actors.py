@@ -49,8 +49,8 @@ class Actor:
         keys = jax.random.split(key, self._num_envs)
         self._state_packing = Packing(jax.eval_shape(make_state, keys))
         self._step = jax.jit(self._packed(policies.batch(policy)))
-        self._packing: Packing | None = None
-        """Of what a step gives; known with the first observation."""
+        self._chosen: Packing | None = None
+        """Of the action and extras that a step gives; known with the first observation."""
         self._put(jax.jit(lambda keys: self._state_packing.pack(make_state(keys)))(keys))
 
     def _put(self, state: jax.Array) -> None:
@@ -61,9 +61,11 @@ class Actor:
         """The step with its state, and all that it gives, in one vector (see `packing`).
 
         The state comes first, so that what one call gives is an argument of the next as it is.
+        Which streams begin an episode is an argument only for a policy that forgets.
         """
+        none_begin = np.zeros(self._num_envs, bool)
 
-        def packed(params, observation, words, first):
+        def packed(params, observation, words, first=none_begin):
             state = self._state_packing.unpack(words[: self._state_packing.size])
             action, extras, state = step(params, observation, state, first)
             return Packing((state, action, extras)).pack((state, action, extras))
@@ -72,28 +74,31 @@ class Actor:
 
     def _begin(self, observation: Nest) -> Packing:
         """What is done before the first step after a state was put."""
-        if self._packing is None:
+        if self._chosen is None:
             state = jax.eval_shape(self._state_packing.unpack, self._words)
             step = policies.batch(self._policy)
             args = (self._client.params, observation, state, self._first)
-            action, extras, state = jax.eval_shape(step, *args)
-            self._packing = Packing((state, action, extras))
-        if self._words.shape[0] < self._packing.size:
-            padding = self._packing.size - self._words.shape[0]
-            self._put(jax.numpy.pad(self._words, (0, padding)))
-        return self._packing
+            action, extras, _ = jax.eval_shape(step, *args)
+            self._chosen = Packing((action, extras))
+            self._size = self._state_packing.size + self._chosen.size
+        if self._words.shape[0] < self._size:
+            self._put(jax.numpy.pad(self._words, (0, self._size - self._words.shape[0])))
+        return self._chosen
 
     def select_action(self, observation: Nest) -> Nest:
         """The action [N, ...] (or without N) for this observation, as numpy arrays."""
         if not self._batched:
             observation = jax.tree.map(lambda x: np.asarray(x)[None], observation)
-        packing = self._packing
-        if packing is None or self._words.shape[0] != packing.size:
-            packing = self._begin(observation)
-        self._words = self._step(self._client.params, observation, self._words, self._first)
-        if self._forgets and self._first.any():
-            self._first = np.zeros(self._num_envs, bool)
-        _, action, extras = packing.unpack_host(np.asarray(self._words))
+        chosen = self._chosen
+        if chosen is None or self._words.shape[0] != self._size:
+            chosen = self._begin(observation)
+        if self._forgets:
+            self._words = self._step(self._client.params, observation, self._words, self._first)
+            if self._first.any():
+                self._first = np.zeros(self._num_envs, bool)
+        else:
+            self._words = self._step(self._client.params, observation, self._words)
+        action, extras = chosen.unpack_host(np.asarray(self._words)[self._state_packing.size :])
         if not self._batched:
             action, extras = jax.tree.map(lambda x: x[0], (action, extras))
         self._extras = extras

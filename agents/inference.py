@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
@@ -19,7 +19,7 @@ import numpy as np
 from . import policies
 from .interfaces import ActorCore, Adder
 from .networks import dummy
-from .snapshots import from_host, to_host
+from .snapshots import from_host, to_host, typed
 from .variables import VariableClient
 
 Nest = Any
@@ -175,23 +175,14 @@ class InferenceServer:
             first = np.concatenate([first, np.repeat(first[-1:], padding, 0)])
         n = self._num_observation
         observation = jax.tree.unflatten(jax.tree.structure(self._observation), leaves[:n])
-        state = _unflatten_state(self._like, leaves[n:])
+        state = jax.tree.unflatten(
+            jax.tree.structure(self._like),
+            [typed(*pair) for pair in zip(leaves[n:], jax.tree.leaves(self._like), strict=True)],
+        )
         self._client.update()
         output = self._step(self._client.params, observation, state, first)
         action, extras, state = (jax.tree.leaves(to_host(part)) for part in output)
         return [x[:count] for x in action], [x[:count] for x in extras], [x[:count] for x in state]
-
-
-def _unflatten_state(like: Nest, leaves: Sequence[np.ndarray]) -> Nest:
-    """A policy's state of any number of rows from its leaves as numpy arrays."""
-    expected, structure = jax.tree.flatten(like)
-    restored = [
-        jax.random.wrap_key_data(jax.numpy.asarray(leaf), impl=jax.random.key_impl(one))
-        if jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
-        else leaf
-        for leaf, one in zip(leaves, expected, strict=True)
-    ]
-    return jax.tree.unflatten(structure, restored)
 
 
 class RemoteActor:

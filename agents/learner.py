@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import dispatch
+from . import dispatch, gang
 from .interfaces import Update, UpdateOutput
 from .partitioned import Partition, make_dispatch
 from .replay.items import Sample
@@ -70,7 +70,10 @@ class Learner:
         step, on_cpu = self._update.step, self._device.platform == "cpu"
         batch = jax.tree.map(lambda x: x[0], sample)
         unroll = on_cpu and dispatch.holds_convolution(step, self._state, batch)
-        fused = dispatch.fuse(step, self._steps_per_dispatch, unroll=unroll)
+        if self._update.steps is not None:
+            fused = self._update.steps(self._steps_per_dispatch, unroll)
+        else:
+            fused = dispatch.fuse(step, self._steps_per_dispatch, unroll=unroll)
 
         def run(state, sample):
             state, output = fused(state, sample)
@@ -125,10 +128,10 @@ class Learner:
         return {name: float(values[-1]) for name, values in self._output.metrics.items()}
 
     def save(self) -> Nest:
-        """All that learning changed, as numpy arrays."""
+        """All that learning changed, as numpy arrays. In a gang every process must call it."""
         self._write(self._unwritten)
         self._unwritten = None
-        return {"steps": np.int64(self.steps), "state": to_host(self._state)}
+        return {"steps": np.int64(self.steps), "state": to_host(gang.whole(self._state))}
 
     def restore(self, state: Nest) -> None:
         self._state = jax.device_put(from_host(state["state"], self._state), self._device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Nest = Any
@@ -28,6 +29,12 @@ def to_host(state: Nest) -> Nest:
     )
 
 
+def typed(leaf: Any, like: Any) -> Any:
+    """What `to_host` made of an array of the type of `like`, as that type: words as PRNG keys."""
+    impl = key_impl(like)
+    return leaf if impl is None else jax.random.wrap_key_data(jnp.asarray(leaf), impl=impl)
+
+
 def from_host(state: Nest, like: Nest) -> Nest:
     """The inverse of `to_host`, with the structure, shapes and dtypes of `like`.
 
@@ -43,9 +50,7 @@ def from_host(state: Nest, like: Nest) -> Nest:
         )
     restored = []
     for (path, target), leaf in zip(expected, leaves, strict=True):
-        impl = key_impl(target)
-        if impl is not None:
-            leaf = jax.random.wrap_key_data(leaf, impl=impl)
+        leaf = typed(leaf, target)
         if leaf.shape != target.shape or leaf.dtype != target.dtype:
             raise ValueError(
                 f"The saved {jax.tree_util.keystr(path)} is {leaf.dtype}{list(leaf.shape)}; this "

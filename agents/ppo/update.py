@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import optax
 
 from ...environments.specs import EnvironmentSpec
-from .. import normalization
+from .. import normalization, optimizers
+from ..gradients import global_norm, scale_to_norm
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample, Sequence
 from . import losses
@@ -60,12 +61,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
     """Proximal policy optimisation (Schulman et al., 2017)."""
     network, actions = networks
     steps_per_update = config.num_envs * config.rollout_length
-    optimizer = optax.chain(
-        optax.identity()
-        if config.max_gradient_norm is None
-        else optax.clip_by_global_norm(config.max_gradient_norm),
-        optax.scale_by_adam(eps=config.adam_epsilon),
-    )
+    optimizer = optimizers.scale_by_adam(epsilon=config.adam_epsilon)
 
     def remaining(steps: jax.Array) -> jax.Array:
         """From 1 down to 0 in the course of the annealing; 1 without one."""
@@ -138,6 +134,9 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
             gradients, metrics = jax.grad(loss, has_aux=True)(
                 params, minibatch_rows, part * config.clip
             )
+            if config.max_gradient_norm is not None:
+                norm = global_norm(gradients)
+                gradients = scale_to_norm(gradients, norm, config.max_gradient_norm)
             direction, opt_state = optimizer.update(gradients, opt_state, params)
             params = jax.tree.map(
                 lambda p, d: p - part * config.learning_rate * d, params, direction
