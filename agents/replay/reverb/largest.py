@@ -30,8 +30,11 @@ class LargestPriority:
                 if self._client.server_info(1)[LARGEST].current_size:
                     (item,) = self._client.sample(LARGEST, emit_timesteps=False)
                     self._value = np.asarray(item.data[0]).item()
+                else:
+                    self._value = 1.0
         return self._value
 
     def put(self, value: float) -> None:
         """Tells all actors."""
         self._client.insert(np.float64(value), {LARGEST: 1.0})
+        self._value = value

@@ -284,9 +284,10 @@ class ReverbReplay:
                 # Of a key named twice the last counts, as everywhere.
                 updates = dict(zip(keys.tolist(), priorities.tolist(), strict=True))
                 self._client.mutate_priorities(TABLE, updates)
-                if (most := float(priorities.max())) > largest:
-                    self._largest.put(most)
-                    largest = most
+                largest = max(largest, float(priorities.max()))
+                # Another may have given a larger one, and a new server knows of none.
+                if largest > self._largest.get():
+                    self._largest.put(largest)
 
 
 def _first(sample: Sample) -> Sample:

@@ -195,6 +195,29 @@ def test_new_items_have_the_largest_priority(make_site):
     assert set(np.round(chances * 55.0)) <= {1.0, 24.0}
 
 
+def test_readers_that_share_a_replay_share_the_largest_priority(make_site):
+    site = make_site(priority_exponent=1.0, max_size=100)
+    adder = site.adder(num_envs=1)
+    write(adder, 9)
+    adder.flush()
+    first, second = site.reader(), site.reader()
+    keys = first.sample().info.keys[:1]
+    client, deadline = reverb.Client(site.address), time.monotonic() + 10
+
+    def puts():
+        return client.server_info()["largest_priority"].rate_limiter_info.insert_stats.completed
+
+    first.update_priorities(keys, np.array([5.0]))
+    while puts() < 1:
+        assert time.monotonic() < deadline
+    for priority in (2.0, 6.0):
+        second.update_priorities(keys, np.array([priority]))
+    while puts() < 2:
+        assert time.monotonic() < deadline
+    (item,) = client.sample("largest_priority", emit_timesteps=False)
+    assert np.asarray(item.data[0]).item() == 6.0  # And 2 was not put in place of 5.
+
+
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
 def test_a_priority_that_is_none_is_refused(make_site, bad):
     reader = make_site(priority_exponent=1.0).reader()
