@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import jax.numpy as jnp
 
+from . import gang
 from .interfaces import Update, UpdateOutput
 from .replay.items import Sample
 
@@ -42,6 +43,8 @@ def make_dispatch(
       num_steps: K.
       device: where actors find the variables, gathered once per dispatch.
 
+    Where devices of several processes are in the mesh, see `gang.make_gang_dispatch`.
+
     Returns:
       `(state, sample [K, B, ...]) -> (state, output [K, ...], variables)`. The state is donated.
 
@@ -51,6 +54,8 @@ def make_dispatch(
     from .. import partitioning  # Only who has a mesh pays for it.
 
     partition.mesh.jax_mesh()  # Says now what is missing, not at the first step.
+    if gang.spans_processes(partition.mesh):
+        return gang.make_gang_dispatch(update, partition, num_steps, device)
 
     def step(state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
         return update.step(state, sample)

@@ -24,6 +24,7 @@ from .nodes.calls import Unreachable
 from .nodes.ledger import DONE, TRAIN
 from .program import Program, make_program
 from .result import Result, versions
+from .supervision import loopback
 from .supervision.supervisor import RoleError, Supervisor
 
 _POLL_SECONDS = 0.05
@@ -57,7 +58,7 @@ def launch(
       RunError: if a role failed and could not be started again; the message names it.
       Interrupted: if a signal stopped it.
     """
-    launcher.check_kind(kind)
+    launcher.check(program, kind)
     reporter = reporter or report.Silent()
     try:
         return _launch(program, kind, reporter, request)
@@ -79,16 +80,21 @@ def _launch(
         directory.write(directory.config, request or default)
         log = stack.enter_context(report.Logged(reporter, directory.logs / "main.log"))
         log.line(_first_line(program))
+        if program.listen != loopback.LOOPBACK:
+            log.line(
+                f"warning: the run listens on {program.listen}; whoever can connect to it can run "
+                "code on this machine in your name"
+            )
         rows = stack.enter_context(_rows(program, directory))
         workspace = stack.enter_context(_workspace(experiment.builder.name))
-        supervisor = launcher.start(program, kind, workspace, directory.logs, log.line)
+        supervisor = launcher.start(
+            program, kind, workspace, directory.logs, log.line, program.listen
+        )
         stack.callback(supervisor.stop)
         if kind == "threads":
             import reverb  # noqa: F401 - the servers' libraries must be there to be kept local.
 
-            from .supervision.loopback import loopback_only
-
-            stack.enter_context(loopback_only())
+            stack.enter_context(loopback.bound_to(program.listen))
         conductor = _Conductor(program, kind, directory, supervisor, rows, log, stop, began)
         return conductor.run()
 

@@ -14,8 +14,8 @@ from launchpad.launch import serialization
 
 from .errors import RequestError
 from .roles import KINDS
-from .supervision import loopback, pulse
-from .supervision.processes import ProcessLauncher
+from .supervision import gangs, loopback, pulse
+from .supervision.processes import ProcessHandle, ProcessLauncher
 from .supervision.role import Settings
 from .supervision.supervisor import Member, Supervisor
 from .supervision.threads import ThreadLauncher
@@ -23,14 +23,14 @@ from .supervision.threads import ThreadLauncher
 Say = Callable[[str], None]
 
 
-class LoopbackAddress(lp.AbstractAddressBuilder):
-    """A port of 127.0.0.1."""
+class HostAddress(lp.AbstractAddressBuilder):
+    """A port of a host."""
 
-    def __init__(self, port: int):
-        self._port = port
+    def __init__(self, host: str, port: int):
+        self._host, self._port = host, port
 
     def build(self) -> str:
-        return f"127.0.0.1:{self._port}"
+        return f"{self._host}:{self._port}"
 
 
 def check_kind(kind: str) -> None:
@@ -41,12 +41,25 @@ def check_kind(kind: str) -> None:
         )
 
 
+def check(program: lp.Program, kind: str) -> None:
+    """Raises RequestError where a program cannot be launched so."""
+    check_kind(kind)
+    settings = [getattr(node, "role_settings", None) for node in program.get_all_nodes()]
+    gang = [one.gang for one in settings if one is not None and one.gang]
+    if gang and kind != "processes":
+        raise RequestError(
+            f"a {gang[0]} of {len(gang)} hosts needs --launch processes: jax joins processes, and "
+            f"{kind} are none. Launch as processes, or leave out --learner-hosts."
+        )
+
+
 def start(
     program: lp.Program,
     kind: str,
     workspace: pathlib.Path,
     logs: pathlib.Path,
     say: Say = lambda line: None,
+    address: str = loopback.LOOPBACK,
 ) -> Supervisor:
     """Prepares a program; its roles start with the supervisor's first `poll`.
 
@@ -59,16 +72,21 @@ def start(
       workspace: an empty folder for this launch.
       logs: folder of the roles' log files.
       say: told what happens, a line at a time.
+      address: where the roles' servers listen, an IPv4 address of this machine. Servers that are
+        threads listen there only within `loopback.bound_to`.
     """
-    check_kind(kind)
-    _bind(program, kind)
+    check(program, kind)
+    _bind(program, kind, address)
     rows = sum(len(nodes) for nodes in program.groups.values())
     board = pulse.Board(workspace / pulse.FILE, rows)
-    launcher: Any = (ProcessLauncher if kind == "processes" else ThreadLauncher)(
-        workspace, logs, board
-    )
+    launcher: Any
+    if kind == "processes":
+        launcher = ProcessLauncher(workspace, logs, board, address)
+    else:
+        launcher = ThreadLauncher(workspace, logs, board)
     numbers = itertools.count()
-    members = []
+    members: list[Member] = []
+    meetings: dict[str, gangs.Meeting] = {}
     for label, nodes in program.groups.items():
         functions = [node.function for node in nodes]
         payload = workspace / f"{label}.pkl"
@@ -78,7 +96,13 @@ def start(
             name = f"{label}/{index}" if len(nodes) > 1 else label
             settings = getattr(node, "role_settings", Settings(reverb=True))
             row = next(numbers)
-            if kind == "processes":
+            if settings.gang:
+                first = settings.gang not in meetings
+                meeting = meetings.setdefault(settings.gang, gangs.Meeting())
+                begin = functools.partial(
+                    _start_in_gang, launcher, meeting, first, (name, payload, index, row, settings)
+                )
+            elif kind == "processes":
                 begin = functools.partial(launcher.start, name, payload, index, row, settings)
             else:
                 begin = functools.partial(launcher.start, name, function, row, settings)
@@ -86,7 +110,14 @@ def start(
     return Supervisor(launcher, board, members, say)
 
 
-def _bind(program: lp.Program, kind: str) -> None:
+def _start_in_gang(
+    launcher: ProcessLauncher, meeting: gangs.Meeting, first: bool, arguments: tuple
+) -> ProcessHandle:
+    name, payload, index, row, settings = arguments
+    return launcher.start(name, payload, index, row, meeting.settings(settings, first))
+
+
+def _bind(program: lp.Program, kind: str, host: str) -> None:
     """Tells the nodes where they and the others will be."""
     launch_type = (
         context.LaunchType.LOCAL_MULTI_PROCESSING
@@ -99,6 +130,6 @@ def _bind(program: lp.Program, kind: str) -> None:
             for handle in node.input_handles:
                 handle.connect(node, label)
     addresses = {id(a): a for node in program.get_all_nodes() for a in node.addresses}
-    ports = loopback.free_ports(len(addresses))
+    ports = loopback.free_ports(len(addresses), host)
     for address, port in zip(addresses.values(), ports, strict=True):
-        address.bind(LoopbackAddress(port))
+        address.bind(HostAddress(host, port))

@@ -15,6 +15,7 @@ from .evaluation import Evaluator
 from .experiment import Experiment
 
 if TYPE_CHECKING:
+    from ..agents.builder import Builder
     from ..environments import EnvironmentSpec, Vector
 
 
@@ -61,6 +62,7 @@ def make(experiment: Experiment, environment: Vector) -> Parts:
     replay = builder.make_replay_tables(
         spec, policy, num_envs=num_envs, seed=seeds.derive(experiment.seed, "replay")
     )
+    check_partition(experiment, spec)
     learner = builder.make_learner(
         _key(experiment, "learner"),
         networks,
@@ -85,13 +87,27 @@ def _key(experiment: Experiment, role: str) -> jax.Array:
     return jax.random.key(seeds.derive(experiment.seed, role))
 
 
+def check_partition(experiment: Experiment, spec: EnvironmentSpec) -> None:
+    """Raises RequestError where the learner's step cannot be spread as the experiment says."""
+    if experiment.partition is not None:
+        from . import planning  # Only who has a mesh pays for it.
+
+        planning.check(experiment, spec)
+
+
 def partition_argument(experiment: Experiment) -> dict[str, Any]:
     """The argument by which a builder takes a partition, where there is one."""
     if experiment.partition is None:
         return {}
-    if "partition" not in inspect.signature(experiment.builder.make_learner).parameters:
+    check_partitionable(experiment.builder)
+    return {"partition": experiment.partition}
+
+
+def check_partitionable(builder: Builder) -> None:
+    """Raises RequestError where an agent's learner takes no partition."""
+    parameters = inspect.signature(builder.make_learner).parameters.values()
+    if not any(one.name == "partition" or one.kind is one.VAR_KEYWORD for one in parameters):
         raise RequestError(
-            f"the agent {experiment.builder.name} cannot be partitioned: its builder's "
+            f"the agent {builder.name} cannot be partitioned: its builder's "
             "make_learner has no argument `partition`."
         )
-    return {"partition": experiment.partition}

@@ -12,6 +12,7 @@ import tree
 from .. import environments, partitioning
 from ..agents.replay import EmbeddedReplay
 from . import seeds
+from .errors import RequestError
 from .experiment import Experiment
 
 if TYPE_CHECKING:
@@ -30,12 +31,34 @@ def plan(experiment: Experiment, device: str = "h200") -> partitioning.Plan:
     Raises:
       ValueError: if there is no such device, or the schedule cannot be applied.
     """
-    assert experiment.partition is not None
-    builder = experiment.builder
     simulator = partitioning.Simulator(device)
     seed = seeds.derive(experiment.seed, "environment")
     with experiment.environment_factory(seed=seed, num_envs=1, evaluation=False) as environment:
         spec = environments.make_spec(environment)
+    return _plan(experiment, spec, simulator)
+
+
+def check(experiment: Experiment, spec: EnvironmentSpec) -> None:
+    """Plans the step of an experiment, where it has a partition, to see that it can be.
+
+    Raises:
+      RequestError: if it cannot: the mesh does not divide the batch, say.
+    """
+    if experiment.partition is None:
+        return
+    try:
+        _plan(experiment, spec, simulator=None)
+    except ValueError as error:
+        batch = experiment.builder.make_replay_spec(spec).batch_size
+        raise RequestError(
+            f"a batch of {batch} cannot be learned from on the mesh {experiment.partition.mesh}: "
+            f"{error}."
+        ) from error
+
+
+def _plan(experiment: Experiment, spec: EnvironmentSpec, simulator: Any) -> partitioning.Plan:
+    assert experiment.partition is not None
+    builder = experiment.builder
     networks = experiment.make_networks(spec)
     policy = builder.make_policy(networks, spec, num_streams=builder.num_envs)
     update = builder.make_update(networks, spec)

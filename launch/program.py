@@ -11,7 +11,8 @@ import launchpad as lp
 from launchpad.nodes.dereference import Deferred
 
 from .. import environments
-from . import seeds
+from . import parts, seeds
+from . import ranks as ranks_of
 from .checkpoints import Checkpoint, Store
 from .directory import RunDirectory
 from .errors import RequestError
@@ -21,10 +22,12 @@ from .nodes.actor import ActorCrew, ActorRole
 from .nodes.base import AddressNode, ServiceNode, WorkerNode
 from .nodes.counter import Counter
 from .nodes.evaluator import EvaluatorRole
+from .nodes.follower import FollowerRole
 from .nodes.learner import LearnerRole
 from .nodes.replay import Connection, ReplayRole
 from .nodes.variables import VariableRole
 from .roles import Roles
+from .supervision import loopback
 from .supervision.role import Settings
 
 if TYPE_CHECKING:
@@ -42,13 +45,17 @@ class Program(lp.Program):
       resume: whether it is to go on with an earlier run.
       counter: handle of the counter.
       replay_spec: what the agent asks of its replay.
+      listen: address on which its servers listen.
     """
 
-    def __init__(self, experiment: Experiment, directory: pathlib.Path, num_actors: int):
+    def __init__(
+        self, experiment: Experiment, directory: pathlib.Path, num_actors: int, listen: str
+    ):
         super().__init__(experiment.builder.name)
         self.experiment = experiment
         self.directory = directory
         self.num_actors = num_actors
+        self.listen = listen
         self.resume = False
         self.resumed: Checkpoint | None = None
         self.counter: Any = None
@@ -71,18 +78,22 @@ def make_program(
       directory: of the run.
       resume: go on from the newest checkpoint in it; the number of actors may be another.
       warn: called with a line for every damaged checkpoint.
-      **roles: fields of `Roles`: `num_actors` or `actors`, `evaluators`, ...
+      **roles: fields of `Roles`: `num_actors` or `actors`, `evaluators`, `learner_hosts`, ...
 
     Raises:
-      RequestError: if a number of roles cannot be, or the run cannot go on as asked.
+      RequestError: if a number of roles cannot be, the address to listen on is none of this
+        machine, a batch cannot be shared by the hosts of the learner, or the run cannot go on as
+        asked.
     """
     wanted = Roles.of(roles)
+    loopback.require_own(wanted.listen)
     path = pathlib.Path(directory)
-    program = Program(experiment, path, wanted.actors)
+    program = Program(experiment, path, wanted.actors, wanted.listen)
     if resume:
         program.resume = True
         program.resumed = _checkpoint(experiment, path, warn)
     spec = _environment_spec(experiment)
+    parts.check_partition(experiment, spec)
     program.replay_spec = experiment.builder.make_replay_spec(spec)
     _Parts(program, wanted, spec).add()
     return program
@@ -141,27 +152,30 @@ class _Parts:
                 counter,
             ),
         )
-        on_device = roles.learner_device != "cpu"
+        ranks = ranks_of.settings(experiment, spec, roles)
+        connection = Deferred(Connection, replay, experiment, spec, self._streams)
         self._add(
             "learner",
             WorkerNode(
-                # A step may take long to compile; a stopped process is noticed all the same.
-                Settings(reverb=True, accelerator=on_device, hang_seconds=600, start_seconds=600),
+                ranks[0],
                 LearnerRole,
                 experiment,
                 spec,
                 self._checkpoints,
                 counter,
                 variables,
-                Deferred(Connection, replay, experiment, spec, self._streams),
+                connection,
                 self._replay_folder,
+                hosts=len(ranks),
             ),
         )
+        for rank in range(1, len(ranks)):
+            follows = (experiment, spec, self._checkpoints, connection, len(ranks), rank)
+            self._add("learner", WorkerNode(ranks[rank], FollowerRole, *follows))
         servers = [
             self._add("inference", self._inference(variables))
             for _ in range(roles.inference_servers)
         ]
-        connection = Deferred(Connection, replay, experiment, spec, self._streams)
         for first in range(0, roles.actors, roles.actors_per_process):
             indices = range(first, min(first + roles.actors_per_process, roles.actors))
             crew = []

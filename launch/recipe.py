@@ -41,6 +41,12 @@ class Recipe:
     def __post_init__(self):
         if self.launch not in KINDS:
             raise RequestError(f"the launch is {self.launch!r}; it can be {', '.join(KINDS)}.")
+        hosts = self.roles.get("learner_hosts", 1)
+        if hosts > 1 and self.launch != "processes":
+            raise RequestError(
+                f"--learner-hosts {hosts} needs --launch processes: the hosts of a learner are "
+                "processes that jax joins."
+            )
         if self.roles and self.launch == "one-process":
             name = next(iter(self.roles)).replace("_", "-")
             raise RequestError(f"--{name} needs --launch threads or --launch processes.")

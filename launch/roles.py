@@ -27,8 +27,13 @@ class Roles:
     """Rows of a full batch; None: those of all actors that one server serves."""
     inference_wait: float = 0.002
     """Seconds for which the first request of a batch waits for others."""
+    learner_hosts: int = 1
+    """Processes that are the learner together, each with its share of every batch."""
     learner_device: str = "cpu"
     """cpu or gpu. Only the learner and the inference servers see the accelerator."""
+    listen: str = "127.0.0.1"
+    """IPv4 address of this machine on which the replay and the other servers listen. Whoever can
+    connect to it can run code."""
     hang_seconds: float = 20.0
     """How long an actor's environment may take for one step before the actor is started again."""
 
@@ -38,6 +43,7 @@ class Roles:
             ("actors_per_process", 1),
             ("evaluators", 1),
             ("inference_servers", 0),
+            ("learner_hosts", 1),
         ):
             value = getattr(self, name)
             if value < least:

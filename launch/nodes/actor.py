@@ -9,7 +9,6 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import dm_env
 import jax
 import numpy as np
 
@@ -65,12 +64,10 @@ class ActorRole:
         counts = calls.insist(self._counter.look)
         seed = self._experiment.seed
         num_envs = self._experiment.builder.num_envs
-        environment = _Checked(
-            self._experiment.environment_factory(
-                seed=seeds.derive(seed, "environment", self._index + 1, life),
-                num_envs=num_envs,
-                evaluation=False,
-            )
+        environment = self._experiment.environment_factory(
+            seed=seeds.derive(seed, "environment", self._index + 1, life),
+            num_envs=num_envs,
+            evaluation=False,
         )
         adder = self._connection.adder(num_envs)
         streams = num_envs * self._num_actors
@@ -174,21 +171,6 @@ class RoleStop(Stop):
     @property
     def requested(self) -> bool:
         return role.pause(0.0)
-
-
-class _Checked:
-    """Environments whose rewards are looked at before anyone learns from them."""
-
-    def __init__(self, environment: Any):
-        self._environment = environment
-        self.num_envs, self.reset = environment.num_envs, environment.reset
-        self.close = environment.close
-
-    def step(self, action: Any) -> dm_env.TimeStep:
-        timestep = self._environment.step(action)
-        if not np.isfinite(timestep.reward).all():
-            raise ValueError(f"an environment gave a reward that is not finite: {timestep.reward}.")
-        return timestep
 
 
 class _Newer:

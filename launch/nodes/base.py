@@ -88,11 +88,11 @@ class Service:
         """Begins to answer.
 
         Raises:
-          OSError: if the port is taken, or could be reached from other machines.
+          OSError: if the port is taken, or can be reached otherwise than was asked for.
         """
         loopback.require_free(self._server.port)
         self._server.Start()
-        loopback.require_loopback(self._server.port)
+        loopback.require_bound(self._server.port)
 
     def _end(self) -> None:
         self._server.Stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ import tree
 from ...agents.variable_server import Publisher
 from .. import parts, seeds
 from ..checkpoints import Store
+from ..experiment import Partition
 from ..saver import REPLAY_LIMIT
 from ..supervision import pulse, role
-from . import calls
+from . import calls, gang
 from .ledger import DONE, DRAIN, SAVE, TRAIN
 from .replay_files import ReplayFiles
 
@@ -28,7 +30,7 @@ _DRAINED_SECONDS = 2.0
 
 
 class LearnerRole:
-    """The one learner of a program."""
+    """The one learner of a program; where it is a gang of processes, the first of them."""
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class LearnerRole:
         variables: calls.Remote,
         connection: Connection,
         replay_folder: str,
+        hosts: int = 1,
     ):
         """Connects to the others; nothing is made yet.
 
@@ -50,27 +53,22 @@ class LearnerRole:
           variables: the variable server.
           connection: to the replay.
           replay_folder: where it writes its own part of checkpoints.
+          hosts: processes of the learner; see `follower` for the others.
         """
         self._experiment, self._spec = experiment, spec
         self._store = Store(checkpoints, experiment.checkpointing.keep)
         self._counter, self._variables = counter, variables
         self._connection = connection
         self._files = ReplayFiles(replay_folder, connection.checkpoint)
+        self._gang = gang.of(hosts)
         self._notes: list[str] = []
         self._status: dict[str, Any] = {"drained": False, "saved": False}
 
     def run(self) -> None:
-        experiment, builder = self._experiment, self._experiment.builder
+        self._gang.join()
         checkpoint = self._store.newest(self._notes.append)
-        self._replay = self._connection.learner()
-        self._learner = builder.make_learner(
-            jax.random.key(seeds.derive(experiment.seed, "learner")),
-            experiment.make_networks(self._spec),
-            self._spec,
-            self._replay.dataset(builder.steps_per_dispatch),
-            self._replay,
-            **parts.partition_argument(experiment),
-        )
+        self._replay = self._connection.learner(self._gang.size)
+        self._learner = make_learner(self._experiment, self._spec, self._replay, self._gang.size)
         if checkpoint is not None:
             self._learner.restore(checkpoint.read("learner", like=self._learner.save()))
         shared = role.current().workspace / "variables"
@@ -80,10 +78,13 @@ class LearnerRole:
         self._offer()
         if checkpoint is None:
             self._save()
+        elif self._gang.size > 1:
+            self._agreed_state()
         self._saved_at = time.monotonic()
         self._saved_steps = 0
         try:
             self._learn()
+            self._gang.leave()
         finally:
             self._publisher.close()
             self._replay.close()
@@ -99,15 +100,17 @@ class LearnerRole:
                 phase = self._report()
                 report_at = now + _REPORT_SECONDS
             if phase in (TRAIN, DRAIN) and not self._status["drained"]:
-                if replay.can_sample(batches) and (paced or phase == TRAIN):
+                has_batch = replay.can_sample(batches) and self._gang.ready()
+                if has_batch and (paced or phase == TRAIN):
+                    self._gang.say(gang.STEP)
                     learner.step()
                     self._offer()
                     last_batch = now
                 elif phase == DRAIN and now - last_batch > _DRAINED_SECONDS:
                     self._finish()
                     report_at = 0.0
-                else:
-                    replay.wait(0.02)
+                elif replay.wait(0.02):
+                    self._gang.wait(0.02)
                 if phase == TRAIN and self._save_is_due():
                     self._save()
             elif phase == SAVE and not self._status["saved"]:
@@ -169,7 +172,7 @@ class LearnerRole:
     def _save(self) -> None:
         """Writes what belongs together: learner, ledger and replay, between two steps."""
         ledger = calls.insist(self._counter.save)
-        state = self._learner.save()
+        state = self._agreed_state()
         pulse.beat()
         kept = self._files.save(self._notes.append) if self._keeps_replay() else None
         pulse.beat()
@@ -187,12 +190,46 @@ class LearnerRole:
         self._files.prune(self._store)
         self._saved_at, self._saved_steps = time.monotonic(), ledger["done"]["actor_steps"]
 
+    def _agreed_state(self) -> Any:
+        """The learner's state, which is that of every process of its gang."""
+        self._gang.say(gang.SHOW)
+        state = self._learner.save()
+        self._gang.compare(state)
+        return state
+
     def _keeps_replay(self) -> bool:
         setting = self._experiment.checkpointing.replay
         held = len(self._replay)
         if setting == "auto":
             return 0 < held * _row_bytes(self._spec) <= REPLAY_LIMIT
         return setting == "always" and held > 0
+
+
+def make_learner(experiment: Experiment, spec: EnvironmentSpec, replay: Any, hosts: int) -> Any:
+    """The learner of one process.
+
+    Args:
+      experiment: what is run.
+      spec: of one environment.
+      replay: this process's face of the replay.
+      hosts: processes of the learner, joined already. Where the experiment has no partition, each
+        of their devices takes its share of the batch.
+    """
+    builder = experiment.builder
+    if hosts > 1 and experiment.partition is None:
+        from ... import partitioning
+
+        mesh = partitioning.Mesh({"data": jax.device_count()})
+        partition = Partition(mesh, partitioning.parse_schedule("batch:data"))
+        experiment = dataclasses.replace(experiment, partition=partition)
+    return builder.make_learner(
+        jax.random.key(seeds.derive(experiment.seed, "learner")),
+        experiment.make_networks(spec),
+        spec,
+        replay.dataset(builder.steps_per_dispatch),
+        replay,
+        **parts.partition_argument(experiment),
+    )
 
 
 def _row_bytes(spec: EnvironmentSpec) -> int:

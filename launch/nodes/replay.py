@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import pathlib
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -61,7 +63,7 @@ class ReplayRole:
             port=port,
             checkpointer=reverb.checkpointers.DefaultCheckpointer(path=str(self._folder)),
         )
-        loopback.require_loopback(port)
+        loopback.require_bound(port)
         while not role.pause(0.5):
             pass
         server.stop()
@@ -102,13 +104,19 @@ class Connection:
 
     def __init__(self, address: str, experiment: Experiment, spec: EnvironmentSpec, streams: int):
         self._address = address
-        self._arguments = replay_arguments(experiment, spec, streams)
+        self._experiment, self._spec, self._streams = experiment, spec, streams
 
-    def learner(self) -> Any:
-        """The learner's face of the replay."""
+    @functools.cached_property
+    def _arguments(self) -> tuple:
+        # Not before it is asked for: it uses jax, which the ranks of a learner must join first.
+        return replay_arguments(self._experiment, self._spec, self._streams)
+
+    def learner(self, hosts: int = 1) -> Any:
+        """The learner's face of the replay, or that of one of `hosts` that share each batch."""
         from ...agents.replay import reverb as tables
 
         items, spec, extras, batches = self._arguments
+        items = dataclasses.replace(items, batch_size=items.batch_size // hosts)
         return tables.ReverbReplay(items, spec, extras, self._address, steps_per_sample=batches)
 
     def adder(self, num_envs: int) -> Any:

@@ -1,11 +1,11 @@
-"""Servers that listen on this machine only.
+"""Servers that listen on this machine only, or on the one address that was asked for.
 
 Courier and Reverb take a port and no address: both ask gRPC for `[::]:PORT`, every interface, and
 both rebuild Python objects from whatever is sent to them. gRPC offers no option for it, and a
 network namespace needs rights that containers seldom give. So the one place is used where the
 address passes through this process: the libraries' own call of `bind`. While a server starts, the
 entry through which its library calls `bind` (its global offset table) leads to a function that
-replaces the wildcard address by 127.0.0.1. Afterwards the socket table is read, and a server
+replaces the wildcard address by the one meant. Afterwards the socket table is read, and a server
 that listens anywhere else is an error, not a surprise.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import ipaddress
 import mmap
 import os
 import pathlib
@@ -23,43 +24,48 @@ import struct
 import threading
 from collections.abc import Iterator
 
+from ..errors import RequestError
+
+LOOPBACK = "127.0.0.1"
 _LIBRARIES = ("courier/python/server.so", "reverb/libpybind.so")
 _PT_DYNAMIC = 2
 _DT_STRTAB, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_JMPREL, _DT_PLTRELSZ = 5, 6, 7, 8, 23, 2
 _LOCK = threading.Lock()
 _KEPT: list[mmap.mmap] = []
+_bound: list[str] = []  # The addresses that servers are kept to, the innermost last.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 # `bind(fd, address, length)` for x86-64, which the wheels of Courier and Reverb are made for. It is
 # machine code because it must not wait for Python: a server may start while another thread holds
 # the interpreter and waits for gRPC.
-_BIND_CODE = bytes.fromhex(
+_BIND_CODE = (
     "66833e0a"  #         cmp word [rsi], AF_INET6
     "751d"  #             jne other
     "48837e0800"  #       cmp qword [rsi+8], 0      the address, in two halves
     "7529"  #             jne call
     "48837e1000"  #       cmp qword [rsi+16], 0
     "7522"  #             jne call
-    "66c74612ffff"  #     mov word [rsi+18], 0xffff   ::ffff:127.0.0.1, which takes IPv4
-    "c746147f000001"  #   mov dword [rsi+20], 127.0.0.1
+    "66c74612ffff"  #     mov word [rsi+18], 0xffff   ::ffff:address, which takes IPv4
+    "c74614{address}"  #  mov dword [rsi+20], address
     "eb13"  #             jmp call
     "66833e02"  #  other: cmp word [rsi], AF_INET
     "750d"  #             jne call
     "837e0400"  #         cmp dword [rsi+4], 0
     "7507"  #             jne call
-    "c746047f000001"  #   mov dword [rsi+4], 127.0.0.1
+    "c74604{address}"  #  mov dword [rsi+4], address
     "48b8"  #      call:  mov rax, the library's own bind
 )
 _JUMP = bytes.fromhex("ffe0")  # jmp rax
 
 
-def _write_code(own_bind: int) -> mmap.mmap:
+def _write_code(own_bind: int, address: str) -> mmap.mmap:
     """`_BIND_CODE`, ending in a jump to `own_bind`, where it can be run."""
     if platform.machine() != "x86_64":
-        raise OSError(f"servers can be kept to loopback on x86_64 only, not {platform.machine()}.")
+        raise OSError(f"servers can be kept to {address} on x86_64 only, not {platform.machine()}.")
+    code = bytes.fromhex(_BIND_CODE.format(address=socket.inet_aton(address).hex()))
     memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    memory.write(_BIND_CODE + struct.pack("<Q", own_bind) + _JUMP)
+    memory.write(code + struct.pack("<Q", own_bind) + _JUMP)
     _protect(_address(memory), mmap.PROT_READ | mmap.PROT_EXEC)
     return memory
 
@@ -72,7 +78,7 @@ def _protect(address: int, protection: int) -> None:
     page = address & ~(mmap.PAGESIZE - 1)
     if _libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(mmap.PAGESIZE), protection):
         error = ctypes.get_errno()
-        raise OSError(error, f"cannot keep servers to loopback: {os.strerror(error)}")
+        raise OSError(error, f"cannot keep servers to one address: {os.strerror(error)}")
 
 
 def _loaded_libraries() -> Iterator[tuple[str, int]]:
@@ -89,7 +95,7 @@ def _slots(path: str, base: int, symbol: bytes) -> list[int]:
     """Addresses of the entries through which a loaded 64-bit ELF library calls `symbol`."""
     image = pathlib.Path(path).read_bytes()
     if image[:5] != b"\x7fELF\x02":
-        raise OSError(f"{path} is no 64-bit ELF library; servers cannot be kept to loopback.")
+        raise OSError(f"{path} is no 64-bit ELF library; servers cannot be kept to one address.")
     (headers,) = struct.unpack_from("<Q", image, 32)
     size, count = struct.unpack_from("<HH", image, 54)
     segments = [struct.unpack_from("<IIQQQQ", image, headers + i * size) for i in range(count)]
@@ -119,16 +125,19 @@ def _slots(path: str, base: int, symbol: bytes) -> list[int]:
 
 
 @contextlib.contextmanager
-def loopback_only() -> Iterator[None]:
-    """While it lasts, Courier and Reverb servers that start in this process bind to 127.0.0.1.
+def bound_to(address: str = LOOPBACK) -> Iterator[None]:
+    """While it lasts, Courier and Reverb servers that start in this process bind to one address.
 
     Only libraries that are loaded already are kept to it.
+
+    Args:
+      address: of IPv4.
     """
     with _LOCK:
         slots = [slot for path, base in _loaded_libraries() for slot in _slots(path, base, b"bind")]
         own_bind = ctypes.cast(_libc.bind, ctypes.c_void_p).value
         assert own_bind is not None
-        code = _write_code(own_bind)
+        code = _write_code(own_bind, address)
         before = [ctypes.c_uint64.from_address(slot).value for slot in slots]
 
         def lead(values: list[int]) -> None:
@@ -139,9 +148,11 @@ def loopback_only() -> Iterator[None]:
 
         lead([_address(code)] * len(slots))
         _KEPT.append(code)  # A thread may be in it when the table is led back.
+        _bound.append(address)
         try:
             yield
         finally:
+            _bound.pop()
             lead(before)
 
 
@@ -176,18 +187,43 @@ def require_free(port: int) -> None:
         raise OSError(f"port {port} is taken: something listens on {', '.join(taken)} already.")
 
 
-def require_loopback(port: int) -> None:
-    """Raises OSError where other machines can reach what listens at `port`."""
+def require_bound(port: int) -> None:
+    """Raises OSError where what listens at `port` can be reached in other ways than was asked for.
+
+    Asked for is the address of `bound_to`, or else loopback.
+    """
     addresses = listening(port)
-    if not all(map(is_loopback, addresses)):
+    wanted = _bound[-1] if _bound else LOOPBACK
+    if any(address.removeprefix("::ffff:") != wanted for address in addresses):
         raise OSError(
-            f"the server at port {port} listens on {', '.join(addresses)}, where other machines "
-            "reach it; it was to listen on 127.0.0.1 only."
+            f"the server at port {port} listens on {', '.join(addresses)}, where others may reach "
+            f"it; it was to listen on {wanted} only."
         )
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports at which nothing listens, all different.
+def require_own(address: str) -> None:
+    """Raises RequestError where servers cannot listen on `address`."""
+    try:
+        version = ipaddress.ip_address(address).version
+    except ValueError:
+        version = None
+    if version != 4 or address == "0.0.0.0":
+        raise RequestError(
+            f"servers cannot listen on {address!r}: it must be one IPv4 address of this machine, "
+            f"such as {LOOPBACK}."
+        )
+    with socket.socket() as one:
+        try:
+            one.bind((address, 0))
+        except OSError as error:
+            raise RequestError(
+                f"servers cannot listen on {address}: this machine has no such address "
+                f"({error.strerror})."
+            ) from error
+
+
+def free_ports(count: int, address: str = LOOPBACK) -> list[int]:
+    """Ports of an address at which nothing listens, all different.
 
     They lie outside the range from which the system takes ports for outgoing connections, so that
     none is taken while a server is started again.
@@ -198,7 +234,7 @@ def free_ports(count: int) -> list[int]:
     for port in ports:
         with socket.socket() as one:
             try:
-                one.bind(("127.0.0.1", port))
+                one.bind((address, port))
             except OSError:
                 continue
         found.append(port)

@@ -11,10 +11,11 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import pulse, zygote
+from . import loopback, pulse, zygote
 from .role import Settings
 
 _LIGHT = ("cloudpickle", "launchpad", "courier", "jax", "haiku", "optax", "gymnasium")
@@ -24,11 +25,11 @@ _REVERB = (*_LIGHT, "reverb", "acme.adders.reverb")
 class ZygoteProcess:
     """A zygote as its supervisor sees it."""
 
-    def __init__(self, modules: Sequence[str], log: pathlib.Path):
+    def __init__(self, modules: Sequence[str], log: pathlib.Path, address: str):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.connection = ours
         code = f"from {zygote.__name__} import main; main()"
-        arguments = [str(theirs.fileno()), str(os.getpid()), *modules]
+        arguments = [str(theirs.fileno()), str(os.getpid()), address, *modules]
         # XLA's thread pool must be wide where a process has several virtual devices; it reads
         # this once.
         environment = {"NPROC": "32", "TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
@@ -79,6 +80,7 @@ class ProcessHandle:
         self.exit_code: int | None = None
         """None: it has not ended. Negative: the signal that ended it."""
         self.killed = False
+        self.ended_at = 0.0
         self._reason = reason
 
     @property
@@ -124,15 +126,23 @@ class ProcessLauncher:
     kills = True
     """A role that hangs can be ended."""
 
-    def __init__(self, workspace: pathlib.Path, logs: pathlib.Path, board: pulse.Board):
+    def __init__(
+        self,
+        workspace: pathlib.Path,
+        logs: pathlib.Path,
+        board: pulse.Board,
+        address: str = loopback.LOOPBACK,
+    ):
         """Nothing runs before the first `start`.
 
         Args:
           workspace: a folder that exists, for this launch only.
           logs: where every role's log file goes.
           board: signs of life.
+          address: where the roles' servers listen.
         """
         self._workspace, self._logs, self._board = workspace, logs, board
+        self._address = address
         self._zygotes: dict[bool, ZygoteProcess] = {}
         self._handles: dict[int, tuple[bool, ProcessHandle]] = {}
         self._numbers = itertools.count()
@@ -179,16 +189,20 @@ class ProcessLauncher:
             messages = process.receive()
             for message in messages or ():
                 if "started" in message:
-                    self._handles[message["started"]][1].pid = message["pid"]
+                    handle = self._handles[message["started"]][1]
+                    handle.pid = message["pid"]
+                    if handle.killed:
+                        handle.kill()  # It had no number yet.
                 elif "ended" in message:
-                    self._handles.pop(message["ended"])[1].exit_code = message["status"]
+                    handle = self._handles.pop(message["ended"])[1]
+                    handle.exit_code, handle.ended_at = message["status"], time.monotonic()
             if messages is None:
                 # Its roles died with it; the next one to start makes a new zygote.
                 process.close()
                 del self._zygotes[reverb]
                 for number, (of_reverb, handle) in list(self._handles.items()):
                     if of_reverb == reverb:
-                        handle.exit_code = -signal.SIGKILL
+                        handle.exit_code, handle.ended_at = -signal.SIGKILL, time.monotonic()
                         del self._handles[number]
 
     def close(self) -> None:
@@ -202,5 +216,5 @@ class ProcessLauncher:
     def _zygote(self, reverb: bool) -> ZygoteProcess:
         if reverb not in self._zygotes:
             modules = _REVERB if reverb else _LIGHT
-            self._zygotes[reverb] = ZygoteProcess(modules, self._logs / "zygote.log")
+            self._zygotes[reverb] = ZygoteProcess(modules, self._logs / "zygote.log", self._address)
         return self._zygotes[reverb]

@@ -33,6 +33,8 @@ class Settings:
     """Whether it may see the accelerator; all others are held to the CPU."""
     environment: tuple[tuple[str, str], ...] = ()
     """Further environment variables of its process."""
+    gang: str = ""
+    """Roles of one gang are one: when one fails, all of them are ended and started again."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,8 @@ from . import pulse
 from .role import Settings
 
 _FIRST_BACK_OFF, _LONGEST_BACK_OFF = 0.25, 8.0
+_SILENT_SECONDS = 2.0
+"""Silence of one role that explains the end of others of its gang."""
 
 
 class Handle(Protocol):
@@ -20,6 +22,7 @@ class Handle(Protocol):
 
     pid: int | None
     exit_code: int | None
+    ended_at: float
     killed: bool
 
     @property
@@ -85,6 +88,10 @@ class Supervisor:
         """
         self._launcher, self._board, self._say = launcher, board, say
         self.members = list(members)
+        gangs: dict[str, collections.deque[float]] = {}
+        for member in self.members:
+            if member.settings.gang:  # Its failures are those of all its members.
+                member.failures = gangs.setdefault(member.settings.gang, member.failures)
         launcher.warm([member.settings for member in self.members])
 
     def poll(self) -> None:
@@ -104,11 +111,8 @@ class Supervisor:
             elif not member.handle.running:
                 if member.handle.exit_code == 0:
                     member.finished = True
-                elif member.handle.final:
-                    raise RoleError(member.name, member.handle.reason())
                 else:
-                    lost = member.handle.exit_code is not None and member.handle.exit_code < 0
-                    self._failed(member, member.handle.reason(), now, lost=lost)
+                    self._ended(member, now)
             else:
                 silence = self._silence(member, now)
                 if silence:
@@ -148,12 +152,38 @@ class Supervisor:
             return f"no sign of life for {settings.stopped_seconds:g} s"
         return None
 
+    def _gang(self, member: Member) -> list[Member]:
+        """Those that are started again with a role: itself, and the others of its gang."""
+        gang = member.settings.gang
+        return [m for m in self.members if m is member or (gang and m.settings.gang == gang)]
+
+    def _ended(self, member: Member, now: float) -> None:
+        """Takes note of a role that ended with a failure, or of whom in its gang it failed for."""
+        ended: list[tuple[float, Member, Handle]] = []
+        for one in self._gang(member):
+            if one.handle is None:
+                continue
+            silence = now - (self._board.read(one.row)[0] or now)
+            if one.handle.running and silence > _SILENT_SECONDS:
+                self._failed(one, f"no sign of life for {silence:.0f} s", now, lost=True)
+                return
+            if one.handle.exit_code:
+                ended.append((one.handle.ended_at, one, one.handle))
+        _, first, handle = min(ended, key=lambda end: end[0])
+        if handle.final:
+            raise RoleError(first.name, handle.reason())
+        lost = handle.exit_code is not None and handle.exit_code < 0
+        self._failed(first, handle.reason(), now, lost=lost)
+
     def _failed(self, member: Member, reason: str, now: float, *, lost: bool) -> None:
-        settings, failures = member.settings, member.failures
+        settings, failures, gang = member.settings, member.failures, self._gang(member)
         failures.append(now)
         while failures[0] < now - settings.window:
             failures.popleft()
-        member.handle = None
+        for one in gang:
+            if one.handle is not None and one.handle.running:
+                one.handle.kill()
+            one.handle, one.finished = None, False
         if not settings.restart:
             raise RoleError(member.name, reason)
         if len(failures) > (settings.max_losses if lost else settings.max_restarts):
@@ -161,5 +191,7 @@ class Supervisor:
                 member.name, f"{reason} (failure {len(failures)} within {settings.window:g} s)"
             )
         wait = min(_FIRST_BACK_OFF * 2 ** (len(failures) - 1), _LONGEST_BACK_OFF)
-        member.start_at = now + wait
-        self._say(f"{member.name} failed: {reason}; it is started again in {wait:g} s")
+        for one in gang:
+            one.start_at = now + wait
+        whole = "it is" if len(gang) == 1 else f"the {len(gang)} of its gang are"
+        self._say(f"{member.name} failed: {reason}; {whole} started again in {wait:g} s")

@@ -17,6 +17,7 @@ class ThreadHandle:
     """One life of one role."""
 
     pid = None
+    ended_at = 0.0
     killed = False
 
     def __init__(self) -> None:

@@ -102,14 +102,14 @@ class Zygote:
 
 
 def main() -> None:
-    """`python -c "from ... import main; main()" FD PARENT MODULE...`"""
-    descriptor, parent, *modules = sys.argv[1:]
+    """`python -c "from ... import main; main()" FD PARENT ADDRESS MODULE...`"""
+    descriptor, parent, address, *modules = sys.argv[1:]
     die_with_parent(int(parent))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to act on.
     for module in modules:
         importlib.import_module(module)
-    local = loopback.loopback_only()
-    local.__enter__()  # For good: every role forked from here inherits it.
+    kept = loopback.bound_to(address)
+    kept.__enter__()  # For good: every role forked from here inherits it.
     entry = Zygote(socket.socket(fileno=int(descriptor))).serve()
     if entry is not None:
         from .entry import run_entry

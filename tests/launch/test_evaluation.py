@@ -1,7 +1,5 @@
 """Evaluations count whole episodes, repeat exactly, and leave training alone."""
 
-import types
-
 import numpy as np
 import pytest
 
@@ -67,36 +65,3 @@ def test_an_evaluation_repeats_exactly_and_others_differ(tiny):
         first, second = (made.evaluator.run(k, 6, 0, Stop()).returns for k in (0, 1))
         assert made.evaluator.run(0, 6, 0, Stop()).returns == first != second
         assert len(first) == 6
-
-
-def test_a_chance_of_zero_is_a_chance_of_zero(tiny):
-    """Greedy evaluation is asked for by 0, which must not be taken for "not set"."""
-    config = {"epsilon_start": 1.0, "epsilon_end": 1.0, "evaluation_epsilon": 0.0}
-    experiment = tiny(config=config).experiment()
-    with parts.make_environment(experiment, 0) as environment:
-        made = parts.make(experiment, environment)
-        actor = made.evaluator._actor(8)
-        observations = np.random.default_rng(0).normal(size=(50, 8, 4)).astype(np.float32)
-        networks = experiment.make_networks(made.spec)
-        (params,) = made.learner.get_variables(["policy"])
-        for observation in observations:
-            greedy = np.argmax(networks.apply(params, observation), axis=-1)
-            np.testing.assert_array_equal(actor.select_action(observation), greedy)
-
-
-def test_training_and_evaluation_have_environments_of_their_own(tiny):
-    asked = []
-    recipe = tiny()
-
-    def factory(**arguments):
-        asked.append(types.SimpleNamespace(**arguments))
-        return recipe.make_environment(**arguments)
-
-    experiment = recipe.experiment()
-    object.__setattr__(experiment, "environment_factory", factory)
-    with parts.make_environment(experiment, 0) as environment:
-        made = parts.make(experiment, environment)
-        made.evaluator.run(0, 3, 0, Stop())
-        made.evaluator.run(1, 3, 0, Stop())
-    assert [one.evaluation for one in asked] == [False, True, True]
-    assert len({one.seed for one in asked}) == 3

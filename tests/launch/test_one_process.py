@@ -105,18 +105,6 @@ def test_evaluations_and_checkpoints_do_not_change_what_is_learned(tiny, tmp_pat
     assert parameters(tmp_path / "a") == parameters(tmp_path / "b")
 
 
-def test_checkpoints_are_written_when_they_are_asked_for(tiny, tmp_path):
-    result = run(tiny(checkpointing={"every_steps": 50, "keep": 100}), tmp_path)
-    saved = [
-        json.loads((path / "manifest.json").read_text())["counters"]["actor_steps"]
-        for path in Store(tmp_path / "checkpoints").paths()
-    ]
-    periods = np.diff([0, *saved])
-    # Two environments step together; the end always has one of its own.
-    assert np.isin(periods[:3], (50, 51)).all()
-    assert saved[-1] == result.actor_steps
-
-
 def test_ppo_runs_in_the_same_loop(tiny, tmp_path):
     config = {"hidden_sizes": "8", "num_envs": 2, "rollout_length": 8, "num_minibatches": 2}
     recipe = tiny()
@@ -324,6 +312,22 @@ def test_an_environment_that_fails_loses_nothing(tiny, tmp_path, error, message)
     assert checkpoint.counters["actor_steps"] == 90
     result = run(recipe, tmp_path, resume=True)
     assert 200 <= result.actor_steps < 202
+
+
+def test_a_reward_of_an_environment_of_the_users_own_is_looked_at(tiny, tmp_path):
+    class Careless(environments.fakes.Fake):
+        def step(self, action):
+            timestep = super().step(action)
+            return timestep if timestep.first() else timestep._replace(reward=np.float32("nan"))
+
+    def factory(*, seed, num_envs, evaluation):
+        spec = environments.make_spec(environments.fakes.discrete(seed=0))
+        return environments.Vector([Careless(spec, seed=seed + i) for i in range(num_envs)])
+
+    experiment = tiny().experiment()
+    object.__setattr__(experiment, "environment_factory", factory)
+    with pytest.raises(RunError, match="environment 0 of 2: Careless: reward nan; rewards must be"):
+        one_process.run(experiment, tmp_path)
 
 
 def test_a_target_is_judged_by_the_final_evaluation(tiny, tmp_path):

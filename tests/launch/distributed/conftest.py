@@ -3,12 +3,15 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+
+from troupe.launch.supervision import loopback
 
 USERLAND = pathlib.Path(__file__).with_name("userland.py")
 
@@ -43,16 +46,37 @@ class Run:
         newest = max((self.out / "checkpoints").glob("checkpoint-*"))
         return json.loads((newest / "manifest.json").read_text())
 
+    def zygotes(self):
+        """Process ids of those from which roles are forked."""
+        return _children(self.process.pid)
+
     def roles(self):
         """Process ids of the roles by name."""
         found = {}
-        for zygote in _children(self.process.pid):
+        for zygote in self.zygotes():
             for pid in _children(zygote):
                 try:
                     found[pathlib.Path(f"/proc/{pid}/comm").read_text().strip()] = pid
                 except OSError:
                     continue
         return found
+
+    def listening(self):
+        """The addresses on which the roles listen, by port."""
+        inodes = set()
+        for pid in self.roles().values():
+            for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+                try:
+                    inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink(link)))
+                except OSError:
+                    continue
+        ports = set()
+        for table in ("tcp", "tcp6"):
+            for line in pathlib.Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and fields[9] in inodes:
+                    ports.add(int(fields[1].split(":")[1], 16))
+        return {port: loopback.listening(port) for port in ports}
 
     def until(self, condition, seconds=120.0):
         deadline = time.monotonic() + seconds
@@ -102,10 +126,20 @@ def alive(pids):
 @pytest.fixture
 def start(tmp_path):
     """`start(kind, **settings) -> Run`; `out` names the directory below the test's own."""
+    yield from _starter(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def start_once(tmp_path_factory):
+    """`start`, for runs that several tests of a file look at."""
+    yield from _starter(tmp_path_factory.mktemp("runs"))
+
+
+def _starter(folder):
     runs = []
 
     def make(kind="processes", out="run", **settings):
-        runs.append(Run(tmp_path / out, kind, **settings))
+        runs.append(Run(folder / out, kind, **settings))
         return runs[-1]
 
     yield make

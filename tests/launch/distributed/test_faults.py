@@ -1,9 +1,9 @@
 """The fault contract: any role, killed or stopped at any moment, is back within 30 seconds."""
 
+import functools
 import os
 import pathlib
 import random
-import re
 import signal
 import time
 
@@ -33,29 +33,11 @@ def moves(run, seconds=30):
     run.until(lambda: run.steps() > before, seconds)
 
 
-def listening_addresses(pids):
-    """The addresses of every socket at which the processes listen."""
-    inodes = set()
-    for pid in pids:
-        for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink(link)))
-            except OSError:
-                continue
-    ports = set()
-    for table in ("tcp", "tcp6"):
-        for line in pathlib.Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                ports.add(int(fields[1].split(":")[1], 16))
-    return {port: loopback.listening(port) for port in ports}
-
-
 def test_every_role_is_killed_once(start):
     run = start(actors=2, inference_servers=1, steps=6000)
     run.until(lambda: set(ROLES) <= set(run.roles()))
     run.until(lambda: run.steps() > 0)
-    sockets = listening_addresses(run.roles().values())
+    sockets = run.listening()
     assert len(sockets) == 4  # Counter, variable server, replay, inference server.
     assert all(loopback.is_loopback(a) for found in sockets.values() for a in found)
     pids = set(run.roles().values())
@@ -67,6 +49,38 @@ def test_every_role_is_killed_once(start):
         assert f"{name} failed: killed by SIGKILL; it is started again" in run.output
     assert 6000 <= run.result["actor_steps"] <= 6004
     assert not [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
+
+
+def test_what_roles_are_forked_from_is_killed(start):
+    run = start(actors=2, inference_servers=1, steps=6000)
+    run.until(lambda: set(ROLES) <= set(run.roles()))
+    run.until(lambda: run.steps() > 0)
+    lost = set()
+    for zygote in run.zygotes():
+        children = _roles_of(run, zygote)
+        assert len(children) >= 4
+        began = time.monotonic()
+        os.kill(zygote, signal.SIGKILL)
+        run.until(functools.partial(_are_back, run, children), 30)
+        moves(run, 30 - (time.monotonic() - began))
+        lost |= {zygote, *children.values()}
+    assert len(lost) >= 2 + len(ROLES)
+    assert run.wait() == 0, run.tail()
+    for name in ROLES:
+        assert f"{name} failed: killed by SIGKILL; it is started again" in run.output
+    assert 6000 <= run.result["actor_steps"] <= 6004
+    assert not [pid for pid in lost if pathlib.Path(f"/proc/{pid}").exists()]
+
+
+def _roles_of(run, zygote):
+    """Process ids of the roles that were forked from one zygote, by name."""
+    children = pathlib.Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()
+    return {name: pid for name, pid in run.roles().items() if str(pid) in children}
+
+
+def _are_back(run, lost):
+    found = run.roles()
+    return all(found.get(name, pid) != pid for name, pid in lost.items())
 
 
 @pytest.mark.skipif(not FULL, reason="takes three minutes; set TROUPE_FULL=1")

@@ -1,4 +1,4 @@
-"""Servers listen on this machine only, seen in the kernel's own table."""
+"""Servers listen on this machine only unless asked otherwise, seen in the kernel's own table."""
 
 import os
 import subprocess
@@ -22,12 +22,12 @@ def courier_at(port):
 def reverb_at(port):
     return reverb.Server([reverb.Table.queue("queue", 2)], port=port)
 
-first, second, third = loopback.free_ports(3)
-with loopback.loopback_only():
+first, second, third, fourth, fifth = loopback.free_ports(5)
+with loopback.bound_to():
     kept = courier_at(first), reverb_at(second)
 for port in (first, second):
     assert loopback.listening(port) == ["::ffff:127.0.0.1"], loopback.listening(port)
-    loopback.require_loopback(port)
+    loopback.require_bound(port)
     try:
         loopback.require_free(port)
     except OSError as error:
@@ -36,12 +36,18 @@ for port in (first, second):
         raise AssertionError("a taken port passed for a free one")
 assert courier.Client(f"127.0.0.1:{first}", call_timeout=5).echo(3) == 3
 assert "queue" in reverb.Client(f"127.0.0.1:{second}").server_info()
+with loopback.bound_to("127.0.0.2"):
+    asked = courier_at(fourth), reverb_at(fifth)
+    for port in (fourth, fifth):
+        assert loopback.listening(port) == ["::ffff:127.0.0.2"], loopback.listening(port)
+        loopback.require_bound(port)
+assert courier.Client(f"127.0.0.2:{fourth}", call_timeout=5).echo(3) == 3
 outside = courier_at(third)  # What the libraries do by themselves.
 assert loopback.listening(third) == ["::"]
 try:
-    loopback.require_loopback(third)
+    loopback.require_bound(third)
 except OSError as error:
-    assert "other machines" in str(error)
+    assert "others may reach it" in str(error)
 else:
     raise AssertionError("a server on every interface passed for a local one")
 print("passed", flush=True)
@@ -49,7 +55,7 @@ os._exit(0)
 """
 
 
-def test_courier_and_reverb_listen_on_loopback_only():
+def test_courier_and_reverb_listen_where_they_are_told_to():
     done = subprocess.run(
         [sys.executable, "-c", _SERVERS],
         check=False,
@@ -59,3 +65,16 @@ def test_courier_and_reverb_listen_on_loopback_only():
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
     )
     assert "passed" in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["processes", "threads"])
+def test_a_program_listens_on_the_address_that_was_asked_for(start, kind):
+    run = start(kind, what="fine", steps=600, inference_servers=1, listen="127.0.0.2")
+    if kind == "processes":
+        run.until(lambda: run.steps() > 0)
+        sockets = run.listening()
+        assert len(sockets) == 4  # Counter, variable server, replay, inference server.
+        assert all(found == ["::ffff:127.0.0.2"] for found in sockets.values()), sockets
+    assert run.wait() == 0, run.tail()
+    assert "warning: the run listens on 127.0.0.2; whoever can connect to it can" in run.output

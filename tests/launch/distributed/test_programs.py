@@ -74,7 +74,8 @@ def test_a_killed_run_goes_on_without_its_damaged_replay(start):
 
 
 @pytest.mark.parametrize(
-    ("what", "reason"), [("raises", "the simulator is on fire"), ("nan", "reward")]
+    ("what", "reason"),
+    [("raises", "the simulator is on fire"), ("nan", "environment 0 of 2: Trouble: reward nan")],
 )
 def test_a_broken_environment_ends_the_run_by_name(start, what, reason):
     run = start(what=what, actors=1, steps=5000)

@@ -1,5 +1,6 @@
 """Supervision: roles that die, hang, are stopped or cannot be helped; and nothing left behind."""
 
+import dataclasses
 import functools
 import os
 import pathlib
@@ -103,6 +104,22 @@ def test_a_lost_process_is_replaced(tmp_path, number):
         assert not pathlib.Path(f"/proc/{first}").exists()
         expected = "no sign of life" if number == signal.SIGSTOP else number.name
         assert expected in program.said[0]
+
+
+def test_a_gang_is_replaced_as_a_whole(tmp_path):
+    settings = dataclasses.replace(QUICK, gang="band")
+    with Program(tmp_path, "processes", works, works, works, settings=settings) as program:
+        program.until(lambda: all(program.up(i) for i in range(3)))
+        first = [member.handle.pid for member in program.members]
+        os.kill(first[1], signal.SIGKILL)
+        program.until(lambda: program.members[0].handle is None)
+        program.until(lambda: all(m.handle and m.handle.pid for m in program.members))
+        second = [member.handle.pid for member in program.members]
+        program.until(lambda: all(program.up(i) for i in range(3)))
+        assert not set(first) & set(second)
+        assert not [pid for pid in first if pathlib.Path(f"/proc/{pid}").exists()]
+    (said,) = program.said
+    assert said.startswith("role/1 failed: killed by SIGKILL; the 3 of its gang are started again")
 
 
 def test_a_hanging_loop_is_replaced_and_then_ends_the_run(tmp_path):

@@ -10,6 +10,7 @@ import sys
 import time
 
 import dm_env
+import jax
 import numpy as np
 
 from troupe import agents, environments, launch
@@ -38,11 +39,32 @@ class QuietBuilder(DQNBuilder):
         )
 
 
+class MortalBuilder(QuietBuilder):
+    """The same, whose learner fails after so many gradient steps."""
+
+    def __init__(self, config, dies_at):
+        super().__init__(config)
+        self._dies_at = dies_at
+
+    def make_learner(self, *arguments, **options):
+        learner = super().make_learner(*arguments, **options)
+        step = learner.step
+
+        def step_until_then():
+            if learner.steps >= self._dies_at:
+                raise RuntimeError("out of memory on the device")
+            step()
+
+        learner.step = step_until_then
+        return learner
+
+
 class Trouble(dm_env.Environment):
     """A fake in which something goes wrong after some steps."""
 
     def __init__(self, what, after, seed):
-        self._inner = fakes.discrete(seed=seed, step_ms=1.0)
+        lengths = (10**9,) if what == "endless" else (10,)
+        self._inner = fakes.discrete(seed=seed, step_ms=1.0, episode_lengths=lengths)
         self._what, self._left = what, after
 
     def reset(self):
@@ -73,23 +95,46 @@ def make_environment(what, *, seed, num_envs, evaluation):
     return Vector([Trouble(what, 60, seed + i) for i in range(num_envs)])
 
 
-def experiment(what="cartpole", steps=1200, num_envs=2, replay="always", every=1.0, spi=2.0):
+class AstrayBuilder(QuietBuilder):
+    """The same, whose learner begins with other parameters in every process."""
+
+    def make_learner(self, key, *arguments, **options):
+        key = jax.random.fold_in(key, jax.process_index())
+        return super().make_learner(key, *arguments, **options)
+
+
+def experiment(
+    what="cartpole",
+    steps=1200,
+    num_envs=2,
+    replay="always",
+    every=1.0,
+    spi=2.0,
+    least=16,
+    dies_at=None,
+    astray=False,
+    **checkpointing,
+):
     config = QuietConfig(
         hidden_sizes=(8,),
         batch_size=4,
-        min_replay_size=16,
+        min_replay_size=least,
         max_replay_size=2_000,
         samples_per_insert=spi,
         steps_per_dispatch=2,
         num_envs=num_envs,
     )
+    if dies_at is not None:
+        builder = MortalBuilder(config, dies_at)
+    else:
+        builder = (AstrayBuilder if astray else QuietBuilder)(config)
     return launch.Experiment(
-        builder=QuietBuilder(config),
+        builder=builder,
         environment_factory=lambda **which: make_environment(what, **which),
         env=what,
         num_actor_steps=steps,
         evaluation=launch.Evaluation(every=max(1, steps // 3), episodes=2, final_episodes=3),
-        checkpointing=launch.Checkpointing(every_seconds=every, replay=replay),
+        checkpointing=launch.Checkpointing(every_seconds=every, replay=replay, **checkpointing),
     )
 
 
