@@ -102,6 +102,7 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     resume.add_argument("run", metavar="DIR", help="directory of the run")
     resume.add_argument("--steps", type=_count, metavar="N", help="a new budget of actor steps")
     resume.add_argument("--actors", type=_count, metavar="N", help="more or fewer than before")
+    resume.add_argument("--listen", metavar="ADDRESS", help="another than before (see train)")
 
     evaluate = add("evaluate", "play the policy of a run's newest checkpoint")
     evaluate.add_argument("run", metavar="DIR", help="directory of the run")
@@ -122,6 +123,28 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
         "--device", default="h200", help="a device of `troupe list`, or a calibration's file"
     )
     plan.add_argument("--json", action="store_true", help="print the plan as JSON")
+
+    compare = add("compare", "train at several scales and say whether the returns are equal")
+    compare.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
+    compare.add_argument("--env", required=True, metavar="ID", help="id of the environment")
+    compare.add_argument(
+        "--scales",
+        required=True,
+        nargs="+",
+        metavar="SPEC",
+        help="KIND[:ACTORS][@MESH@SCHEDULE], as processes:4 or one-process@data=2@batch:data; "
+        "all are compared with the first",
+    )
+    compare.add_argument(
+        "--seeds", type=_count, default=5, metavar="N", help="runs at each scale; default: 5"
+    )
+    compare.add_argument(
+        "--steps", type=_count, metavar="N", help="actor steps; default: as tuned, or 100000"
+    )
+    compare.add_argument(
+        "--out", required=True, metavar="DIR", help="of all runs; those that are there go on"
+    )
+    compare.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
     graph = add("graph", "draw the roles of a distributed run and who calls whom")
     graph.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
@@ -190,6 +213,12 @@ def _add_launch(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("launch", "threads and processes need troupe[distributed]")
     group.add_argument("--launch", choices=KINDS, default=KINDS[0], help=f"default: {KINDS[0]}")
     _add_roles(group)
+    group.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="IPv4 address of this machine where the replay and the other servers listen, and "
+        "where whoever can connect can run code; default: 127.0.0.1, this machine only",
+    )
 
 
 def _add_roles(group: argparse._ActionsContainer) -> None:
@@ -198,6 +227,12 @@ def _add_roles(group: argparse._ActionsContainer) -> None:
     )
     group.add_argument(
         "--inference-servers", type=int, metavar="N", help="default: 0, actors act by themselves"
+    )
+    group.add_argument(
+        "--learner-hosts",
+        type=_count,
+        metavar="N",
+        help="processes that share the learner's batch; default: 1; more need --launch processes",
     )
     group.add_argument(
         "--learner-device", choices=("cpu", "gpu"), help="all else keeps to the CPU; default: cpu"

@@ -44,7 +44,7 @@ def train(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
         mesh=options.mesh,
         schedule=options.schedule,
         launch=options.launch,
-        roles=_roles(options),
+        roles={**_roles(options), **_given(listen=options.listen)},
     )
     return _run(recipe, options.out or _free_directory(recipe), resume=False)
 
@@ -54,9 +54,8 @@ def resume(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     recipe = Recipe.from_json(RunDirectory(options.run).read_config())
     if options.steps is not None:
         recipe = dataclasses.replace(recipe, steps=options.steps)
-    if options.actors is not None:
-        roles = {**recipe.roles, "actors": options.actors}
-        recipe = dataclasses.replace(recipe, roles=roles)
+    changed = _given(actors=options.actors, listen=options.listen)
+    recipe = dataclasses.replace(recipe, roles={**recipe.roles, **changed})
     return _run(recipe, options.run, resume=True)
 
 
@@ -106,6 +105,68 @@ def plan(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     made = planning.plan(recipe.experiment(), options.device)
     print(made.to_json() if options.json else made)
     return 0
+
+
+def compare(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+    """`troupe compare AGENT --env ID --scales SPEC ... --out DIR`"""
+    from . import comparison
+    from .scales import Scale
+
+    tuned = _find(settings, options.agent, options.env) or Settings(options.agent, options.env)
+    scales = [Scale.parse(text) for text in dict.fromkeys(options.scales)]
+    comparison.check(len(scales), options.seeds)
+    recipes = {
+        scale: Recipe(
+            agent=options.agent,
+            env=options.env,
+            config={**tuned.config, **options.overrides},
+            steps=options.steps or tuned.steps,
+            environment=tuned.environment,
+            training_environment=tuned.training_environment,
+            evaluation=Evaluation(**_given(every=tuned.evaluation_every)),
+            mesh=scale.mesh,
+            schedule=scale.schedule,
+            launch=scale.launch,
+            roles=_given(actors=scale.actors),
+        )
+        for scale in scales
+    }
+    for recipe in recipes.values():  # Before the first of many runs.
+        recipe.experiment()
+        _runner(recipe)
+    out = pathlib.Path(options.out)
+    returns = {
+        scale.text: [
+            _final_return(dataclasses.replace(recipe, seed=seed), out / scale.folder / str(seed))
+            for seed in range(options.seeds)
+        ]
+        for scale, recipe in recipes.items()
+    }
+    rows = comparison.compare(returns)
+    found = json.dumps([dataclasses.asdict(row) for row in rows])
+    (out / "comparison.json").write_text(found + "\n")
+    print(found if options.json else comparison.table(rows))
+    differing = ", ".join(row.scale for row in rows if row.differs)
+    if differing:
+        raise RunError(f"the returns at {differing} differ from those at {rows[0].scale}.")
+    return 0
+
+
+def _final_return(recipe: Recipe, path: pathlib.Path) -> float:
+    """The mean return of the final evaluation of a run, which is done where it is not yet."""
+    directory = RunDirectory(path)
+    begun = directory.config.exists()
+    request = recipe.to_json()
+    if begun and directory.read_config() != json.loads(json.dumps(request)):
+        raise RequestError(f"{path} holds a run that was asked for otherwise; name another --out.")
+    if not directory.result.exists():
+        reporter = report.for_stderr()
+        run, experiment = _runner(recipe), recipe.experiment()
+        try:
+            run(experiment, path, resume=begun, reporter=reporter, request=request)
+        finally:
+            reporter.close()
+    return json.loads(directory.result.read_text())["evaluation"][-1]["mean"]
 
 
 def graph(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
@@ -203,6 +264,7 @@ def _roles(options: argparse.Namespace) -> dict[str, Any]:
     return _given(
         actors=options.actors,
         inference_servers=options.inference_servers,
+        learner_hosts=options.learner_hosts,
         learner_device=options.learner_device,
     )
 

@@ -58,6 +58,11 @@ def fails(capsys, arguments, code, *words):
         ("train dqn --env CartPole-v1 --mesh data=2", ["--mesh was given without --schedule"]),
         ("train dqn --env C --mesh data:2 --schedule batch:data", ["'data:2' is not AXIS=SIZE"]),
         ("train dqn --env C --mesh data=2 --schedule bath:data", ["no tactic 'bath'", "batch"]),
+        (
+            "train dqn --env CartPole-v1 --mesh data=3 --schedule batch:data",
+            ["a batch of 64", "mesh data=3", "does not divide by axis 'data' of size 3"],
+        ),
+        ("train ppo --env CartPole-v1 --mesh m=5 --schedule batch:m", ["a batch of", "size 5"]),
         ("resume DIR", ["not a run's directory"]),
         ("resume DIR --config.n_step 2", ["--config.n_step belongs to a new run"]),
         ("evaluate DIR", ["not a run's directory"]),
