@@ -170,7 +170,7 @@ def _serve(port: int, batch_size: int) -> None:
     from ..agents.replay.reverb import make_tables
     from ..launch.supervision import loopback
 
-    with loopback.loopback_only():
+    with loopback.bound_to():
         server = reverb.Server(make_tables(_spec(batch_size, True), _ENVIRONMENT), port)
     print("ready", flush=True)
     server.wait()
