@@ -1,5 +1,7 @@
 """How long planning takes beside compiling, and how fast the steps run beside others' steps.
 
+Also how long it takes to profile and to simulate a step that is traced.
+
 `python -m troupe.partitioning.bench --json` measures all in one run, on eight virtual CPU devices.
 Variants take turns within each round, and only ratios within a round are compared, so that a busy
 machine blurs all alike.
@@ -23,7 +25,10 @@ from jax.sharding import NamedSharding
 from . import examples, parse_mesh, parse_schedule
 from .examples import handwritten
 from .partition import Partitioned, partition
+from .simulator import profile, simulate
+from .trace import trace
 
+_PARTS = ("planning", "simulating", "stepping")
 _SCHEDULES = ("batch:data", "batch:data,zero3:data", "batch:data,megatron:model,zero3:data")
 _TRANSFORMER = {"batch": 16, "length": 32, "width": 64, "optimizer": "adam", "clip": 1.0}
 _MLP = {"batch": 256, "num_layers": 4, "width": 128, "hidden": 512, "optimizer": "adam"}
@@ -69,6 +74,29 @@ def planning(num_layers: int, schedule: str, mesh: str, rounds: int) -> dict[str
             4,
         ),
         "plan_without_trace_over_compile": round(statistics.median(plans), 4),
+    }
+
+
+def simulating(num_layers: int, schedule: str, mesh: str, rounds: int) -> dict[str, Any]:
+    """Seconds to profile a traced step of a transformer, and to simulate it as partitioned.
+
+    Medians over the rounds.
+    """
+    example = examples.make("transformer", num_layers=num_layers, **_TRANSFORMER)
+    shapes = example.state_shapes, example.batch_shapes
+    traced = trace(example.update, *shapes)
+    plan = partition(example.update, parse_mesh(mesh), parse_schedule(schedule)).plan(*shapes)
+    candidate, axes = plan.program, parse_mesh(mesh).axes
+    seconds: dict[str, list[float]] = {"profile": [], "simulate": []}
+    for _ in range(rounds):
+        seconds["profile"].append(_timed(lambda: profile(traced)))
+        seconds["simulate"].append(
+            _timed(lambda: simulate(candidate, "h200", mesh=axes, donated=("state",)))
+        )
+    return {
+        "layers": num_layers,
+        "ops": len(candidate.ops),
+        **{f"{name}_seconds": round(statistics.median(s), 4) for name, s in seconds.items()},
     }
 
 
@@ -151,22 +179,32 @@ def main(argv: Sequence[str] | None = None) -> None:
         prog="python -m troupe.partitioning.bench", description=__doc__
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    parser.add_argument("--layers", default="2,8,32", help="transformers to plan (default 2,8,32)")
+    parser.add_argument(
+        "--layers",
+        default="2,8,32",
+        help="of the transformers planned and simulated (default 2,8,32)",
+    )
     parser.add_argument("--compiles", type=int, default=3, help="rounds of planning (default 3)")
     parser.add_argument("--rounds", type=int, default=15, help="rounds of stepping (default 15)")
-    parser.add_argument("--only", choices=("planning", "stepping"), help="measure one part alone")
+    parser.add_argument("--only", choices=_PARTS, help="measure one part alone")
     options = parser.parse_args(argv)
 
     found: dict[str, Any] = {
         "versions": {"python": sys.version.split()[0], "jax": jax.__version__},
         "machine": {"cores": os.cpu_count(), "devices": len(jax.devices())},
     }
-    if options.only != "stepping":
+    layers = [int(number) for number in options.layers.split(",") if number]
+    if options.only in (None, "planning"):
         found["planning"] = []
-        for layers in filter(None, options.layers.split(",")):
-            row = planning(int(layers), _SCHEDULES[-1], "data=4,model=2", options.compiles)
+        for number in layers:
+            row = planning(number, _SCHEDULES[-1], "data=4,model=2", options.compiles)
             found["planning"].append(_shown(row))
-    if options.only != "planning":
+    if options.only in (None, "simulating"):
+        found["simulating"] = []
+        for number in layers:
+            row = simulating(number, _SCHEDULES[-1], "data=4,model=2", options.rounds)
+            found["simulating"].append(_shown(row))
+    if options.only in (None, "stepping"):
         found["stepping"] = []
         for name, sizes in (("mlp", _MLP), ("transformer", {**_TRANSFORMER, "num_layers": 2})):
             for schedule in _SCHEDULES:

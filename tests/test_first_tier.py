@@ -88,34 +88,26 @@ def test_an_agent_trains_without_the_second_tier(tmp_path, agent):
     assert json.loads((tmp_path / "run" / "result.json").read_text())["actor_steps"] >= 1500
 
 
-def seconds(statement, times=3):
-    """CPU seconds of a statement in a fresh process beyond those of an empty one, the least."""
+HEAVY = {"jax", "gymnasium", "matplotlib", "rich", "haiku", "tensorboardX"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import troupe",
+        "import troupe.launch; troupe.launch.Experiment",
+        "from troupe.baselines import command; command.main()",
+    ],
+)
+def test_what_is_slow_to_import_waits_until_it_is_used(statement):
     script = f"""
-        import os, time
-        start = time.process_time()
-        {statement}
-        print(time.process_time() - start)
-    """
-    return min(float(python(script).split()[-1]) for _ in range(times))
-
-
-def test_importing_the_package_takes_less_than_a_third_of_a_second():
-    assert seconds("import troupe") < 0.3
-    assert seconds("import troupe; import troupe.launch; troupe.launch.Experiment") < 0.3
-
-
-def test_help_takes_less_than_a_second_and_imports_nothing_heavy():
-    script = """
-        import sys, time
-        start = time.process_time()
-        from troupe.baselines import command
+        import sys
         sys.argv[1:] = ["--help"]
         try:
-            command.main()
+            {statement}
         except SystemExit:
             pass
-        heavy = {"jax", "gymnasium", "matplotlib", "rich", "haiku", "tensorboardX"}
-        assert not heavy & {name.partition(".")[0] for name in sys.modules}
-        print(time.process_time() - start)
+        heavy = {HEAVY} & {{name.partition(".")[0] for name in sys.modules}}
+        assert not heavy, heavy
     """
-    assert float(python(script).split()[-1]) < 1.0
+    python(script)
