@@ -20,7 +20,7 @@ class Simulator:
     device: str | Device = "h200"
     """A preset's name, the path of a saved calibration, or a device."""
     topology: Topology | None = None
-    """How the devices are joined; by default the usual machine made of them."""
+    """How the devices are joined; by default as the calibration found, or as usual."""
     overlap: bool | None = None
     """Whether collectives run beside kernels; by default on accelerators only."""
 

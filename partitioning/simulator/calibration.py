@@ -8,6 +8,7 @@ them, and the virtual devices of a CPU share its cores and its memory), as the b
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 import jax
 
+from .collectives import KINDS
 from .device import Device
 from .fit import fit_device, fit_topology
 from .microbench import Bench, Sample
@@ -33,7 +35,7 @@ class Calibration:
         """Device, topology and the raw samples."""
         return {
             "device": self.device.to_json(),
-            "topology": {"levels": [dataclasses.asdict(level) for level in self.topology.levels]},
+            "topology": self.topology.to_json(),
             "samples": [dataclasses.asdict(s) for s in self.samples],
         }
 
@@ -41,6 +43,17 @@ class Calibration:
         """Writes it as JSON; `--device` reads such a file."""
         with open(path, "w", encoding="utf-8") as file:
             json.dump(self.to_json(), file, indent=1)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Calibration:
+        """Reads what `save` wrote."""
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+        return cls(
+            Device.from_json(data["device"]),
+            Topology.from_json(data["topology"]),
+            tuple(Sample(**{**s, "size": tuple(s["size"])}) for s in data["samples"]),
+        )
 
 
 def calibrate(
@@ -66,10 +79,13 @@ def calibrate(
     samples = [bench.step()]
     bench.step_seconds = samples[0].seconds
     samples.append(bench.loop())
+    samples += [bench.results(count) for count in (1, 64)]
     for size in _geometric(1 << 10, 1 << (30 if thorough else 24), 4):
         samples.append(bench.memory(size))
     samples.append(bench.vector(1 << (22 if thorough else 14)))
     samples.append(bench.transcendental(1 << (22 if thorough else 14)))
+    for k, transposed in itertools.product((16, 64, 256, 512, 1024), (False, True)):
+        samples.append(bench.straight(k, transposed))
     for dtype in dtypes:
         for n in (
             (8, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -78,12 +94,15 @@ def calibrate(
         ):
             samples.append(bench.matmul(dtype, n, n, n))
         for case in _CONVOLUTIONS_LARGE if thorough else _CONVOLUTIONS_SMALL:
-            samples.append(bench.convolution(dtype, *case))
-            samples.append(bench.convolution(dtype, *case, groups=4))
+            for groups, gradient in itertools.product((1, 4), (False, True)):
+                samples.append(bench.convolution(dtype, *case, groups, gradient))
     if len(devices) > 1:
-        for collective in ("all_reduce", "all_gather"):
-            for size in _geometric(1 << 10, 1 << (26 if thorough else 22), 16):
-                samples.append(bench.collective(collective, size))
+        sizes = [g for g in range(2, len(devices) + 1) if len(devices) % g == 0]
+        for collective, group in itertools.product(KINDS, sizes):
+            for size in _geometric(1 << 12, 1 << (26 if thorough else 22), 16 if thorough else 8):
+                samples.append(bench.collective(collective, size, group))
+        for products, together in itertools.product((1, 2, 4, 8, 16), (False, True)):
+            samples.append(bench.turns(products, together))
     name = f"calibrated-{devices[0].device_kind.lower().replace(' ', '-')}"
     device = fit_device(name, kind, samples, _memory_of(devices[0], len(devices)))
     return Calibration(device, fit_topology(samples, len(devices)), tuple(samples))

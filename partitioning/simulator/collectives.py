@@ -14,7 +14,7 @@ With b = (n-1)/n B/beta, the time in which each device sends its share:
 
 "Direct" (every device sends to every other at once) needs a switch, so only GPU levels use it: the
 devices of a CPU share its cores and meet one after the other. On a torus an all_to_all also pays
-for its hops.
+for its hops. Within a level that was calibrated, what was measured counts instead.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ def collective_cost(
     segments = [s for s in segments if s.size > 1]
     if not segments:
         return CollectiveCost(0.0, "none")
+    if len(segments) == 1:
+        seconds = segments[0].level.seconds(kind, nbytes, segments[0].size)
+        if seconds is not None:
+            return CollectiveCost(seconds, "measured")
     choices = _flat(kind, nbytes, segments, switched)
     if len(segments) > 1:
         choices.append(

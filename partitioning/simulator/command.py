@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .device import DEVICES, get_device
+from .simulate import topology_of
 from .topology import Level, Topology, default_topology
 
 #: Schedules tried, in this order, when the one asked for does not fit; the axes are filled in.
@@ -56,7 +57,9 @@ def run(argv: Sequence[str]) -> int:
     from ..mesh import parse_mesh
 
     mesh = parse_mesh(args.mesh)
-    topology = _topology(device.name, mesh.size, args.hosts_of)
+    topology = topology_of(args.device, mesh.size)
+    if args.hosts_of > 0:
+        topology = _hosts_of(args.hosts_of, device.name, mesh.size)
     topology.place(mesh.axes)
     plan = _plan(example, mesh, args.schedule, device, topology, not args.no_overlap)
     last = plan.steps[-1].cost
@@ -129,11 +132,8 @@ def _value(name: str, text: str, default: Any) -> Any:
         raise ValueError(f"--{name} is of type {kind.__name__}, not {text!r}") from None
 
 
-def _topology(device: str, count: int, hosts_of: int) -> Topology:
-    """The usual machine, or hosts with another number of devices."""
-    topology = default_topology(device, count)
-    if hosts_of <= 0:
-        return topology
+def _hosts_of(hosts_of: int, device: str, count: int) -> Topology:
+    """The usual machine, but with another number of devices in each host."""
     if count % hosts_of:
         raise ValueError(
             f"a mesh of {count} devices does not fill hosts of {hosts_of}; choose a divisor"

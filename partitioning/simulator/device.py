@@ -18,39 +18,48 @@ from typing import Any
 
 GIB = 2**30
 
+PRODUCTS: Mapping[str, str | None] = {
+    "matmul": None,
+    "convolution": None,
+    "grouped_convolution": "convolution",
+    "weight_gradient": "convolution",
+    "grouped_weight_gradient": "grouped_convolution",
+}
+"""Kinds of matrix products, and which other kind's efficiency serves where one's own is unknown. A
+weight gradient is a convolution whose window is as large as an image."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A fraction of a peak rate as a function of the work's size, linear in log(size), flat
-    outside."""
+    """A figure as a function of the work's size, linear in log(size), flat outside."""
 
     sizes: tuple[float, ...] = (1.0,)
-    """Sizes in increasing order: FLOPs for arithmetic, bytes for memory traffic."""
-    fractions: tuple[float, ...] = (1.0,)
-    """The fraction of the peak that work of that size reaches."""
+    """Sizes in increasing order."""
+    values: tuple[float, ...] = (1.0,)
+    """The figure at each size."""
 
     def __post_init__(self) -> None:
-        if len(self.sizes) != len(self.fractions) or not self.sizes:
+        if len(self.sizes) != len(self.values) or not self.sizes:
             raise ValueError(
-                f"a Curve needs as many fractions as sizes and at least one; got {len(self.sizes)} "
-                f"sizes and {len(self.fractions)} fractions"
+                f"a Curve needs as many values as sizes and at least one; got {len(self.sizes)} "
+                f"sizes and {len(self.values)} values"
             )
         if any(b <= a for a, b in zip(self.sizes, self.sizes[1:], strict=False)):
             raise ValueError(f"the sizes of a Curve must increase; got {self.sizes}")
-        if min(self.fractions) <= 0:
-            raise ValueError(f"the fractions of a Curve must be positive; got {self.fractions}")
+        if min(self.values) <= 0:
+            raise ValueError(f"the values of a Curve must be positive; got {self.values}")
 
     def at(self, size: float) -> float:
         """The fraction reached by work of this size."""
-        sizes, fractions = self.sizes, self.fractions
+        sizes, values = self.sizes, self.values
         if size <= sizes[0]:
-            return fractions[0]
+            return values[0]
         if size >= sizes[-1]:
-            return fractions[-1]
+            return values[-1]
         right = bisect.bisect_right(sizes, size)
         low, high = sizes[right - 1], sizes[right]
         weight = math.log(size / low) / math.log(high / low)
-        return fractions[right - 1] * (1 - weight) + fractions[right] * weight
+        return values[right - 1] * (1 - weight) + values[right] * weight
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,16 +82,21 @@ class Device:
     """Fixed cost of one kernel."""
     step_seconds: float = 0.0
     """Fixed cost of one call of a compiled program: dispatch and synchronisation."""
+    result_seconds: float = 0.0
+    """Fixed cost of each array that a program returns, besides `step_seconds`."""
     loop_seconds: float = 0.0
     """Fixed cost of one turn of a loop, beyond the kernels of its body."""
-    collective_seconds: float = 0.0
-    """Fixed cost of one collective, beyond what the topology says of latency."""
-    matmul_efficiency: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
-    """Fraction of `matmul_flops` reached by a matrix product of so many FLOPs, by dtype."""
-    convolution_efficiency: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
-    """The same for convolutions."""
-    grouped_convolution_efficiency: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
-    """The same for convolutions in groups, where they are not done as others are."""
+    skew: float = 0.0
+    """How far the last device is behind when all meet in a collective, as a fraction of the work
+    since they met before..."""
+    most_skew_seconds: float = 0.0
+    """...and at most. No small part where devices share cores, on which they take turns."""
+    efficiency: Mapping[str, Mapping[str, Curve]] = dataclasses.field(default_factory=dict)
+    """By kind of product (see `PRODUCTS`) and dtype: the fraction of `matmul_flops` reached, by
+    FLOPs."""
+    transposed_seconds: Curve | None = None
+    """Seconds more that a matrix product takes for each element of a right operand that lies
+    transposed, by how many products it sums; None where it takes no longer."""
     memory_efficiency: Curve = Curve()
     """Fraction of `memory_bandwidth` reached by a kernel that moves so many bytes."""
     transcendental_flops: float = 8.0
@@ -101,11 +115,14 @@ class Device:
                 )
 
     def matmul_rate(self, dtype: str, flops: float, kind: str = "matmul") -> float:
-        """FLOP/s of a "matmul", "convolution" or "grouped_convolution" of this dtype and size."""
+        """FLOP/s of a product of this kind, dtype and size."""
         peak = self.matmul_flops.get(dtype) or self.matmul_flops.get("float32", self.vector_flops)
-        table = self.matmul_efficiency if kind == "matmul" else self.convolution_efficiency
-        if kind == "grouped_convolution":
-            table = self.grouped_convolution_efficiency or table
+        known: str | None = kind
+        while known is not None and known not in self.efficiency:
+            known = PRODUCTS[known]
+        if known is None:
+            return peak
+        table = self.efficiency[known]
         curve = table.get(dtype) or table.get("float32")
         return peak * (curve.at(flops) if curve else 1.0)
 
@@ -121,14 +138,13 @@ class Device:
     def from_json(cls, data: Mapping[str, Any]) -> Device:
         """The device that `to_json` wrote."""
         values = dict(data)
-        for field in (
-            "matmul_efficiency",
-            "convolution_efficiency",
-            "grouped_convolution_efficiency",
-        ):
-            values[field] = {k: _curve(v) for k, v in values.get(field, {}).items()}
-        if "memory_efficiency" in values:
-            values["memory_efficiency"] = _curve(values["memory_efficiency"])
+        values["efficiency"] = {
+            kind: {dtype: _curve(curve) for dtype, curve in table.items()}
+            for kind, table in values.get("efficiency", {}).items()
+        }
+        for field in ("memory_efficiency", "transposed_seconds"):
+            if values.get(field):
+                values[field] = _curve(values[field])
         return cls(**values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -145,7 +161,7 @@ class Device:
 
 
 def _curve(data: Any) -> Curve:
-    return Curve(tuple(data["sizes"]), tuple(data["fractions"]))
+    return Curve(tuple(data["sizes"]), tuple(data["values"]))
 
 
 _CLOUD_TPU = "Google Cloud documentation, page 'TPU {}', key chip specifications"

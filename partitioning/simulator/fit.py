@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .device import Curve, Device
+from .collectives import KINDS
+from .device import PRODUCTS, Curve, Device
 from .microbench import Sample
-from .topology import Level, Topology
+from .topology import Level, Measured, Topology
 
 
 def fit_device(name: str, kind: str, samples: Sequence[Sample], memory_bytes: int) -> Device:
@@ -24,14 +25,13 @@ def fit_device(name: str, kind: str, samples: Sequence[Sample], memory_bytes: in
     bandwidth = max(rates)
     curve = Curve(tuple(s.nbytes for s in memory[1:]), tuple(r / bandwidth for r in rates))
     peaks: dict[str, float] = {}
-    kinds = ("matmul", "convolution", "grouped_convolution")
-    tables: dict[str, dict[str, Curve]] = {work: {} for work in kinds}
+    tables: dict[str, dict[str, Curve]] = {}
     for dtype in dict.fromkeys(s.dtype for s in by_kind["matmul"]):
         measured = {
             work: sorted(
                 (s for s in by_kind.get(work, ()) if s.dtype == dtype), key=lambda s: s.flops
             )
-            for work in kinds
+            for work in PRODUCTS
         }
         speed = {
             work: [s.flops / max(s.seconds - kernel, 0.1 * s.seconds) for s in group]
@@ -40,11 +40,12 @@ def fit_device(name: str, kind: str, samples: Sequence[Sample], memory_bytes: in
         peaks[dtype] = max(max(v) for v in speed.values() if v)
         for work, group in measured.items():
             if group:
-                sizes, fractions = _increasing(
+                sizes, values = _increasing(
                     [s.flops for s in group], [r / peaks[dtype] for r in speed[work]]
                 )
-                tables[work][dtype] = Curve(sizes, fractions)
+                tables.setdefault(work, {})[dtype] = Curve(sizes, values)
     vector = by_kind["vector"][0].flops / max(by_kind["vector"][0].seconds - kernel, 1e-9)
+    skew, most_skew = _skew(samples)
     exponentials = by_kind["transcendental"][0]
     each = max(exponentials.seconds - kernel, 1e-9) / exponentials.flops
     return Device(
@@ -57,14 +58,52 @@ def fit_device(name: str, kind: str, samples: Sequence[Sample], memory_bytes: in
         kernel_seconds=kernel,
         step_seconds=by_kind["step"][0].seconds,
         loop_seconds=max(loop - by_kind["matmul"][0].seconds, 0.0),
-        collective_seconds=0.0,
-        matmul_efficiency=tables["matmul"],
-        convolution_efficiency=tables["convolution"],
-        grouped_convolution_efficiency=tables["grouped_convolution"],
+        skew=skew,
+        most_skew_seconds=most_skew,
+        result_seconds=_per_result(by_kind.get("results", ())),
+        efficiency=tables,
+        transposed_seconds=_per_transposed(by_kind),
         memory_efficiency=curve,
         transcendental_flops=each * vector,
         sources={"all": "measured by calibrate()"},
     )
+
+
+def _per_result(samples: Sequence[Sample]) -> float:
+    """Seconds that one more returned array takes."""
+    if len(samples) < 2:
+        return 0.0
+    few, many = min(samples, key=lambda s: s.size), max(samples, key=lambda s: s.size)
+    return max(many.seconds - few.seconds, 0.0) / (many.size[0] - few.size[0])
+
+
+def _per_transposed(by_kind: Mapping[str, Sequence[Sample]]) -> Curve | None:
+    """Seconds more for each element of a right operand that lies transposed."""
+    straight = {s.size: s.seconds for s in by_kind.get("straight", ())}
+    points = [
+        (float(s.size[1]), max(s.seconds - straight[s.size], 1e-15) / (s.size[1] * s.size[2]))
+        for s in by_kind.get("transposed", ())
+    ]
+    return Curve(*map(tuple, zip(*sorted(points), strict=True))) if points else None
+
+
+def _skew(samples: Sequence[Sample]) -> tuple[float, float]:
+    """(fraction of the work, most seconds) that devices wait for the last one in a collective.
+
+    What meeting costs beyond the cheapest collective that was measured: in proportion to the work
+    where there is little, no longer where there is much.
+    """
+    apart = {s.size: s.seconds for s in samples if s.kind == "apart"}
+    meetings = sorted((s for s in samples if s.kind == "together"), key=lambda s: s.size)
+    if not meetings:
+        return 0.0, 0.0
+    bare = min(s.seconds for s in samples if s.kind == "all_reduce")
+    waits = [s.seconds - apart[s.size] - bare for s in meetings]
+    half = len(meetings) // 2
+    work = [apart[s.size] for s in meetings]
+    rising = sum(w * y for w, y in zip(work[: half + 1], waits, strict=False))
+    skew = rising / sum(w * w for w in work[: half + 1])
+    return max(skew, 0.0), max(sum(waits[half + 1 :]) / (len(waits) - half - 1), 0.0)
 
 
 def _increasing(
@@ -79,18 +118,27 @@ def _increasing(
 
 
 def fit_topology(samples: Sequence[Sample], count: int) -> Topology:
-    """One level whose latency and bandwidth meet the collectives that were measured."""
-    reduces = [s for s in samples if s.kind == "all_reduce"]
+    """One level with the collectives that were measured; latency and bandwidth meet the reductions
+    of all devices."""
+    measured = tuple(
+        Measured(s.kind, s.size[0], s.nbytes, s.seconds) for s in samples if s.kind in KINDS
+    )
+    reduces = [m for m in measured if m.kind == "all_reduce" and m.group == count]
     if not reduces:
         return Topology((Level("all", max(count, 1), 1e12, 0.0, source="one device"),))
     # Weighted least squares on relative errors: seconds = a + b * bytes.
-    size = np.array([s.nbytes for s in reduces])
-    seconds = np.array([s.seconds for s in reduces])
+    size = np.array([m.nbytes for m in reduces])
+    seconds = np.array([m.seconds for m in reduces])
     design = np.stack([np.ones_like(size), size], 1) / seconds[:, None]
     (fixed, slope), *_ = np.linalg.lstsq(design, np.ones_like(size), rcond=None)
     fixed, slope = max(fixed, float(seconds.min()) * 0.1), max(slope, 1e-15)
     steps = 2 * math.ceil(math.log2(count))
-    beta = 2 * (count - 1) / count / slope
-    return Topology(
-        (Level("all", count, float(beta), float(fixed / steps), source="measured by calibrate()"),)
+    level = Level(
+        "all",
+        count,
+        bandwidth=float(2 * (count - 1) / count / slope),
+        latency=float(fixed / steps),
+        source="measured by calibrate()",
+        measured=measured,
     )
+    return Topology((level,))

@@ -14,17 +14,18 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+_ALL = ("outer", "inner")
+
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
     """One measured kernel or collective."""
 
     kind: str
-    """"matmul", "convolution", "grouped_convolution", "memory", "vector", "transcendental", "step",
-    "loop", "all_reduce", "all_gather"."""
+    """What was measured: the name of one of the methods of `Bench`, or of the variant it ran."""
     dtype: str
     size: tuple[int, ...]
-    """Shape parameters; for memory and collectives the bytes moved."""
+    """Shape parameters; of memory the bytes moved, of a collective its group."""
     flops: float
     nbytes: float
     seconds: float
@@ -34,18 +35,27 @@ class Bench:
     """Times functions that run on all devices at once, each on data of its own."""
 
     def __init__(self, devices: list[Any], repeats: int):
-        self.mesh = Mesh(np.array(devices), ("all",))
+        self.devices = np.array(devices)
         self.count = len(devices)
         self.repeats = repeats
         self.step_seconds = 0.0
         self.work = 4e9 if devices[0].platform == "cpu" else 2e13
 
-    def run(self, body: Callable[..., Any], shapes: Sequence[tuple[tuple[int, ...], str]]) -> float:
-        """Seconds of one call of `body` on every device; arguments have a leading axis of one."""
-        from jax.sharding import PartitionSpec as P
+    def run(
+        self,
+        body: Callable[..., Any],
+        shapes: Sequence[tuple[tuple[int, ...], str]],
+        group: int = 1,
+    ) -> float:
+        """Seconds of one call of `body` on every device; arguments have a leading axis of one.
 
-        specs = tuple(P("all") for _ in shapes)
-        mapped = _shard_map(body, self.mesh, specs, P("all"))
+        In the body, the axis "inner" joins groups of so many devices, and both axes of `_ALL` all.
+        """
+        mesh = Mesh(self.devices.reshape(-1, group), _ALL)
+        spec = PartitionSpec(_ALL)
+        mapped = jax.shard_map(
+            body, mesh=mesh, in_specs=(spec,) * len(shapes), out_specs=spec, check_vma=False
+        )
         step = jax.jit(mapped)
         args = []
         for shape, dtype in shapes:
@@ -53,7 +63,7 @@ class Bench:
             value = np.random.default_rng(0).standard_normal((1, *shape), np.float32)
             value /= math.sqrt(shape[0]) if len(shape) > 1 else 10.0
             tiled = jnp.asarray(np.broadcast_to(value, (self.count, *shape)), dtype)
-            args.append(jax.device_put(tiled, NamedSharding(self.mesh, PartitionSpec("all"))))
+            args.append(jax.device_put(tiled, NamedSharding(mesh, spec)))
         jax.block_until_ready(step(*args))
         best = math.inf
         spent = 0.0
@@ -144,6 +154,22 @@ class Bench:
         nbytes = float((m * k + k * n + m * n) * jnp.dtype(dtype).itemsize)
         return Sample("matmul", dtype, (m, k, n), flops, nbytes, self.net(seconds, times))
 
+    def straight(self, k: int, transposed: bool) -> Sample:
+        """A product with few rows, whose right operand may lie transposed: [256, k]."""
+        times, m, n = 16, 64, 256
+
+        def body(x: Any, y: Any) -> Any:
+            x, z = x[0], y[0]
+            for i in range(times):
+                z = lax.dot_general(x, y[0], (((1,), (1 if transposed else 0,)), ((), ())))
+                x = lax.dynamic_update_slice(x, 1e-3 * z[:1, :1], (i, 0))
+            return z[None]
+
+        right = (n, k) if transposed else (k, n)
+        seconds = self.net(self.run(body, [((m, k), "float32"), (right, "float32")]), times)
+        kind = "transposed" if transposed else "straight"
+        return Sample(kind, "float32", (m, k, n), 2.0 * m * k * n, 0, seconds)
+
     def convolution(
         self,
         dtype: str,
@@ -153,53 +179,95 @@ class Bench:
         out: int,
         window: int,
         groups: int = 1,
+        gradient: bool = False,
     ) -> Sample:
-        """One convolution; in groups, which some compilers have other kernels for."""
+        """A convolution or the gradient of its weights; in groups, which some compilers have other
+        kernels for."""
         inputs = features // groups
         flops = 2.0 * batch * image * image * inputs * out * window * window
 
-        def body(x: Any, w: Any) -> Any:
-            y = lax.conv_general_dilated(
-                x[0],
-                w[0],
+        def forward(x: Any, w: Any) -> Any:
+            return lax.conv_general_dilated(
+                x,
+                w,
                 (1, 1),
                 "SAME",
                 dimension_numbers=("NHWC", "HWIO", "NHWC"),
                 feature_group_count=groups,
             )
-            return y[None]
 
-        seconds = self.run(
-            body,
-            [((batch, image, image, features), dtype), ((window, window, inputs, out), dtype)],
+        def body(x: Any, w: Any, y: Any) -> Any:
+            if gradient:
+                return jax.vjp(lambda w: forward(x[0], w), w[0])[1](y[0])[0][None]
+            return forward(x[0], w[0])[None]
+
+        shapes = (
+            (batch, image, image, features),
+            (window, window, inputs, out),
+            (batch, image, image, out),
         )
+        seconds = self.run(body, [(shape, dtype) for shape in shapes])
         nbytes = float(batch * image * image * (features + out) * jnp.dtype(dtype).itemsize)
         shape = (batch, image, features, out, window)
-        kind = "convolution" if groups == 1 else "grouped_convolution"
+        kind = "weight_gradient" if gradient else "convolution"
+        if groups > 1:
+            kind = f"grouped_{kind}"
         return Sample(kind, dtype, shape, flops, nbytes, self.net(seconds, 1))
 
-    def collective(self, kind: str, size: int) -> Sample:
-        times = 4
+    def results(self, count: int) -> Sample:
+        """A call that returns so many small arrays."""
 
-        def reduce(x: Any) -> Any:
+        def body(*xs: Any) -> Any:
+            return tuple(x + 1 for x in xs)
+
+        seconds = self.run(body, [((1,), "float32")] * count)
+        return Sample("results", "float32", (count,), 0, 0, self.net(seconds, 1))
+
+    def collective(self, kind: str, size: int, group: int) -> Sample:
+        """A collective in groups of so many devices, all groups at once.
+
+        Args:
+          kind: "all_reduce", "all_gather", "reduce_scatter" or "all_to_all".
+          size: bytes of the gathered result, or of the operand of the others.
+          group: how many devices take part in each; divides the number of devices.
+        """
+        times = 8
+        length = size // 4 // group * group
+
+        def send(x: Any) -> Any:
+            if kind == "all_reduce":
+                return lax.psum(x, "inner")
+            if kind == "all_gather":
+                return lax.all_gather(x, "inner", tiled=True)
+            if kind == "reduce_scatter":
+                return lax.psum_scatter(x, "inner", tiled=True)
+            return lax.all_to_all(x.reshape(group, -1), "inner", 0, 0, tiled=True).ravel()
+
+        def body(*xs: Any) -> Any:
+            # Each of an array that no cache holds, and one after another.
+            last = jnp.zeros(1)
+            for x in xs:
+                own, _ = lax.optimization_barrier((x[0], last))
+                last = last + send(own)[:1]
+            return last[None]
+
+        own = length // group if kind == "all_gather" else length
+        seconds = self.run(body, [((own,), "float32")] * times, group)
+        return Sample(kind, "float32", (group,), 0, 4.0 * length, self.net(seconds, times))
+
+    def turns(self, products: int, together: bool) -> Sample:
+        """So many matrix products in a row on every device; after them, perhaps, all meet."""
+        times, n = 16, 128
+
+        def body(x: Any) -> Any:
+            x = x[0]
             for _ in range(times):
-                x = lax.psum(x, "all") * 0.5
-            return x
+                for _ in range(products):
+                    x = jnp.tanh(lax.dot(x, x))
+                if together:
+                    x = lax.dynamic_update_slice(x, 0.1 * lax.psum(x[:1, :4], _ALL), (0, 0))
+            return x[None]
 
-        def gather(x: Any) -> Any:
-            for _ in range(times):
-                y = lax.all_gather(x[0], "all", tiled=True)
-                x = y[: x.shape[1]][None] * 0.5
-            return x
-
-        if kind == "all_reduce":
-            seconds = self.run(reduce, [((size // 4,), "float32")])
-        else:
-            seconds = self.run(gather, [((size // 4 // self.count,), "float32")])
-        return Sample(kind, "float32", (size,), 0, float(size), self.net(seconds, times))
-
-
-def _shard_map(
-    body: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any
-) -> Callable[..., Any]:
-    return jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        kind = "together" if together else "apart"
+        seconds = self.net(self.run(body, [((n, n), "float32")]), times)
+        return Sample(kind, "float32", (products,), 2.0 * n**3 * products, 0, seconds)

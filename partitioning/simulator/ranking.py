@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import statistics
 import sys
@@ -77,6 +78,7 @@ def measure(
     """Predicts and measures every schedule; rounds go over all schedules, so that all see the same
     weather."""
     import jax
+    from jax.sharding import NamedSharding
 
     from .. import examples
     from ..mesh import Mesh, parse_mesh
@@ -93,14 +95,16 @@ def measure(
         mesh = Mesh(axes, jax.devices()[: int(np.prod(list(axes.values())))])
         step = partition(example.update, mesh, parse_schedule(schedule), simulate=simulator)
         predicted = step.plan(state, batch).steps[-1].cost.predicted_seconds.total
-        placed, _ = step(state, batch)
-        jax.block_until_ready(placed)
-        cases.append((mesh_text, schedule, step, placed, predicted))
+        specs = step.plan(state, batch).input_shardings
+        shardings = jax.tree.map(functools.partial(NamedSharding, mesh.jax_mesh()), specs)
+        arguments = jax.block_until_ready(jax.device_put((state, batch), shardings))
+        jax.block_until_ready(step(*arguments))
+        cases.append((mesh_text, schedule, step, arguments, predicted))
     best = [float("inf")] * len(cases)
     for _ in range(rounds):
-        for i, (_, _, step, placed, _) in enumerate(cases):
+        for i, (_, _, step, arguments, _) in enumerate(cases):
             started = time.perf_counter()
-            jax.block_until_ready(step(placed, batch))
+            jax.block_until_ready(step(*arguments))
             best[i] = min(best[i], time.perf_counter() - started)
     return [Row(model, m, s, p, t) for (m, s, _, _, p), t in zip(cases, best, strict=False)]
 

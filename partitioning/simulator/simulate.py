@@ -4,7 +4,9 @@ runs."""
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -58,6 +60,25 @@ class Simulation:
         }
 
 
+def topology_of(device: str | Device, count: int) -> Topology:
+    """How so many devices are joined: as a calibration measured, or the usual machine made of them.
+
+    Args:
+      device: a preset's name, the path of a saved calibration, or a device.
+      count: how many devices.
+
+    Raises:
+      ValueError: unknown device.
+    """
+    known = get_device(device)
+    if isinstance(device, str) and os.path.exists(device):
+        with open(device, encoding="utf-8") as file:
+            data = json.load(file)
+        if "topology" in data:
+            return Topology.from_json(data["topology"])
+    return default_topology(known.name, count)
+
+
 def simulate(
     program: Program,
     device: str | Device = "h200",
@@ -71,7 +92,7 @@ def simulate(
     Args:
       program: a local program; or a global one, as it would run on a single device.
       device: a preset's name, the path of a calibration, or a device.
-      topology: how the devices are joined; by default the usual machine made of them.
+      topology: how the devices are joined; by default as `topology_of` says.
       mesh: axis name to size, major to minor; needed where the program holds collectives.
       donated: names of donated arguments.
       overlap: whether collectives run beside independent kernels; by default on accelerators only.
@@ -79,14 +100,14 @@ def simulate(
     Raises:
       ValueError: unknown device, or a topology that does not hold the mesh.
     """
-    device = get_device(device)
     mesh = dict(mesh or {})
-    count = math.prod(mesh.values())
-    topology = topology or default_topology(device.name, count)
+    topology = topology or topology_of(device, math.prod(mesh.values()))
+    device = get_device(device)
     placement = topology.place(mesh)
     graph = build(program, device.kind)
     assignment = assign(graph, donation_pairs(program, donated), kind=device.kind)
     memory = memory_of(program, donated, device.kind, graph, assignment)
     overlap = device.kind != "cpu" if overlap is None else overlap
-    timing = Clock(device, placement, overlap).time(assignment)
+    overhead = device.step_seconds + device.result_seconds * max(len(program.outputs) - 1, 0)
+    timing = Clock(device, placement, overlap).time(assignment, overhead)
     return Simulation(device, memory, costs.program_flops(program), timing)

@@ -31,8 +31,8 @@ class Event:
 
     name: str
     kind: str
-    """"matmul", "convolution", "grouped_convolution", "memory" (bound by traffic), "loop", "branch"
-    or a collective's name."""
+    """A kind of product (`device.PRODUCTS`), "memory" (bound by traffic), "loop", "branch" or a
+    collective's name."""
     start: float
     """Seconds from the start of the step."""
     seconds: float
@@ -104,6 +104,8 @@ class Work:
       vector_flops: elementwise operations.
       transcendentals: exponentials and their kin.
       nbytes: bytes read and written.
+      transposed: for every product whose right operand lies transposed, the operand's elements and
+        how many of them a result sums.
     """
 
     kind: str
@@ -112,12 +114,14 @@ class Work:
     vector_flops: float
     transcendentals: float
     nbytes: float
+    transposed: tuple[tuple[int, int], ...] = ()
 
 
 def kernel_work(kernel: Kernel) -> Work:
     """The arithmetic and the memory traffic of a kernel."""
     root = kernel.root
     kind, dtype, flops, vector, transcendental = "memory", "float32", 0.0, 0.0, 0.0
+    transposed = []
     for node in kernel.members:
         if (
             node.op is not None
@@ -127,6 +131,8 @@ def kernel_work(kernel: Kernel) -> Work:
             kind = _product_kind(node.op)
             dtype = str(node.op.inputs[0].dtype)
             flops += node.flops
+            if node.op.name == "dot_general":
+                transposed += _transposed(node, node.op)
         else:
             vector += node.flops
         transcendental += node.transcendentals
@@ -146,14 +152,39 @@ def kernel_work(kernel: Kernel) -> Work:
                 else:
                     needed = math.inf
         read += min(needed, source.nbytes)
-    return Work(kind, dtype, flops, vector, transcendental, read + _written(root))
+    nbytes = read + _written(root)
+    return Work(kind, dtype, flops, vector, transcendental, nbytes, tuple(transposed))
+
+
+def _transposed(node: Node, op: Op) -> list[tuple[int, int]]:
+    """(elements, terms of a sum) of a product's right operand, where what is summed lies last."""
+    contract, batch = op.params["dimension_numbers"]
+    side = 0 if node.late else 1  # A result that is wanted transposed has its operands swapped.
+    value, operand = op.inputs[side], node.operands[min(side, len(node.operands) - 1)]
+    free = [d for d in range(value.ndim) if d not in contract[side] and d not in batch[side]]
+    terms = math.prod(value.shape[d] for d in contract[side])
+    if terms == 1 or all(value.shape[d] == 1 for d in free):
+        return []
+    copied = operand.op is op and operand.name == "transpose"
+    first = side == 1 if copied else min(contract[side]) < min(free)
+    return [] if first else [(value.size, terms)]
 
 
 def _product_kind(op: Op) -> str:
     if op.name != "conv_general_dilated":
         return "matmul"
     groups = op.params["feature_group_count"] * op.params["batch_group_count"]
-    return "convolution" if groups == 1 else "grouped_convolution"
+    spatial = (
+        op.params["dimension_numbers"].rhs_spec[2:],
+        op.params["dimension_numbers"].out_spec[2:],
+    )
+    window, result = (
+        math.prod(v.shape[d] for d in dims)
+        for v, dims in zip((op.inputs[1], op.outputs[0]), spatial, strict=True)
+    )
+    gradient = op.params["batch_group_count"] > 1 or window > result
+    kind = "weight_gradient" if gradient else "convolution"
+    return kind if groups == 1 else f"grouped_{kind}"
 
 
 def _written(node: Node) -> float:
@@ -172,6 +203,9 @@ def work_seconds(work: Work, device: Device) -> float:
     if work.flops:
         rate = device.matmul_rate(work.dtype, work.flops, work.kind)
         arithmetic += work.flops / rate
+    if device.transposed_seconds is not None:
+        for elements, terms in work.transposed:
+            arithmetic += elements * device.transposed_seconds.at(terms)
     return device.kernel_seconds + max(
         arithmetic, work.nbytes / device.bandwidth(max(work.nbytes, 1.0))
     )
@@ -196,12 +230,18 @@ class Clock:
         self.placement = dict(placement or {})
         self.overlap = overlap
 
-    def time(self, assignment: Assignment, overhead: float | None = None) -> Timing:
-        """Runs the schedule on two queues, kernels and collectives, each kernel after its
-        inputs."""
+    def time(self, assignment: Assignment, overhead: float = 0.0) -> Timing:
+        """Runs the schedule on two queues, kernels and collectives, each kernel after its inputs.
+
+        Args:
+          assignment: the kernels and those of the bodies of loops.
+          overhead: seconds that the call takes besides.
+        """
+        device = self.device
         ready: dict[Node, float] = {}
-        compute_free = wire_free = 0.0
-        compute = wire = 0.0
+        compute_free = wire_free = compute = wire = 0.0
+        # The work done when the devices met last. They start one after another, as after much work.
+        met = -math.inf
         by_kind: dict[str, float] = collections.defaultdict(float)
         events = []
         for kernel in assignment.schedule:
@@ -234,6 +274,9 @@ class Clock:
             flops = 0.0
             if root.name in COLLECTIVES and root.op is not None:
                 seconds, nbytes = self.collective(root)
+                if device.skew:
+                    seconds += min(device.skew * (compute - met), device.most_skew_seconds)
+                met = compute
                 start = max(after, wire_free, 0.0 if self.overlap else compute_free)
                 wire_free = start + seconds
                 if not self.overlap:
@@ -243,7 +286,7 @@ class Clock:
             else:
                 work = kernel_work(kernel)
                 nbytes, flops = work.nbytes, work.flops + work.vector_flops
-                seconds = work_seconds(work, self.device)
+                seconds = work_seconds(work, device)
                 start = max(after, compute_free)
                 compute_free = start + seconds
                 compute += seconds
@@ -253,12 +296,11 @@ class Clock:
             events.append(self.event(root, kind, start, seconds, nbytes, flops))
         total = max(compute_free, wire_free)
         exposed = max(total - compute, 0.0)
-        fixed = self.device.step_seconds if overhead is None else overhead
-        return Timing(Seconds(compute, wire, exposed, fixed), dict(by_kind), tuple(events))
+        return Timing(Seconds(compute, wire, exposed, overhead), dict(by_kind), tuple(events))
 
     def bodies(self, kernel: Kernel, assignment: Assignment) -> Timing:
         """All turns of a loop, or the costliest branch."""
-        timings = [self.time(body, 0.0) for body in assignment.inner[kernel]]
+        timings = [self.time(body) for body in assignment.inner[kernel]]
         worst = max(timings, key=lambda t: t.seconds.total)
         if kernel.root.kind == BRANCH:
             return worst
@@ -283,11 +325,11 @@ class Clock:
         cost = collective_cost(
             op.name, nbytes, _joined(segments), switched=self.device.kind == "gpu"
         )
-        if not segments:
-            return 0.0, nbytes
+        if cost.algorithm in ("none", "measured"):
+            return cost.seconds, nbytes
         # Reading and writing local memory bounds even the fastest link.
         local = 2 * nbytes / self.device.bandwidth(max(nbytes, 1.0))
-        return self.device.collective_seconds + max(cost.seconds, local), nbytes
+        return max(cost.seconds, local), nbytes
 
     def event(
         self, node: Node, kind: str, start: float, seconds: float, nbytes: float, flops: float

@@ -5,6 +5,22 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """How long a collective took on a level."""
+
+    kind: str
+    """"all_reduce", "all_gather", "reduce_scatter" or "all_to_all"."""
+    group: int
+    """How many devices took part, while the others did the same in groups of their own."""
+    nbytes: float
+    """Bytes of the gathered result, or of the operand of the others."""
+    seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +39,41 @@ class Level:
     """How many devices share that bandwidth (a host's network card, a CPU's memory)."""
     source: str = ""
     """Where the figures come from."""
+    measured: tuple[Measured, ...] = ()
+    """What calibration found; it counts before latency and bandwidth."""
+
+    def seconds(self, kind: str, nbytes: float, group: int) -> float | None:
+        """Seconds of a collective between points that were measured; None where none were.
+
+        Linear in logarithms of bytes and seconds, then in the logarithm of the group. Less than was
+        measured takes as long as the least, more takes longer in proportion.
+        """
+        known: dict[int, list[tuple[float, float]]] = {}
+        for point in self.measured:
+            if point.kind == kind:
+                known.setdefault(point.group, []).append((point.nbytes, point.seconds))
+        if not known or not min(known) <= group <= max(known):
+            return None
+        groups = sorted(known)
+        return float(
+            np.interp(
+                math.log(group),
+                [math.log(g) for g in groups],
+                [_between(sorted(known[g]), nbytes) for g in groups],
+            )
+        )
 
     @property
     def share(self) -> float:
         """Bytes per second left to one device when all send at once."""
         return self.bandwidth / self.sharing
+
+
+def _between(points: Sequence[tuple[float, float]], nbytes: float) -> float:
+    sizes, seconds = zip(*points, strict=True)
+    if nbytes > sizes[-1]:
+        return float(seconds[-1] * nbytes / sizes[-1])
+    return math.exp(np.interp(math.log(max(nbytes, 1.0)), np.log(sizes), np.log(seconds)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +153,19 @@ class Topology:
                 )
             placed[axis] = tuple(segments)
         return {axis: placed[axis] for axis in mesh}
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value from which `from_json` makes an equal topology."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Topology:
+        """The topology that `to_json` wrote."""
+        levels = (
+            Level(**{**level, "measured": tuple(Measured(**m) for m in level.get("measured", ()))})
+            for level in data["levels"]
+        )
+        return cls(tuple(levels), data.get("axes", {}))
 
     @classmethod
     def uniform(cls, size: int, bandwidth: float, latency: float, **level: object) -> Topology:

@@ -41,18 +41,19 @@ def test_a_curve_is_linear_in_the_logarithm_and_flat_outside():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "fractions", "message"),
+    ("sizes", "values", "message"),
     [((1.0, 1.0), (1.0, 1.0), "increase"), ((), (), "at least one"), ((1.0,), (0.0,), "positive")],
 )
-def test_curves_that_make_no_sense_are_refused(sizes, fractions, message):
+def test_curves_that_make_no_sense_are_refused(sizes, values, message):
     with pytest.raises(ValueError, match=message):
-        Curve(sizes, fractions)
+        Curve(sizes, values)
 
 
 def test_devices_survive_json(tmp_path):
     device = Device(
         "mine", "cpu", {"float32": 1e9}, 1e9, 2**30, 1e10, 1e-6,
-        matmul_efficiency={"float32": Curve((1.0, 10.0), (0.5, 1.0))},
+        efficiency={"matmul": {"float32": Curve((1.0, 10.0), (0.5, 1.0))}},
+        transposed_seconds=Curve((16.0, 64.0), (1e-9, 2e-9)),
     )  # fmt: skip
     path = tmp_path / "mine.json"
     device.save(path)
