@@ -96,13 +96,15 @@ class Context:
       graph: the traced program with rules; `graph.program` is the program itself.
       state: decisions so far; read only.
       mesh: sizes of axes.
+      tactics: names of the schedule's tactics; `state.tactic` says whose turn it is.
       notes: a tactic may add lines for the plan.
     """
 
-    def __init__(self, graph: Graph, state: State):
+    def __init__(self, graph: Graph, state: State, tactics: tuple[str, ...]):
         self.graph = graph
         self.state = state
         self.mesh = state.mesh
+        self.tactics = tactics
         self.notes: list[str] = []
 
     @property
@@ -117,7 +119,7 @@ class Context:
     def trial(self, actions: Sequence[Action | Settle]) -> Trial:
         """Applies actions and propagates, to be looked at and then kept or taken back."""
         start, notes = len(self.state.journal), len(self.notes)
-        seeds = apply(self, actions, "trial")
+        seeds = apply(self, actions)
         del self.notes[notes:]
         return Trial(self, start, propagate(self.graph, self.state, seeds))
 
@@ -157,16 +159,12 @@ class Trial:
         self.context.state.rewind(self.start)
 
 
-def apply(
-    context: Context, actions: Sequence[Action | Settle], who: str, tactics: tuple[str, ...] = ()
-) -> list[tuple[Value, str]]:
+def apply(context: Context, actions: Sequence[Action | Settle]) -> list[tuple[Value, str]]:
     """Enters actions into the state.
 
     Args:
       context: program and state; the state is extended.
       actions: what to enter, in order.
-      who: the tactic's name, for messages.
-      tactics: names of all tactics, for messages about earlier ones.
 
     Returns:
       (value, axis) of everything that changed.
@@ -204,10 +202,10 @@ def apply(
             what = found
         else:
             assert isinstance(action.what, int)
-            what = _dimension(action.what, value, axis, state, who, known)
+            what = _dimension(action.what, value, axis, context, known)
         if known is not None:
             if known != what and action.firm:
-                raise ValueError(_contradiction(value, axis, what, known, state, who, tactics))
+                raise ValueError(_contradiction(value, axis, what, known, context))
             continue
         state.set_value(value, axis, what, None)
         seeds.append((value, axis))
@@ -233,9 +231,8 @@ def label(value: Value) -> str:
     return value.path or value.name or value.type_text()
 
 
-def _dimension(
-    what: int, value: Value, axis: str, state: State, who: str, known: int | None
-) -> int:
+def _dimension(what: int, value: Value, axis: str, context: Context, known: int | None) -> int:
+    state, who = context.state, context.tactics[context.state.tactic]
     rank = value.ndim
     if not -rank <= what < rank:
         raise ValueError(
@@ -257,14 +254,13 @@ def _dimension(
     return dim
 
 
-def _contradiction(
-    value: Value, axis: str, what: int, known: int, state: State, who: str, tactics: tuple[str, ...]
-) -> str:
+def _contradiction(value: Value, axis: str, what: int, known: int, context: Context) -> str:
     def text(dim: int) -> str:
         return "kept whole (REPLICATED)" if dim == ATOMIC else f"tiled on dimension {dim}"
 
+    state = context.state
     cause = next(d for d in state.journal if d.value is value and d.axis == axis)
-    earlier = tactics[cause.tactic] if cause.tactic < len(tactics) else "an earlier tactic"
+    who, earlier = (context.tactics[index] for index in (state.tactic, cause.tactic))
     return (
         f"tactic {who!r} wants {label(value)} {value.shape} {text(what)} over axis {axis!r}, but "
         f"tactic "

@@ -145,8 +145,8 @@ class Plan:
         steps: list[PlanStep] = []
         for index, tactic in enumerate(schedule):
             self.state.tactic = index
-            context = Context(self.graph, self.state)
-            seeds = apply(context, tactic.actions(context), tactic.name, names)
+            context = Context(self.graph, self.state, names)
+            seeds = apply(context, tactic.actions(context))
             conflicts = propagate(self.graph, self.state, seeds)
             steps.append(
                 PlanStep(

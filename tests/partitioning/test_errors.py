@@ -47,6 +47,11 @@ def test_a_dimension_that_does_not_divide() -> None:
         plan([pt.Manual("mine", {"state": 0}, "data")])
 
 
+def test_what_fails_while_it_is_tried_names_the_tactic() -> None:
+    with pytest.raises(ValueError, match=r"'batch parallel': dimension 0 of batch/x, of size 8"):
+        plan([pt.tactics.batch_parallel("data")], {"data": 3})
+
+
 def test_a_dimension_that_is_tiled_already_counts() -> None:
     first = pt.Manual("first", {"batch": 0}, "data")
     with pytest.raises(

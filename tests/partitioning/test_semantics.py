@@ -155,7 +155,7 @@ def test_results_are_those_of_the_unpartitioned_step(model, mesh, schedule):
     check(model, mesh, schedule)
 
 
-@pytest.mark.parametrize("model", ["mlp adam", "transformer", "graph_net", "ppo"])
+@pytest.mark.parametrize("model", ["mlp adam", "transformer", "graph_net", "ppo", "sac", "mpo"])
 def test_collectives_left_to_the_compiler(model):
     check(model, *STRONGEST, backend="constraints")
 

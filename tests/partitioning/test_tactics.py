@@ -34,7 +34,7 @@ def counts(found: pt.Plan) -> tuple[int, ...]:
 def test_parameters_moments_and_gradients_are_told_apart(name: str) -> None:
     example = examples.make(name)
     graph = Graph(trace(example.update, example.state_shapes, example.batch_shapes))
-    context = pt.Context(graph, State(MESH.axes))
+    context = pt.Context(graph, State(MESH.axes), ())
     weights = {v.path for v in parameters(context)}
     moments = {v.path for v in optimizer_state(context)}
     leaves = jax.tree_util.tree_leaves(example.state_shapes["params"])
