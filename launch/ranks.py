@@ -27,8 +27,8 @@ def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> lis
     """How each process of the learner is run, by rank.
 
     Raises:
-      RequestError: if the batch, the mesh or the accelerators cannot be shared out equally, or the
-        agent cannot be partitioned.
+      RequestError: if the batch, the mesh or the accelerators cannot be shared out equally, the
+        mesh has more devices than there are GPUs, or the agent cannot be partitioned.
     """
     hosts, on_device = roles.learner_hosts, roles.learner_device != "cpu"
     common: dict[str, Any] = {
@@ -36,15 +36,17 @@ def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> lis
         "hang_seconds": _HANG_SECONDS,
         "start_seconds": _HANG_SECONDS,
     }
-    if hosts == 1:
+    if hosts == 1 and experiment.partition is None:
         return [Settings(accelerator=on_device, **common)]
     parts.check_partitionable(experiment.builder)
     _check_batch(experiment, spec, hosts)
-    common |= {"gang": "learner", "stopped_seconds": _STOPPED_SECONDS, "accelerator": on_device}
-    environments = (
-        _accelerators(hosts) if on_device else [_processors(experiment, spec, hosts)] * hosts
-    )
-    return [Settings(environment=one, **common) for one in environments]
+    if hosts > 1:
+        common |= {"gang": "learner", "stopped_seconds": _STOPPED_SECONDS}
+    if on_device:
+        environments = _accelerators(experiment, hosts)
+    else:
+        environments = [_processors(experiment, spec, hosts)] * hosts
+    return [Settings(environment=one, accelerator=on_device, **common) for one in environments]
 
 
 def _check_batch(experiment: Experiment, spec: EnvironmentSpec, hosts: int) -> None:
@@ -83,7 +85,7 @@ def _processors(
     return (("XLA_FLAGS", flags.strip()), ("NPROC", str(max(32, 4 * devices))))
 
 
-def _accelerators(hosts: int) -> list[tuple[tuple[str, str], ...]]:
+def _accelerators(experiment: Experiment, hosts: int) -> list[tuple[tuple[str, str], ...]]:
     """Environments in which each process sees GPUs of its own."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -96,6 +98,12 @@ def _accelerators(hosts: int) -> list[tuple[tuple[str, str], ...]]:
         raise RequestError(
             f"{hosts} learner hosts cannot share {len(names)} GPUs equally; take a number of hosts "
             "that divides the number of GPUs, or --learner-device cpu."
+        )
+    if experiment.partition is not None and experiment.partition.mesh.size > len(names):
+        mesh = experiment.partition.mesh
+        raise RequestError(
+            f"mesh {mesh} needs {mesh.size} GPUs and there are {len(names)}; take a smaller mesh, "
+            "or --learner-device cpu."
         )
     shares = [names[rank * share : (rank + 1) * share] for rank in range(hosts)]
     return [(("CUDA_VISIBLE_DEVICES", ",".join(one)),) for one in shares]

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("launchpad")
 
 from troupe import agents, environments, launch
+from troupe import partitioning as pt
 from troupe.launch import cli, program
 from troupe.launch.nodes import gang
 from troupe.launch.supervision import loopback
@@ -25,7 +26,8 @@ def ranks(run):
     return [found[name] for name in RANKS if name in found]
 
 
-def gang_experiment(**config):
+def gang_experiment(mesh=None, **config):
+    partition = mesh and launch.Partition(pt.parse_mesh(mesh), pt.parse_schedule("batch:data"))
     builder = agents.find_builder("dqn")
     builder = builder(builder.config_class(hidden_sizes=(4,), **config))
     return launch.Experiment(
@@ -35,6 +37,7 @@ def gang_experiment(**config):
         ),
         env="fake/ragged",
         num_actor_steps=100,
+        partition=partition,
     )
 
 
@@ -145,6 +148,23 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path, capsys, monkeypatch, argumen
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert said in line
     assert not out.exists()
+
+
+@pytest.mark.parametrize(("hosts", "each"), [(1, 16), (2, 8), (4, 4)])
+def test_every_host_has_its_share_of_the_mesh(tmp_path, hosts, each):
+    experiment = gang_experiment(batch_size=64, mesh="data=16")
+    made = program.make_program(experiment, tmp_path, learner_hosts=hosts)
+    for node in made.groups["learner"]:
+        flags = dict(node.role_settings.environment)["XLA_FLAGS"]
+        assert flags.split().count(f"--xla_force_host_platform_device_count={each}") == 1
+        assert flags.count("device_count") == 1
+
+
+def test_a_mesh_larger_than_the_gpus_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    experiment = gang_experiment(batch_size=64, mesh="data=4")
+    with pytest.raises(launch.RequestError, match="data=4 needs 4 GPUs and there are 2;"):
+        program.make_program(experiment, tmp_path, learner_device="gpu")
 
 
 def test_every_host_has_gpus_of_its_own(tmp_path, monkeypatch):
