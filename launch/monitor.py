@@ -94,8 +94,10 @@ class Monitor:
             (counts[name] - before[name]) / (now - then)
             for name in ("actor_steps", "learner_steps")
         )
-        recent = [episode[0] for episode in list(episodes)[-_RECENT:]]
         left = budget - counts["actor_steps"]
+        if left <= 0 and not actor_rate and not learner_rate:
+            return  # All that is waited for is the last evaluation.
+        recent = [episode[0] for episode in list(episodes)[-_RECENT:]]
         self._reporter.status(
             report.Status(
                 actor_steps=counts["actor_steps"],
