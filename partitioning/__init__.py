@@ -10,10 +10,8 @@ from .actions import REPLICATED as REPLICATED
 from .actions import UNKNOWN as UNKNOWN
 from .actions import Action as Action
 from .actions import Context as Context
-from .actions import Manual as Manual
 from .actions import Settle as Settle
 from .actions import Tactic as Tactic
-from .actions import tag as tag
 from .mesh import Mesh as Mesh
 from .mesh import parse_mesh as parse_mesh
 from .partition import Partitioned as Partitioned
@@ -30,6 +28,8 @@ from .simulator import calibrate as calibrate
 from .simulator import profile as profile
 from .simulator import simulate as simulate
 from .tactics import parse_schedule as parse_schedule
+from .tactics.manual import Manual as Manual
+from .tactics.manual import tag as tag
 from .trace import trace as trace
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .actions import _glob, label
+from .actions import label
 from .graph import Node
 from .program import COLLECTIVES, Value
 from .sharding import ATOMIC
+from .tactics.manual import path_pattern
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -61,7 +62,7 @@ def explain(plan: Plan, path: str) -> str:
     program = plan.graph.program
     named = [(v.path, v) for v in (*program.inputs, *program.outputs) if v.path]
     named += [(op.params["name"], op.outputs[0]) for op in program.walk() if op.name == "name"]
-    pattern = _glob(path)
+    pattern = path_pattern(path)
     found: dict[Value, str] = {}
     for text, value in named:
         if text == path or text.startswith(path + "/") or pattern.fullmatch(text):
