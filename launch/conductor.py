@@ -315,6 +315,7 @@ class _Conductor:
             seed=int(experiment.seed),
             launch=self._kind,
             actors=self._program.num_actors,
+            learner_hosts=len(self._program.groups["learner"]),
             mesh=None if experiment.partition is None else str(experiment.partition.mesh),
             **counts,
             actor_steps_per_second=counts["actor_steps"] / seconds,

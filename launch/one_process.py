@@ -253,6 +253,7 @@ class _Trainer:
             seed=int(experiment.seed),
             launch="one-process",
             actors=1,
+            learner_hosts=1,
             mesh=None if experiment.partition is None else str(experiment.partition.mesh),
             **counts,
             actor_steps_per_second=counts["actor_steps"] / seconds,

@@ -21,6 +21,8 @@ class Result:
     launch: str
     """Kind of launch: one-process, threads or processes."""
     actors: int
+    learner_hosts: int
+    """Processes that were the learner together."""
     mesh: str | None
     """Axes and sizes, as the command line takes them; None: one device."""
     actor_steps: int

@@ -57,6 +57,7 @@ def test_a_lost_rank_is_found_again_and_the_run_ends_at_its_budget(start):
     second = ranks(run)
     assert run.wait() == 0, run.tail()
     assert "learner/1 failed: killed by SIGKILL; the 2 of its gang are started" in run.output
+    assert run.result["learner_hosts"] == 2
     assert 3000 <= run.result["actor_steps"] <= 3002
     assert run.result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
     # Gradient steps follow from what was drawn: each rank drew its half of every batch.
