@@ -45,6 +45,7 @@ RESULT_KEYS = [
     "seed",
     "launch",
     "actors",
+    "learner_hosts",
     "mesh",
     "actor_steps",
     "learner_steps",
