@@ -88,7 +88,7 @@ class _Reader:
         arrived: dict[int, float] = {}
         # No more than two, and then at rest: watching would cost more than reading does.
         while not role.pause(0.02 if len(arrived) < 2 else 1.0):
-            if reader.version not in arrived and len(arrived) < 2:
+            if reader.version >= 0 and reader.version not in arrived and len(arrived) < 2:
                 arrived[reader.version] = time.monotonic()
                 _write(f"reader-{self._index}", arrived)
 
