@@ -223,22 +223,34 @@ def _has(name: str, version: int) -> bool:
 
 
 def measure(
-    agent: str, step_ms: Sequence[float] = (1.0, 5.0, 20.0), seconds: float = 8.0
+    agent: str,
+    step_ms: Sequence[float] = (1.0, 5.0, 20.0),
+    seconds: float = 8.0,
+    rounds: int = 3,
 ) -> dict[str, Any]:
-    """All figures."""
+    """All figures; those that are ratios of two runs as medians of so many rounds of both."""
     acting = []
     for each in step_ms:
-        one, eight = (actor_rate(agent, each, actors, seconds) for actors in (1, 8))
+        runs = [
+            tuple(actor_rate(agent, each, actors, seconds) for actors in (1, 8))
+            for _ in range(rounds)
+        ]
+        one, eight = (
+            statistics.median(run["steps_per_second"] for run in side)
+            for side in zip(*runs, strict=True)
+        )
+        ratios = [b["steps_per_second"] / a["steps_per_second"] for a, b in runs]
         acting.append(
             {
                 "step_ms": each,
-                "one_actor": one["steps_per_second"],
-                "eight_actors": eight["steps_per_second"],
-                "ratio": eight["steps_per_second"] / one["steps_per_second"],
-                "first_step_seconds": eight["first_step_seconds"],
+                "one_actor": one,
+                "eight_actors": eight,
+                "ratio": statistics.median(ratios),
+                "ratios": ratios,
+                "first_step_seconds": max(b["first_step_seconds"] for _, b in runs),
             }
         )
-    pairs = [(learner_rate(0), learner_rate(16)) for _ in range(3)]
+    pairs = [(learner_rate(0), learner_rate(16)) for _ in range(rounds)]
     alone, asked = (statistics.median(rates) for rates in zip(*pairs, strict=True))
     return {
         "acting": acting,
@@ -254,9 +266,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--launch", choices=("processes",), default="processes")
     parser.add_argument("--step-ms", type=float, nargs="+", default=(1.0, 5.0, 20.0), metavar="MS")
     parser.add_argument("--seconds", type=float, default=8.0, help="that actors act, at each")
+    parser.add_argument("--rounds", type=int, default=3, help="of each pair of runs (default 3)")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     args = parser.parse_args(argv)
-    outcome = measure(args.agent, args.step_ms, args.seconds)
+    outcome = measure(args.agent, args.step_ms, args.seconds, args.rounds)
     if args.json:
         print(json.dumps(outcome, indent=2))
         return 0
