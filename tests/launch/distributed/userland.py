@@ -119,7 +119,7 @@ def experiment(
         hidden_sizes=(8,),
         batch_size=4,
         min_replay_size=least,
-        max_replay_size=2_000,
+        max_replay_size=2_400,
         samples_per_insert=spi,
         steps_per_dispatch=2,
         num_envs=num_envs,
