@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from . import dispatch
 from .interfaces import Update, UpdateOutput
 from .replay.items import Sample
-from .snapshots import key_impl
+from .snapshots import key_impl, typed
 
 if TYPE_CHECKING:
     from .. import partitioning
@@ -181,10 +181,6 @@ def _to_words(state: Nest) -> Nest:
 
 def _from_words(words: Nest, like: Nest) -> Nest:
     """The inverse of `_to_words`."""
-
-    def typed(x: Any, y: Any) -> Any:
-        return x if key_impl(y) is None else jax.random.wrap_key_data(x, impl=key_impl(y))
-
     return jax.tree.map(typed, words, like)
 
 

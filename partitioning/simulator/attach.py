@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from .device import Device, get_device
-from .simulate import Simulation, simulate
+from .simulate import Simulation, saved_topology, simulate
 from .topology import Topology
 
 
@@ -25,7 +25,9 @@ class Simulator:
     """Whether collectives run beside kernels; by default on accelerators only."""
 
     def __post_init__(self) -> None:
-        get_device(self.device)  # a wrong name is told here, not at the first prediction
+        # Files are read, and a wrong name is told, here and not at every prediction.
+        object.__setattr__(self, "topology", self.topology or saved_topology(self.device))
+        object.__setattr__(self, "device", get_device(self.device))
 
     def __call__(self, step: Any) -> Prediction:
         """The prediction for one step of a plan."""

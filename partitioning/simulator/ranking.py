@@ -94,9 +94,10 @@ def measure(
         axes = parse_mesh(mesh_text).axes
         mesh = Mesh(axes, jax.devices()[: int(np.prod(list(axes.values())))])
         step = partition(example.update, mesh, parse_schedule(schedule), simulate=simulator)
-        predicted = step.plan(state, batch).steps[-1].cost.predicted_seconds.total
-        specs = step.plan(state, batch).input_shardings
-        shardings = jax.tree.map(functools.partial(NamedSharding, mesh.jax_mesh()), specs)
+        plan = step.plan(state, batch)
+        predicted = plan.steps[-1].cost.predicted_seconds.total
+        place = functools.partial(NamedSharding, mesh.jax_mesh())
+        shardings = jax.tree.map(place, plan.input_shardings)
         arguments = jax.block_until_ready(jax.device_put((state, batch), shardings))
         jax.block_until_ready(step(*arguments))
         cases.append((mesh_text, schedule, step, arguments, predicted))

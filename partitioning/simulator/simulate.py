@@ -72,13 +72,16 @@ def topology_of(device: str | Device, count: int) -> Topology:
     Raises:
       ValueError: unknown device.
     """
-    known = get_device(device)
-    if isinstance(device, str) and os.path.exists(device):
-        with open(device, encoding="utf-8") as file:
-            data = json.load(file)
-        if "topology" in data:
-            return Topology.from_json(data["topology"])
-    return default_topology(known.name, count)
+    return saved_topology(device) or default_topology(get_device(device).name, count)
+
+
+def saved_topology(device: str | Device) -> Topology | None:
+    """What a calibration measured, where its path is given."""
+    if not (isinstance(device, str) and device.endswith(".json") and os.path.exists(device)):
+        return None
+    with open(device, encoding="utf-8") as file:
+        data = json.load(file)
+    return Topology.from_json(data["topology"]) if "topology" in data else None
 
 
 def simulate(
