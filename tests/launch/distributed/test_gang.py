@@ -48,6 +48,9 @@ def test_a_lost_rank_is_found_again_and_the_run_ends_at_its_budget(start):
     sockets = run.listening()
     assert len(sockets) >= 3 + 3  # What others have, where ranks meet, and theirs to each other.
     assert all(loopback.is_loopback(a) for found in sockets.values() for a in found)
+    # Right behind a checkpoint: what was drawn for steps since the last one is lost.
+    saved = run.manifest["counters"]["learner_steps"]
+    run.until(lambda: run.manifest["counters"]["learner_steps"] > saved)
     first, began = ranks(run), time.monotonic()
     os.kill(first[1], signal.SIGKILL)
     run.until(lambda: len(ranks(run)) == 2 and not set(ranks(run)) & set(first), 30)
