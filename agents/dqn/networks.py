@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import haiku as hk
 import jax
 import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
-from ..networks import Network, dummy, from_haiku, is_image, make_torso, require_discrete
+from ..networks import (
+    MLP,
+    Linear,
+    Network,
+    dummy,
+    from_haiku,
+    is_image,
+    make_torso,
+    require_discrete,
+)
 from .config import DQNConfig
 
 Nest = Any
@@ -30,10 +38,10 @@ def make_q_network(spec: EnvironmentSpec, config: DQNConfig) -> Network:
     def q_values(observation: Nest) -> jax.Array:
         features = make_torso(spec.observations, torso_sizes)(observation)
         if not config.dueling:
-            return hk.Linear(num_actions, name="head")(features)
+            return Linear(num_actions, name="head")(features)
         # Wang et al. (2016), https://arxiv.org/abs/1511.06581, equation 9.
-        value = hk.nets.MLP((*head_size, 1), name="value")(features)
-        advantage = hk.nets.MLP((*head_size, num_actions), name="advantage")(features)
+        value = MLP((*head_size, 1), name="value")(features)
+        advantage = MLP((*head_size, num_actions), name="advantage")(features)
         return value + advantage - jnp.mean(advantage, axis=-1, keepdims=True)
 
     return from_haiku(q_values, dummy(spec.observations, 1))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
 from ..distributions import Distribution, for_actions
-from ..networks import Network, dummy, from_haiku, is_image, make_torso
+from ..networks import Linear, Network, dummy, from_haiku, is_image, make_torso
 from .config import PPOConfig
 
 Nest = Any
@@ -43,10 +43,10 @@ def make_networks(spec: EnvironmentSpec, config: PPOConfig) -> PPONetworks:
 
         policy_features = torso()
         value_features = policy_features if image else torso()
-        head = hk.Linear(
+        head = Linear(
             actions.num_parameters, w_init=hk.initializers.Orthogonal(0.01), name="policy_head"
         )
-        value_head = hk.Linear(1, w_init=hk.initializers.Orthogonal(1.0), name="value_head")
+        value_head = Linear(1, w_init=hk.initializers.Orthogonal(1.0), name="value_head")
         parameters = head(policy_features)
         if actions.free_parameters:
             free = hk.get_parameter(
