@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import shutil
+import signal
 import statistics
 import tempfile
 import time
@@ -85,10 +87,10 @@ class _Reader:
 
     def run(self) -> None:
         reader = VariableReader(self._variables)
-        arrived: dict[int, float] = {}
+        arrived: dict[Any, float] = {"pid": os.getpid()}
         # No more than two, and then at rest: watching would cost more than reading does.
-        while not role.pause(0.02 if len(arrived) < 2 else 1.0):
-            if reader.version >= 0 and reader.version not in arrived and len(arrived) < 2:
+        while not role.pause(0.02 if len(arrived) < 3 else 1.0):
+            if reader.version >= 0 and reader.version not in arrived and len(arrived) < 3:
                 arrived[reader.version] = time.monotonic()
                 _write(f"reader-{self._index}", arrived)
 
@@ -125,36 +127,49 @@ class _Sender:
 
 
 class _Steps:
-    """Takes gradient-like steps and offers each to a publisher, as a learner does."""
+    """Takes gradient-like steps and offers each to a publisher, as a learner does.
 
-    def __init__(self, variables: calls.Remote, seconds: float, readers: int):
-        self._variables, self._seconds, self._readers = variables, seconds, readers
+    In turn without readers, whose processes are stopped, and with them.
+    """
+
+    def __init__(self, variables: calls.Remote, readers: int, rounds: int, seconds: float):
+        self._variables, self._readers = variables, readers
+        self._rounds, self._seconds = rounds, seconds
 
     def run(self) -> None:
         folder = role.current().workspace / "variables"
         folder.mkdir()
-        publisher = Publisher(folder, self._variables)
-        weights = {f"w{i}": jnp.ones((256, 256)) for i in range(4)}
-
-        @jax.jit
-        def step(weights: Any) -> Any:
-            return jax.tree.map(lambda w: jnp.tanh(w @ w.T) * 0.01 + w, weights)
-
-        publisher.offer({"policy": jax.block_until_ready(step(weights))})
-        while sum(_has(f"reader-{i}", 0) for i in range(self._readers)) < self._readers:
+        self._publisher = Publisher(folder, self._variables)
+        self._weights = {f"w{i}": jnp.ones((256, 256)) for i in range(4)}
+        self._step = jax.jit(
+            lambda weights: jax.tree.map(lambda w: jnp.tanh(w @ w.T) * 0.01 + w, weights)
+        )
+        self._rate(0.0)
+        names = [f"reader-{i}" for i in range(self._readers)]
+        while not all(_has(name, 0) for name in names):
             calls.check_stop()
             time.sleep(0.05)
-        count, end = 0, time.monotonic() + self._seconds
-        began = time.monotonic()
-        while time.monotonic() < end:
-            weights = jax.block_until_ready(step(weights))
-            publisher.offer({"policy": weights})
-            role.pause(0.0)
-            count += 1
-        rate = count / (time.monotonic() - began)
-        _write("steps", {"rate": rate, "versions": publisher.version + 1})
+        pids = [json.loads((role.current().workspace / name).read_text())["pid"] for name in names]
+        rates: dict[str, list[float]] = {"alone": [], "with_readers": []}
+        for _ in range(self._rounds):
+            for side, number in (("alone", signal.SIGSTOP), ("with_readers", signal.SIGCONT)):
+                for pid in pids:
+                    os.kill(pid, number)
+                self._rate(0.2 * self._seconds)  # What the signal itself stirs up is left out.
+                rates[side].append(self._rate(self._seconds))
+        _write("steps", {**rates, "versions": self._publisher.version + 1})
         while not role.pause(0.1):
             pass
+
+    def _rate(self, seconds: float) -> float:
+        """Steps a second, over so many of them and at least one step."""
+        count, began = 0, time.monotonic()
+        while count == 0 or time.monotonic() < began + seconds:
+            self._weights = jax.block_until_ready(self._step(self._weights))
+            self._publisher.offer({"policy": self._weights})
+            role.pause(0.0)
+            count += 1
+        return count / (time.monotonic() - began)
 
 
 def variables_cost(num_bytes: int = 100_000_000, readers: int = 8) -> dict[str, float]:
@@ -171,10 +186,29 @@ def variables_cost(num_bytes: int = 100_000_000, readers: int = 8) -> dict[str, 
     }
 
 
-def learner_rate(readers: int, seconds: float = 5.0) -> float:
-    """Steps a second of a learner that offers each of them, with so many readers."""
-    with _running(_Steps, readers, seconds, readers) as answer:
-        return answer("steps")["rate"]
+def learner_rates(
+    readers: int = 16, rounds: int = 15, seconds: float = 1.0
+) -> dict[str, float | list[float]]:
+    """Steps a second of a learner that offers each of them, alone and with readers.
+
+    Args:
+      readers: how many.
+      rounds: of so many seconds alone and as many with readers, in turn: the machine's other work
+        then meets both.
+      seconds: of one measurement.
+
+    Returns:
+      `alone` and `with_readers`, medians, and `ratio`, the median of the rounds' `ratios`.
+    """
+    with _running(_Steps, readers, readers, rounds, seconds) as answer:
+        rates = answer("steps")
+    ratios = [b / a for a, b in zip(rates["alone"], rates["with_readers"], strict=True)]
+    return {
+        "alone": statistics.median(rates["alone"]),
+        "with_readers": statistics.median(rates["with_readers"]),
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+    }
 
 
 @contextlib.contextmanager
@@ -228,7 +262,7 @@ def measure(
     seconds: float = 8.0,
     rounds: int = 3,
 ) -> dict[str, Any]:
-    """All figures; those that are ratios of two runs as medians of so many rounds of both."""
+    """All figures; those of actors as medians of so many rounds of both runs."""
     acting = []
     for each in step_ms:
         runs = [
@@ -250,13 +284,7 @@ def measure(
                 "first_step_seconds": max(b["first_step_seconds"] for _, b in runs),
             }
         )
-    pairs = [(learner_rate(0), learner_rate(16)) for _ in range(rounds)]
-    alone, asked = (statistics.median(rates) for rates in zip(*pairs, strict=True))
-    return {
-        "acting": acting,
-        "variables": variables_cost(),
-        "learner": {"alone": alone, "with_16_readers": asked, "ratio": asked / alone},
-    }
+    return {"acting": acting, "variables": variables_cost(), "learner": learner_rates()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -30,9 +30,7 @@ class ZygoteProcess:
         self.connection = ours
         code = f"from {zygote.__name__} import main; main()"
         arguments = [str(theirs.fileno()), str(os.getpid()), address, *modules]
-        # XLA's thread pool must be wide where a process has several virtual devices; it reads
-        # this once.
-        environment = {"NPROC": "32", "TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+        environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
         with open(log, "ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code, *arguments],
