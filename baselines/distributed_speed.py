@@ -87,12 +87,12 @@ class _Reader:
 
     def run(self) -> None:
         reader = VariableReader(self._variables)
-        arrived: dict[Any, float] = {"pid": os.getpid()}
+        arrived: dict[int, float] = {}
         # No more than two, and then at rest: watching would cost more than reading does.
-        while not role.pause(0.02 if len(arrived) < 3 else 1.0):
-            if reader.version >= 0 and reader.version not in arrived and len(arrived) < 3:
+        while not role.pause(0.02 if len(arrived) < 2 else 1.0):
+            if reader.version >= 0 and reader.version not in arrived and len(arrived) < 2:
                 arrived[reader.version] = time.monotonic()
-                _write(f"reader-{self._index}", arrived)
+                _write(f"reader-{self._index}", {"pid": os.getpid(), **arrived})
 
 
 class _Sender:
@@ -157,7 +157,7 @@ class _Steps:
                     os.kill(pid, number)
                 self._rate(0.2 * self._seconds)  # What the signal itself stirs up is left out.
                 rates[side].append(self._rate(self._seconds))
-        _write("steps", {**rates, "versions": self._publisher.version + 1})
+        _write("steps", rates)
         while not role.pause(0.1):
             pass
 

@@ -3,7 +3,7 @@
 This file is executed by the interpreter in which the other library is installed, so that it imports
 nothing of this package, and nothing but the standard library until it knows what to run:
 
-    PYTHON peers.py '{"library": "sb3", "agent": "dqn", "env": "CartPole-v1", ...}'
+    PYTHON peers.py '{"peer": "sb3", "agent": "dqn", "env": "CartPole-v1", ...}'
 
 The argument holds the fields of `Settings`; the last line of the output is one JSON object. From
 within this package, `measure(python, settings)` does that and returns the object.
@@ -74,7 +74,7 @@ ZOO: dict[tuple[str, str], dict[str, Any]] = {
 class Settings:
     """One run of another library."""
 
-    library: str
+    peer: str
     """"sb3" (stable-baselines3) or "sbx"."""
     agent: str
     """The library's class, in small letters: "dqn", "ppo", "sac"."""
@@ -101,11 +101,11 @@ class Settings:
     """Whether the run ends when the target is reached, instead of after `total_steps`."""
 
     def __post_init__(self) -> None:
-        if self.library not in _MODULES:
-            raise ValueError(f"library must be one of {', '.join(_MODULES)}, got {self.library!r}")
+        if self.peer not in _MODULES:
+            raise ValueError(f"peer must be one of {', '.join(_MODULES)}, got {self.peer!r}")
 
 
-def zoo(library: str, agent: str, env: str, **changes: Any) -> Settings:
+def zoo(peer: str, agent: str, env: str, **changes: Any) -> Settings:
     """The RL Zoo's settings for an agent and an environment.
 
     Raises:
@@ -114,7 +114,7 @@ def zoo(library: str, agent: str, env: str, **changes: Any) -> Settings:
     if (agent, env) not in ZOO:
         known = ", ".join(" ".join(key) for key in ZOO)
         raise ValueError(f"no settings for {agent} {env}; there are {known}")
-    return Settings(library, agent, env, **{**ZOO[agent, env], **changes})
+    return Settings(peer, agent, env, **{**ZOO[agent, env], **changes})
 
 
 def measure(python: str, settings: Settings, timeout: float = 3600) -> dict[str, Any]:
@@ -145,10 +145,10 @@ def measure(python: str, settings: Settings, timeout: float = 3600) -> dict[str,
             command, capture_output=True, text=True, timeout=timeout, env=environment, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ValueError(f"{settings.library} with {python}: {error}") from error
+        raise ValueError(f"{settings.peer} with {python}: {error}") from error
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise ValueError(f"{settings.library} with {python} failed: {last}")
+        raise ValueError(f"{settings.peer} with {python} failed: {last}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -186,7 +186,7 @@ def run(settings: Settings) -> dict[str, Any]:
         `bare_env_steps_per_cpu_second`: of a loop that only steps the environment; `versions`.
     """
     setup = Clock()
-    module = importlib.import_module(_MODULES[settings.library])
+    module = importlib.import_module(_MODULES[settings.peer])
     algorithm = getattr(module, settings.agent.upper())
     vectors = importlib.import_module("stable_baselines3.common.vec_env")
     callbacks = importlib.import_module("stable_baselines3.common.callbacks")
@@ -243,7 +243,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
     after, learned = model.num_timesteps - steps, gradient_steps - gradients
     return {
-        "library": settings.library,
+        "library": settings.peer,
         "env_steps_per_second": rate(after, wall - seconds),
         "env_steps_per_cpu_second": rate(after, cpu - cpu_seconds),
         "gradient_steps_per_second": rate(learned, wall - seconds),
@@ -259,7 +259,7 @@ def run(settings: Settings) -> dict[str, Any]:
         "target": target,
         "evaluations": evaluations,
         **bare_rate(make(settings.env).unwrapped),
-        "versions": _versions(settings.library),
+        "versions": _versions(settings.peer),
     }
 
 
@@ -332,11 +332,11 @@ def _schedule(value: Any) -> Any:
     return value
 
 
-def _versions(library: str) -> dict[str, str]:
+def _versions(peer: str) -> dict[str, str]:
     from importlib import metadata
 
     names = ["stable_baselines3", "gymnasium", "numpy", "torch"]
-    names += ["sbx-rl", "jax"] if library == "sbx" else []
+    names += ["sbx-rl", "jax"] if peer == "sbx" else []
     return {"python": sys.version.split()[0], **{name: metadata.version(name) for name in names}}
 
 

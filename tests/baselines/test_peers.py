@@ -81,7 +81,7 @@ def library(tmp_path, monkeypatch):
     now = importlib.import_module("stable_baselines3").now
     clock = types.SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: now[0] / 2)
     monkeypatch.setattr(peers, "time", clock)
-    monkeypatch.setattr(peers, "_versions", lambda library: {})
+    monkeypatch.setattr(peers, "_versions", lambda peer: {})
     monkeypatch.setattr(peers, "bare_rate", lambda env: {})
     yield
     for name in list(sys.modules):
@@ -91,7 +91,7 @@ def library(tmp_path, monkeypatch):
 
 def settings(**changes):
     common = {
-        "library": "sb3",
+        "peer": "sb3",
         "agent": "dqn",
         "env": "CartPole-v1",
         "total_steps": 100,
@@ -143,7 +143,7 @@ def test_too_few_steps_to_measure_are_refused(library):
 
 def test_a_library_that_is_not_there_is_named_on_one_line():
     with pytest.raises(ValueError, match=r"sbx with .* failed: ModuleNotFoundError") as caught:
-        peers.measure(sys.executable, settings(library="sbx"))
+        peers.measure(sys.executable, settings(peer="sbx"))
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="no/such/python"):
         peers.measure("no/such/python", settings())
@@ -155,11 +155,11 @@ def test_settings_of_the_zoo():
     with pytest.raises(ValueError, match="there are dqn CartPole-v1, ppo CartPole-v1"):
         peers.zoo("sb3", "dqn", "Pong")
     with pytest.raises(ValueError, match="sb3, sbx"):
-        settings(library="rllib")
+        settings(peer="rllib")
 
 
 def test_the_file_runs_where_nothing_is_installed():
-    command = [sys.executable, "-I", "-S", peers.__file__, json.dumps({"library": "rllib"})]
+    command = [sys.executable, "-I", "-S", peers.__file__, json.dumps({"peer": "rllib"})]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "TypeError" in done.stderr.strip().splitlines()[-1]
