@@ -103,7 +103,11 @@ class Linear(hk.Linear):
 
 
 class MLP(hk.Module):
-    """`hk.nets.MLP` with its parameters: [B, D] to [B, output_sizes[-1]], of `Linear`s."""
+    """`hk.nets.MLP` with its parameters: [B, D] to [B, output_sizes[-1]], of `Linear`s.
+
+    Columns stay columns from layer to layer: XLA does not cancel two transpositions with an
+    activation between them, and a gradient step of DQN would take 520 us.
+    """
 
     def __init__(
         self,
