@@ -1,11 +1,11 @@
 """Agents: the builder and the parts it makes."""
 
-from .actors import Actor
+from .acting.actor import Actor
 from .builder import Builder
 from .catalogue import AGENTS, find_builder
 from .interfaces import ActorCore, Update, UpdateOutput
-from .learner import Learner
-from .variables import VariableClient
+from .learning.learner import Learner
+from .variables.client import VariableClient
 
 __all__ = [
     "AGENTS",

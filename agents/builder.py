@@ -10,13 +10,13 @@ import jax
 
 from ..environments.spaces import ActionMode
 from ..environments.specs import EnvironmentSpec
-from .actors import Actor
+from .acting.actor import Actor
 from .interfaces import ActorCore, Adder, Update, VariableSource
-from .learner import Learner
-from .partitioned import Partition
+from .learning.learner import Learner
+from .learning.mesh import Partition
 from .replay import EmbeddedReplay
 from .replay.items import ReplaySpec, Sample
-from .variables import VariableClient
+from .variables.client import VariableClient
 
 Nest = Any
 ConfigT = TypeVar("ConfigT")

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Baselines: tuned settings, comparisons, benchmarks and the command line."""

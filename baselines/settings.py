@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..launch.settings import Settings
+from .tuned import Settings
 
 _ZOO = "rl-baselines3-zoo, hyperparams/{}.yml (https://github.com/DLR-RM/rl-baselines3-zoo)"
 _NATURE = "Mnih et al. (2015), https://doi.org/10.1038/nature14236, extended data table 1"

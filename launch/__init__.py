@@ -1,4 +1,4 @@
-"""Running experiments: in one process, and the command line."""
+"""Running experiments: in one process, and as programs of many roles."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .conductor import launch
+    from .distributed.deployment import Roles
+    from .distributed.engines.launchpad.program import Program, make_program
+    from .distributed.run import launch
     from .errors import Interrupted, RequestError, RunError
     from .experiment import Checkpointing, Evaluation, Experiment, Partition
-    from .one_process import run
-    from .program import Program, make_program
-    from .result import Result
-    from .roles import Roles
-    from .settings import Settings
+    from .files.result import Result
+    from .local.run import run
 
 __all__ = [
     "Checkpointing",
@@ -26,7 +25,6 @@ __all__ = [
     "Result",
     "Roles",
     "RunError",
-    "Settings",
     "launch",
     "make_program",
     "run",
@@ -39,15 +37,14 @@ _HOMES = {
     "Experiment": "experiment",
     "Interrupted": "errors",
     "Partition": "experiment",
-    "Program": "program",
+    "Program": "distributed.engines.launchpad.program",
     "RequestError": "errors",
-    "Result": "result",
-    "Roles": "roles",
+    "Result": "files.result",
+    "Roles": "distributed.deployment",
     "RunError": "errors",
-    "Settings": "settings",
-    "launch": "conductor",
-    "make_program": "program",
-    "run": "one_process",
+    "launch": "distributed.run",
+    "make_program": "distributed.engines.launchpad.program",
+    "run": "local.run",
 }
 
 

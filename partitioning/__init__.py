@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import tactics as tactics
-from .actions import FIRST_DIVISIBLE as FIRST_DIVISIBLE
-from .actions import REPLICATED as REPLICATED
-from .actions import UNKNOWN as UNKNOWN
-from .actions import Action as Action
-from .actions import Context as Context
-from .actions import Settle as Settle
-from .actions import Tactic as Tactic
+from .decide.actions import FIRST_DIVISIBLE as FIRST_DIVISIBLE
+from .decide.actions import REPLICATED as REPLICATED
+from .decide.actions import UNKNOWN as UNKNOWN
+from .decide.actions import Action as Action
+from .decide.actions import Context as Context
+from .decide.actions import Settle as Settle
+from .decide.actions import Tactic as Tactic
+from .ir.program import Op as Op
+from .ir.program import Program as Program
+from .ir.program import Value as Value
+from .ir.trace import trace as trace
 from .mesh import Mesh as Mesh
 from .mesh import parse_mesh as parse_mesh
 from .partition import Partitioned as Partitioned
 from .partition import partition as partition
-from .program import Op as Op
-from .program import Program as Program
-from .program import Value as Value
 from .simulator import Calibration as Calibration
 from .simulator import Device as Device
 from .simulator import Level as Level
@@ -30,7 +31,6 @@ from .simulator import simulate as simulate
 from .tactics import parse_schedule as parse_schedule
 from .tactics.manual import Manual as Manual
 from .tactics.manual import tag as tag
-from .trace import trace as trace
 
 if TYPE_CHECKING:
     from .plan import Plan as Plan

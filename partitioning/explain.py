@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .actions import label
-from .graph import Node
-from .program import COLLECTIVES, Value
-from .sharding import ATOMIC
+from .decide.actions import label
+from .decide.graph import Node
+from .decide.sharding import ATOMIC
+from .ir.program import COLLECTIVES, Value
 from .tactics.manual import path_pattern
 
 if TYPE_CHECKING:

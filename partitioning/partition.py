@@ -9,12 +9,12 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from .actions import Tactic
-from .execute import evaluate, spec_of
+from .decide.actions import Tactic
+from .decide.sharding import ATOMIC
+from .ir.execute import evaluate, spec_of
+from .ir.program import Program, Value
+from .ir.trace import argument_names, trace
 from .mesh import Mesh
-from .program import Program, Value
-from .sharding import ATOMIC
-from .trace import argument_names, trace
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -115,8 +115,8 @@ class Partitioned:
 
     def _plan(self, tree: Any, leaves: list[Any]) -> Plan:
         from .plan import (
-            Plan,
-        )  # late, so that `python -m troupe.partitioning.plan` finds it unimported
+            Plan,  # late, so that `python -m troupe.partitioning.plan` finds it unimported
+        )
 
         structs = [abstract(leaf) for leaf in leaves]
         key = tree, tuple(_key(s) for s in structs)

@@ -10,18 +10,18 @@ from typing import Any
 
 import jax
 
-from .actions import Context, Tactic, apply, label
-from .cleanup import clean_up
-from .execute import spec_of
-from .graph import Graph
-from .lower import lower
+from .decide.actions import Context, Tactic, apply, label
+from .decide.graph import Graph
+from .decide.propagate import Conflict, propagate
+from .decide.sharding import State
+from .ir.execute import spec_of
+from .ir.program import COLLECTIVES, Op, Program
+from .ir.verify import verify
+from .lower.cleanup import clean_up
+from .lower.lower import lower
 from .mesh import Mesh
-from .program import COLLECTIVES, Op, Program
-from .propagate import Conflict, propagate
-from .sharding import State
 from .simulator.attach import Simulator
 from .simulator.timing import Event
-from .verify import verify
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -247,6 +247,6 @@ class Plan:
 if __name__ == "__main__":
     import sys
 
-    from .simulator.command import main
+    from .command import main
 
     sys.exit(main())

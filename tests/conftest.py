@@ -1,6 +1,11 @@
-"""Sets the process up before jax is imported: eight virtual CPU devices, a quiet TensorFlow."""
+"""Sets the process up before jax is imported: eight virtual CPU devices, a quiet TensorFlow.
+
+Also runs small enough to be tests.
+"""
 
 import os
+
+import pytest
 
 # jax 0.6.2 deadlocks on several virtual devices unless NPROC widens its thread pool.
 os.environ.setdefault("NPROC", "32")
@@ -10,3 +15,39 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 _DEVICES = "--xla_force_host_platform_device_count=8"
 if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
+
+TINY = {
+    "hidden_sizes": "8",
+    "batch_size": 4,
+    "min_replay_size": 16,
+    "max_replay_size": 500,
+    "samples_per_insert": 2.0,
+    "steps_per_dispatch": 2,
+    "epsilon_decay_steps": 100,
+    "num_envs": 2,
+}
+
+
+@pytest.fixture
+def tiny():
+    """Makes recipes of a DQN that learns a few steps: `tiny(seed=3, config={...})`."""
+
+    from troupe.launch.experiment import Checkpointing, Evaluation
+    from troupe.launch.request.recipe import Recipe
+
+    def make(config=(), evaluation=(), checkpointing=(), **fields):
+        return Recipe(
+            **{
+                "agent": "dqn",
+                "env": "CartPole-v1",
+                "steps": 200,
+                "config": {**TINY, **dict(config)},
+                "evaluation": Evaluation(
+                    **{"every": 80, "episodes": 3, "final_episodes": 4, **dict(evaluation)}
+                ),
+                "checkpointing": Checkpointing(**dict(checkpointing)),
+                **fields,
+            }
+        )
+
+    return make

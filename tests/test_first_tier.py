@@ -12,13 +12,8 @@ FORBIDDEN = ("tensorflow", "acme", "reverb", "launchpad", "tree_math", "rlax", "
 # What crosses a process; it may import the second tier.
 SECOND_TIER = (
     "troupe.agents.replay.reverb",
-    "troupe.baselines.distributed_speed",
-    "troupe.launch.conductor",
-    "troupe.launch.graph",
-    "troupe.launch.launcher",
-    "troupe.launch.nodes",
-    "troupe.launch.program",
-    "troupe.launch.supervision",
+    "troupe.baselines.speed.distributed",
+    "troupe.launch.distributed",
 )
 
 REFUSE = f"""
@@ -79,7 +74,7 @@ def python(script, *arguments):
 def test_every_module_but_those_of_the_second_tier_imports_without_it():
     done, failed = json.loads(python(REFUSE + IMPORT_ALL, *SECOND_TIER))
     assert not failed
-    assert {"troupe.launch.one_process", "troupe.agents.dqn.builder"} < {*done}
+    assert {"troupe.launch.local.run", "troupe.agents.dqn.builder"} < {*done}
 
 
 @pytest.mark.parametrize("agent", ["dqn", "ppo"])

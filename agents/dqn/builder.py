@@ -5,10 +5,11 @@ from __future__ import annotations
 import jax
 
 from ...environments.specs import EnvironmentSpec
-from .. import policies, schedules
+from ..acting import policies
 from ..builder import Builder
 from ..interfaces import ActorCore, Update
-from ..networks import Network
+from ..learning import schedules
+from ..networks.core import Network
 from ..replay.items import ReplaySpec, Transitions
 from .config import DQNConfig
 from .networks import make_q_network

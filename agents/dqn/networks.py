@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
-from ..networks import (
+from ..networks.core import (
     MLP,
     Linear,
     Network,

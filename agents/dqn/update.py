@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from .. import dispatch, optimizers, schedules
-from ..gradients import global_norm, scale_to_norm
 from ..interfaces import Update, UpdateOutput
-from ..networks import Network
+from ..learning import dispatch, optimizers, schedules
+from ..learning.descent import global_norm, scale_to_norm
+from ..losses import values
+from ..networks.core import Network
 from ..replay.items import Sample, Transition
-from . import losses
 from .config import DQNConfig
 
 Nest = Any
@@ -53,7 +53,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
         q_t_selector = q_t_target
         if config.double:
             q_t_selector = network.apply(params, transition.next_observation)
-        errors = jax.vmap(losses.q_learning_error)(
+        errors = jax.vmap(values.q_learning_error)(
             q_tm1,
             transition.action,
             transition.reward,
@@ -62,15 +62,15 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             q_t_selector,
         )
         if config.loss == "huber":
-            each = losses.huber(errors, config.huber_threshold)
+            each = values.huber(errors, config.huber_threshold)
         else:
-            each = losses.squared(errors)
+            each = values.squared(errors)
         return jnp.mean(weights * each), (errors, jnp.mean(q_tm1))
 
     def learn(state: State, sample: Sample, q_t_target: jax.Array):
         """A gradient step towards the target network's values [B, A]; the target stays."""
         if prioritised:
-            weights = losses.importance_weights(
+            weights = values.importance_weights(
                 sample.info.probabilities, sample.info.size, importance(state.steps)
             )
         else:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ...environments.spaces import ActionMode
 from ...environments.specs import EnvironmentSpec
-from .. import policies
+from ..acting import policies
 from ..builder import Builder
 from ..interfaces import ActorCore, Update
 from ..replay.items import ReplaySpec, Rollouts

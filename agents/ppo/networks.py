@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
-from ..distributions import Distribution, for_actions
-from ..networks import Linear, Network, dummy, from_haiku, is_image, make_torso
+from ..networks.core import Linear, Network, dummy, from_haiku, is_image, make_torso
+from ..networks.distributions import Distribution, for_actions
 from .config import PPOConfig
 
 Nest = Any

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import optax
 
 from ...environments.specs import EnvironmentSpec
-from .. import normalization, optimizers
-from ..gradients import global_norm, scale_to_norm
 from ..interfaces import Update, UpdateOutput
+from ..learning import normalization, optimizers
+from ..learning.descent import global_norm, scale_to_norm
+from ..losses import policy
 from ..replay.items import Sample, Sequence
-from . import losses
 from .config import PPOConfig
 from .networks import PPONetworks
 
@@ -84,11 +84,11 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         log_prob = jax.vmap(actions.log_prob)(parameters, rows.action)
         advantage = rows.advantage
         if config.normalize_advantages:
-            advantage = losses.normalize(advantage, rows.mask)
-        surrogate = losses.clipped_surrogate(log_prob, rows.log_prob, advantage, clip)
-        policy_loss = losses.masked_mean(surrogate, rows.mask)
-        value_loss = losses.masked_mean((value - rows.value_target) ** 2, rows.mask)
-        entropy = losses.masked_mean(jax.vmap(actions.entropy)(parameters), rows.mask)
+            advantage = policy.normalize(advantage, rows.mask)
+        surrogate = policy.clipped_surrogate(log_prob, rows.log_prob, advantage, clip)
+        policy_loss = policy.masked_mean(surrogate, rows.mask)
+        value_loss = policy.masked_mean((value - rows.value_target) ** 2, rows.mask)
+        entropy = policy.masked_mean(jax.vmap(actions.entropy)(parameters), rows.mask)
         total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
         log_ratio = log_prob - rows.log_prob
         metrics = {
@@ -96,7 +96,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
             "value_loss": value_loss,
             "entropy": entropy,
             # The estimate of low variance of http://joschu.net/blog/kl-approx.html.
-            "kl": losses.masked_mean(jnp.expm1(log_ratio) - log_ratio, rows.mask),
+            "kl": policy.masked_mean(jnp.expm1(log_ratio) - log_ratio, rows.mask),
         }
         return total, metrics
 
@@ -106,7 +106,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
         values = network.apply(variables.params, flat)[1].reshape(data.mask.shape)
         is_step = data.mask * (data.step_type != int(dm_env.StepType.LAST))
-        advantages = jax.vmap(losses.generalized_advantages, in_axes=(0, 0, 0, 0, None))(
+        advantages = jax.vmap(policy.generalized_advantages, in_axes=(0, 0, 0, 0, None))(
             data.reward[:, :-1],
             config.discount * data.discount[:, :-1],
             values,

@@ -1,6 +1,6 @@
 """Replay: items that actors write and learners draw. `items` says what they are."""
 
-from .embedded import EmbeddedReplay
+from .embedded.replay import EmbeddedReplay
 from .interface import Replay
 from .items import (
     Episodes,

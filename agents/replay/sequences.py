@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from dm_env import StepType
 
-from .entries import Entries, ItemSink
+from .embedded.entries import Entries, ItemSink
+from .embedded.rows import Rows
 from .items import Episodes, Rollouts, Sequence, Sequences
 from .nests import Batches
-from .rows import Rows
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 _FIELDS = ("observation", "action", "extras", "reward", "discount", "step_type")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..program import Op
+from ..ir.program import Op
 from .factor import Builder, Rule
 from .registry import register
 

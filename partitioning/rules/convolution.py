@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..program import Op
+from ..ir.program import Op
 from .factor import Builder, Rule
 from .registry import register
 

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..program import Op, Value
+from ..ir.program import Op, Value
 
 if TYPE_CHECKING:
-    from ..lower import Emitter
+    from ..lower.lower import Emitter
 
 #: The factor of a dimension that the op needs whole.
 WHOLE = -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..program import Op
+from ..ir.program import Op
 from .factor import Builder, Rule
 from .registry import RuleOf, register
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..program import Op
+from ..ir.program import Op
 from .factor import Rule
 
 #: From an op to its rule.

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from ..program import Op, Value
+from ..ir.program import Op, Value
 from .factor import Builder, Rule
 from .registry import register
 

@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from ..program import Op, Program
+from ..ir.program import Op, Program
 
 ELEMENTWISE = frozenset(
     [

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..program import Program
+from ..ir.program import Program
 from .buffers import Assignment, assign
 from .graph import CONSTANT, PARAM, Graph, Node, build
 from .profile import module_of

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..program import Op, Program, Value
-from ..trace import trace
+from ..ir.program import Op, Program, Value
+from ..ir.trace import trace
 from . import costs
 
 _WRAPPER = re.compile(

@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ..program import Program
+from ..ir.program import Program
 from . import costs
 from .buffers import assign
 from .device import Device, get_device

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..program import COLLECTIVES, Op
+from ..ir.program import COLLECTIVES, Op
 from . import costs
 from .buffers import Assignment
 from .collectives import collective_cost

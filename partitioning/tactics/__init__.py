@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..actions import Tactic
+from ..decide.actions import Tactic
 from .batch import BatchParallel as batch_parallel
 from .batch import Sequence as sequence
 from .weights import Embedding as embedding

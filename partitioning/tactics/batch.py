@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from ..actions import REPLICATED, Action, Context, Settle, Trial, label
-from ..program import Value
+from ..decide.actions import REPLICATED, Action, Context, Settle, Trial, label
+from ..ir.program import Value
 from .structure import data
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 from jax.ad_checkpoint import checkpoint_name
 
-from ..actions import Action, Choice, Context, What
-from ..graph import Graph
-from ..program import Value
+from ..decide.actions import Action, Choice, Context, What
+from ..decide.graph import Graph
+from ..ir.program import Value
 
 
 def tag(x: Any, name: str) -> Any:

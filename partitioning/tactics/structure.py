@@ -4,9 +4,9 @@ weights' uses.
 
 from __future__ import annotations
 
-from ..actions import Context
-from ..graph import Graph, Node
-from ..program import Op, Value
+from ..decide.actions import Context
+from ..decide.graph import Graph, Node
+from ..ir.program import Op, Value
 from ..rules import is_elementwise
 
 #: Ops after which an array is still the same weights, in another shape or precision.

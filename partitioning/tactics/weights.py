@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..actions import Action, Context, label
-from ..graph import Node
-from ..program import Value
+from ..decide.actions import Action, Context, label
+from ..decide.graph import Node
+from ..ir.program import Value
 from ..rules.factor import WHOLE
 from .structure import origins, weight_products
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..actions import FIRST_DIVISIBLE, REPLICATED, Action, Context
-from ..program import Value
+from ..decide.actions import FIRST_DIVISIBLE, REPLICATED, Action, Context
+from ..ir.program import Value
 from .structure import gradients, optimizer_state, parameters
 
 

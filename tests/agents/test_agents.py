@@ -8,8 +8,8 @@ import pytest
 
 from troupe import environments, launch
 from troupe.agents import find_builder
-from troupe.launch import parts
-from troupe.launch.loop import Loop
+from troupe.launch.local import components
+from troupe.launch.local.loop import Loop
 from troupe.launch.signals import Stop
 
 DQN = {
@@ -54,7 +54,7 @@ def make_experiment(agent, config, env, options, seed=0, steps=6_000):
 
 def train(experiment):
     """(parts, loop) after the whole budget."""
-    made = parts.make(experiment, parts.make_environment(experiment, 0))
+    made = components.make(experiment, components.make_environment(experiment, 0))
     loop = Loop(
         made.environment,
         made.actor,
@@ -92,7 +92,7 @@ def test_a_seed_repeats_and_another_differs(row):
 def test_a_saved_learner_acts_like_the_one_it_was(row):
     experiment = make_experiment(*row, steps=600)
     made, _ = train(experiment)
-    restored = parts.make(experiment, parts.make_environment(experiment, 0))
+    restored = components.make(experiment, components.make_environment(experiment, 0))
     restored.learner.restore(made.learner.save())
     assert restored.learner.steps == made.learner.steps > 0
     one, two = (p.evaluator.run(0, 5, 0, Stop()).returns for p in (made, restored))
@@ -128,4 +128,4 @@ def test_unknown_agents_are_refused_with_what_there_is():
     with pytest.raises(ValueError, match="dqn, ppo"):
         find_builder("sarsa")
     with pytest.raises(ValueError, match="not a subclass"):
-        find_builder("troupe.agents.learner:Learner")
+        find_builder("troupe.agents.learning.learner:Learner")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...program import Op, Value
+from ...ir.program import Op, Value
 from .. import costs
 from .builder import Builder
 from .library import taken_by_library

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...program import COLLECTIVES, Op, Program
+from ...ir.program import COLLECTIVES, Op, Program
 from .. import costs
 from .arrays import FUSIBLE_MOVES, fusible, is_view, reduce
 from .builder import Builder

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...program import Op, Program, Value
+from ...ir.program import Op, Program, Value
 from .library import leave_to_library
 from .nodes import CONSTANT, ELEMENT, FUSIBLE, NEWER, PARAM, Graph, Node, finish
 

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from ...program import Op, Program
+from ...ir.program import Op, Program
 from .builder import Builder
-from .nodes import (
-    BRANCH,
-    CONSTANT,
-    ELEMENT,
-    FUSIBLE,
-    LOOP,
-    OPAQUE,
-    PARAM,
-    Graph,
-    Node,
-    uniform,
-)
+from .nodes import BRANCH, CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, Graph, Node, uniform
 
 
 def inline(builder: Builder, op: Op) -> None:

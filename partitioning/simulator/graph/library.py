@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from ...program import Op
+from ...ir.program import Op
 from .nodes import Graph, Node
 
 #: Fewer elements are not worth a library's call.

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from ...program import Op
+from ...ir.program import Op
 
 # What a node is, as far as fusion is concerned.
 PARAM, CONSTANT, FUSIBLE, OPAQUE, LOOP, BRANCH, ELEMENT = range(7)

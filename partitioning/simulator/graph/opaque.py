@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...program import Op
+from ...ir.program import Op
 from .. import costs
 from .builder import Builder
 from .nodes import ELEMENT, FUSIBLE, OPAQUE, Node

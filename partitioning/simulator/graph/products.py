@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...program import Op, Value
+from ...ir.program import Op, Value
 from .. import costs
 from .builder import Builder
 from .nodes import FUSIBLE, OPAQUE, Node

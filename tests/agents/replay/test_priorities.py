@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from troupe.agents.replay.priorities import Priorities
+from troupe.agents.replay.embedded.priorities import Priorities
 
 
 @pytest.mark.parametrize("capacity", [1, 31, 32, 33, 1000, 200_000])

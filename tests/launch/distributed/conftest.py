@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from troupe.launch.supervision import loopback
+from troupe.launch.distributed.engines.launchpad import loopback
 
 USERLAND = pathlib.Path(__file__).with_name("userland.py")
 

@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("launchpad")
 
 from troupe import agents, environments, launch
-from troupe.agents.policies import StepState
-from troupe.launch.nodes.actor import ActorRole, with_count
-from troupe.launch.nodes.ledger import Ledger
+from troupe.agents.acting.policies import StepState
+from troupe.launch.distributed.roles.actor import ActorRole, with_count
+from troupe.launch.distributed.roles.ledger import Ledger
 
 pytestmark = pytest.mark.distributed
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 pytest.importorskip("launchpad")
-from troupe.launch.supervision import loopback
+from troupe.launch.distributed.engines.launchpad import loopback
 
 pytestmark = [pytest.mark.distributed, pytest.mark.long]
 

@@ -11,9 +11,9 @@ pytest.importorskip("launchpad")
 
 from troupe import agents, environments, launch
 from troupe import partitioning as pt
-from troupe.launch import cli, program
-from troupe.launch.nodes import gang
-from troupe.launch.supervision import loopback
+from troupe.baselines.command.line import main
+from troupe.launch.distributed.engines.launchpad import loopback, program
+from troupe.launch.distributed.gang import words
 
 pytestmark = pytest.mark.distributed
 
@@ -110,9 +110,9 @@ def test_ranks_that_hold_different_states_end_the_run(start):
 def test_a_state_is_told_from_another_by_its_sum():
     state = {"w": np.arange(6, dtype=np.float32), "steps": np.int64(3)}
     other = {"w": state["w"].copy(), "steps": np.int64(3)}
-    assert gang.checksum(state) == gang.checksum(other)
+    assert words.checksum(state) == words.checksum(other)
     other["w"][4] = np.nextafter(other["w"][4], np.float32(9))
-    assert gang.checksum(state) != gang.checksum(other)
+    assert words.checksum(state) != words.checksum(other)
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(tmp_path):
@@ -148,7 +148,7 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path, capsys, monkeypatch, argumen
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     out = tmp_path / "run"
     run = ["train", "dqn", "--env", "CartPole-v1", "--out", str(out), "--learner-hosts", "3"]
-    assert cli.main([*run, *arguments]) == 2
+    assert main([*run, *arguments]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert said in line
     assert not out.exists()

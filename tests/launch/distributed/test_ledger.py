@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from troupe.launch.nodes.ledger import DONE, DRAIN, JUDGE, SAVE, TRAIN, Ledger
+from troupe.launch.distributed.roles.ledger import DONE, DRAIN, JUDGE, SAVE, TRAIN, Ledger
 
 
 def make(budget=100, state=None):

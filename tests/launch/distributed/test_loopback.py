@@ -11,7 +11,7 @@ pytest.importorskip("launchpad")
 
 _SERVERS = """
 import os, courier, reverb
-from troupe.launch.supervision import loopback
+from troupe.launch.distributed.engines.launchpad import loopback
 
 def courier_at(port):
     server = courier.Server(port=port)

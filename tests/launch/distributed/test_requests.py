@@ -2,7 +2,7 @@
 
 import pytest
 
-from troupe.launch import cli
+from troupe.baselines.command.line import main
 
 pytestmark = pytest.mark.distributed
 pytest.importorskip("launchpad")
@@ -22,7 +22,7 @@ pytest.importorskip("launchpad")
 def test_what_cannot_be_launched(capsys, tmp_path, kind, request_, words):
     out = tmp_path / "run"
     arguments = ["train", "dqn", "--env", "CartPole-v1", "--launch", kind, "--out", str(out)]
-    assert cli.main([*arguments, *request_.split()]) == 2
+    assert main([*arguments, *request_.split()]) == 2
     error = capsys.readouterr().err
     assert error.startswith("troupe: ")
     assert error.count("\n") == 1

@@ -15,12 +15,12 @@ pytest.importorskip("launchpad")
 
 import cloudpickle
 
+from troupe.launch.distributed.engines.launchpad.processes import ProcessLauncher
+from troupe.launch.distributed.engines.launchpad.threads import ThreadLauncher
+from troupe.launch.distributed.supervision import heartbeat, role
+from troupe.launch.distributed.supervision.role import Settings
+from troupe.launch.distributed.supervision.supervisor import Member, RoleError, Supervisor
 from troupe.launch.errors import RequestError
-from troupe.launch.supervision import pulse, role
-from troupe.launch.supervision.processes import ProcessLauncher
-from troupe.launch.supervision.role import Settings
-from troupe.launch.supervision.supervisor import Member, RoleError, Supervisor
-from troupe.launch.supervision.threads import ThreadLauncher
 
 pytestmark = pytest.mark.distributed
 
@@ -59,7 +59,7 @@ class Program:
 
     def __init__(self, folder, kind, *functions, settings=QUICK):
         self.said = []
-        self.board = pulse.Board(folder / pulse.FILE, len(functions))
+        self.board = heartbeat.Board(folder / heartbeat.FILE, len(functions))
         self.launcher = (ProcessLauncher if kind == "processes" else ThreadLauncher)(
             folder, folder, self.board
         )
@@ -174,14 +174,14 @@ def test_only_roles_that_need_it_have_tensorflow(tmp_path, reverb):
 
 
 def test_a_sign_of_life_is_never_read_by_halves(tmp_path):
-    board = pulse.Board(tmp_path / "board", 2)
+    board = heartbeat.Board(tmp_path / "board", 2)
     code = """
 import pathlib, sys
-from troupe.launch.supervision import pulse
-board = pulse.Board(pathlib.Path(sys.argv[1]))
+from troupe.launch.distributed.supervision import heartbeat
+board = heartbeat.Board(pathlib.Path(sys.argv[1]))
 while True:
     for _ in range(1000):
-        board.sign(1, pulse.LOOP)
+        board.sign(1, heartbeat.LOOP)
 """
     writer = subprocess.Popen([sys.executable, "-c", code, str(board.path)])
     try:

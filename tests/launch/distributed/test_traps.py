@@ -12,15 +12,15 @@ import pytest
 from dm_env import specs
 
 from troupe.agents.replay import ReplaySpec, Transitions
-from troupe.launch import metrics
-from troupe.launch.supervision import loopback
+from troupe.launch.distributed.engines.launchpad import loopback
+from troupe.launch.telling import metrics
 
 lp = pytest.importorskip("launchpad")
 reverb = pytest.importorskip("reverb")
 replay_on_reverb = pytest.importorskip("troupe.agents.replay.reverb")
-launcher = pytest.importorskip("troupe.launch.launcher")
-base = pytest.importorskip("troupe.launch.nodes.base")
-calls = pytest.importorskip("troupe.launch.nodes.calls")
+launcher = pytest.importorskip("troupe.launch.distributed.engines.launchpad.launcher")
+base = pytest.importorskip("troupe.launch.distributed.engines.launchpad.nodes")
+calls = pytest.importorskip("troupe.launch.distributed.engines.launchpad.calls")
 
 pytestmark = pytest.mark.distributed
 

@@ -16,7 +16,7 @@ import numpy as np
 from troupe import agents, environments, launch
 from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.environments import Vector, fakes
-from troupe.launch import report
+from troupe.launch.telling import report
 
 
 @dataclasses.dataclass(frozen=True)

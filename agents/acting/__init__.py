@@ -1,0 +1,1 @@
+"""Acting: policies, and the actors that run them here or ask a server."""

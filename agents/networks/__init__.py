@@ -1,0 +1,1 @@
+"""Networks: torsos, heads and distributions, as pure functions."""

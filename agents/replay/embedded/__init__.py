@@ -1,0 +1,5 @@
+"""The replay inside a process."""
+
+from .replay import EmbeddedReplay
+
+__all__ = ["EmbeddedReplay"]

@@ -1,0 +1,183 @@
+"""What writes into the embedded replay."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import dm_env
+import numpy as np
+from dm_env import StepType
+
+from ..nests import Nest
+from ..sequences import SequenceWindows
+from ..transitions import TransitionWindows
+from .entries import Entries
+from .rows import Rows
+
+_FIRST, _MID, _LAST = (int(kind) for kind in StepType)
+
+
+class EmbeddedAdder:
+    """Writes the steps of all streams. Made by `EmbeddedReplay.adder`.
+
+    With N environments `add_first` comes once, and the first steps of later episodes come to `add`
+    as any other; with one (N None) every episode begins with `add_first`. In the middle of an
+    episode, `add_first` drops what is not complete.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        windows: TransitionWindows | SequenceWindows,
+        entries: Entries,
+        lock: threading.RLock,
+        before_row: Callable[[], None],
+    ) -> None:
+        """Writes to a replay's parts.
+
+        Args:
+            rows: Where rows go.
+            windows: What finds items in them.
+            entries: The items found.
+            lock: Held while a row is written.
+            before_row: Called before a row is added; may raise.
+        """
+        self._rows, self._windows, self._entries = rows, windows, entries
+        self._lock, self._before_row = lock, before_row
+        self._one = rows.lead == ()
+        self._lead = rows.lead
+        self._has_extras = bool(rows.columns["extras"])
+        self._keeps_outcomes = "reward" in rows.columns
+        self._safe_until = 0  # The row that must not be begun before there is room for it.
+        self._checked = False
+        # The step types of the row that was begun last; None: add_first must come.
+        self._kinds: list[int] | None = None
+        self._all_mid = [_MID] * rows.streams
+
+    def add_first(self, timestep: dm_env.TimeStep) -> None:
+        """Begins an episode in every stream.
+
+        Raises:
+            ValueError: If the time step is not the first of an episode, or does not fit the spec.
+        """
+        if np.shape(timestep.step_type) != self._lead or np.any(
+            np.asarray(timestep.step_type) != _FIRST
+        ):
+            raise ValueError(
+                f"add_first got the step type {timestep.step_type}; with "
+                f"{self._lead[0] if self._lead else 'one'} environment(s) it must be FIRST of "
+                f"shape {self._lead}."
+            )
+        self._rows.structures["observation"].check(timestep.observation, self._lead)
+        with self._lock:
+            row = self._begin(timestep)
+            if self._one and self._kinds == [_LAST]:
+                self._windows.advance(row, 0.0, 0.0, [_FIRST], False)
+            else:
+                self._windows.restart(row)
+        self._kinds = [_FIRST] * self._rows.streams
+
+    def add(self, action: Nest, next_timestep: dm_env.TimeStep, extras: Nest = ()) -> None:
+        """Adds an action and what came of it.
+
+        Raises:
+            ValueError: If no episode was begun, values do not fit their specs, a queue of rollouts
+                is full, or (vectors) episodes do not follow one another as they must.
+        """
+        rows = self._rows
+        if not self._checked:
+            self._check(action, next_timestep, extras)
+        reward: Any = next_timestep.reward
+        discount: Any = next_timestep.discount
+        before = self._kinds
+        if self._one:
+            kinds = [int(next_timestep.step_type)]
+        else:
+            kinds = next_timestep.step_type.tolist()
+        mid = kinds == self._all_mid and before == kinds
+        ended = None
+        if not mid:
+            ended = self._check_order(kinds)
+        with self._lock:
+            self._before_row()
+            rows.write("action", action)
+            if self._has_extras:
+                rows.write("extras", extras)
+            if self._keeps_outcomes:
+                rows.write("reward", reward)
+                rows.write("discount", discount)
+            if ended is not None:
+                self._clear(ended)
+            row = self._begin(next_timestep)
+            if not self._one and len(kinds) == 1:
+                reward, discount = reward.item(), discount.item()
+            self._windows.advance(row, reward, discount, kinds, mid)
+            if not mid and _LAST in kinds:
+                self._clear(... if self._one else np.array(kinds) == _LAST)
+        self._kinds = kinds
+
+    def reset(self) -> None:
+        """Drops what is not complete; `add_first` must come next."""
+        self._kinds, self._safe_until = None, 0
+
+    def _check_order(self, kinds: list[int]) -> np.ndarray | None:
+        """Which streams had ended, [N] bool, or None where none had.
+
+        Raises:
+            ValueError: If these step types cannot follow those before.
+        """
+        before = self._kinds
+        if before is None:
+            raise ValueError("add_first must come before add.")
+        if self._one:
+            if before[0] == _LAST or kinds[0] == _FIRST:
+                raise ValueError("every episode begins with add_first, and only with it.")
+        elif [kind == _FIRST for kind in kinds] != [kind == _LAST for kind in before]:
+            raise ValueError(
+                f"step types {kinds} followed {before}: the step after LAST must be FIRST, and no "
+                "other."
+            )
+        return np.array(before) == _LAST if _LAST in before else None
+
+    def _clear(self, streams: Any) -> None:
+        """Zeroes what followed the last row of an episode."""
+        for name in ("action", "extras", "reward", "discount"):
+            if name in self._rows.columns:
+                self._rows.clear(name, streams)
+
+    def _check(self, action: Nest, timestep: dm_env.TimeStep, extras: Nest) -> None:
+        structures = self._rows.structures
+        structures["action"].check(action, self._lead)
+        structures["observation"].check(timestep.observation, self._lead)
+        structures["extras"].check(extras, self._lead)
+        for name in ("step_type", "reward", "discount"):
+            shape = np.shape(getattr(timestep, name))
+            if shape != self._lead:
+                raise ValueError(f"{name} has the shape {shape}; it must be {self._lead}.")
+        self._checked = True
+
+    def _make_room(self) -> None:
+        """Sees to it that the next row overwrites nothing that is needed."""
+        rows, entries, span = self._rows, self._entries, self._windows.span
+        # Items are inserted as they end: one inserted later begins at most a span earlier.
+        oldest = rows.written - span
+        if len(entries):
+            oldest = min(
+                oldest, int(entries.columns["row"][entries.first % entries.max_size]) - span
+            )
+        oldest = max(0, oldest - (rows.depth - 1))
+        if rows.written >= oldest + rows.capacity:
+            rows.grow(rows.capacity + max(64, rows.capacity // 4), oldest)
+        self._safe_until = oldest + rows.capacity
+
+    def _begin(self, timestep: dm_env.TimeStep) -> int:
+        """Begins a row and returns its number."""
+        rows = self._rows
+        if rows.written >= self._safe_until:
+            self._make_room()
+        rows.begin(timestep.observation, timestep.step_type)
+        if "step_type" in rows.columns:
+            rows.write("step_type", timestep.step_type)
+        return rows.written - 1

@@ -1,0 +1,1 @@
+"""How parameters come from the learner to whoever acts with them."""

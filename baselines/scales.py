@@ -1,0 +1,42 @@
+"""Ways to launch the same agent, as the command line names them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from ..launch.distributed.deployment import KINDS
+from ..launch.errors import RequestError
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """One way to launch: KIND[:ACTORS][@MESH@SCHEDULE]."""
+
+    text: str
+    launch: str
+    actors: int | None
+    mesh: str | None
+    schedule: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> Scale:
+        """Reads "one-process", "processes:4" or "one-process@data=2@batch:data".
+
+        Raises:
+          RequestError: if it is none of these.
+        """
+        head, *partition = text.split("@")
+        kind, colon, number = head.partition(":")
+        if kind not in KINDS or len(partition) not in (0, 2) or (colon and not number.isdigit()):
+            raise RequestError(
+                f"the scale {text!r} is not KIND[:ACTORS][@MESH@SCHEDULE], with a KIND of "
+                f"{', '.join(KINDS)}; for example processes:4, or one-process@data=2@batch:data."
+            )
+        mesh, schedule = partition or (None, None)
+        return cls(text, kind, int(number) if colon else None, mesh, schedule)
+
+    @property
+    def folder(self) -> str:
+        """A name for its runs that every file system takes."""
+        return re.sub(r"[^\w.=-]+", "-", self.text)

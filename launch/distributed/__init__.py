@@ -1,0 +1,1 @@
+"""Runs of many roles, in threads or processes."""

@@ -1,0 +1,1 @@
+"""What places, connects and starts roles: one folder an engine."""

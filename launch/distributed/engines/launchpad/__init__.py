@@ -1,0 +1,1 @@
+"""Launchpad, with Courier for calls and Reverb for replay."""

@@ -1,0 +1,114 @@
+"""What a role's process does from its fork to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pathlib
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ....errors import RequestError
+from ....files.checkpoints import CheckpointError
+from ...supervision import heartbeat
+from ...supervision.role import Role, enter
+
+_PR_SET_NAME = 15
+
+
+def run_entry(entry: Mapping[str, Any]) -> None:
+    """Runs one function of a payload and ends the process: code 0, or 1 with the reason in a file.
+
+    Args:
+      entry: `name` and `log` (file) of the role, `payload` (file of functions) and `index` in it,
+        `workspace` (folder), `row` on its board, `reason` (file) and `environment` (variables;
+        null unsets).
+    """
+    code = 1
+    try:
+        _redirect(entry["log"])
+        _set_environment(entry["environment"])
+        _set_name(entry["name"])
+        stop = threading.Event()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        workspace = pathlib.Path(entry["workspace"])
+        enter(Role(entry["name"], stop, workspace))
+        heartbeat.attach(heartbeat.Board(workspace / heartbeat.FILE), entry["row"])
+        _join_launchpad(stop)
+        _load(entry["payload"], entry["index"])()
+        code = 0
+    except BaseException as error:
+        reason = {"reason": describe(error), "final": is_final(error)}
+        pathlib.Path(entry["reason"]).write_text(json.dumps(reason))
+        with contextlib.suppress(OSError):  # The disk may be full.
+            traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
+        # Not sys.exit: threads of gRPC and XLA may hold up an orderly end for ever.
+        os._exit(code)
+
+
+def describe(error: BaseException) -> str:
+    """An exception as one line."""
+    text = " ".join(str(error).split())[:500]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether a new start cannot help: what was asked for cannot be, or cannot be kept."""
+    return isinstance(error, RequestError | CheckpointError)
+
+
+def _redirect(log: str) -> None:
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.close(descriptor)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def _set_name(name: str) -> None:
+    """Shows the role's name in `ps` and `top`, which have room for fifteen letters."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def _set_environment(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    if "jax" in sys.modules:
+        # Read when jax was imported, which was before the fork.
+        sys.modules["jax"].config.update("jax_platforms", os.environ.get("JAX_PLATFORMS"))
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # Forked roles would draw the same.
+
+
+def _join_launchpad(stop: threading.Event) -> None:
+    """Gives Launchpad's own nodes what they ask for: flags, and word of the end."""
+    from absl import flags
+    from launchpad.launch import worker_manager
+
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS(["role"])
+    manager = worker_manager.WorkerManager(register_in_thread=True, register_signals=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The manager took it.
+    manager._stop_event = stop
+
+
+def _load(payload: str, index: int) -> Callable[[], Any]:
+    import cloudpickle
+
+    with open(payload, "rb") as file:
+        return cloudpickle.load(file)[index]

@@ -1,0 +1,125 @@
+"""Launchpad nodes for roles that a supervisor starts, and starts again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import courier
+import launchpad as lp
+from launchpad import address as lp_address
+from launchpad.nodes import base as lp_base
+
+from .....agents.learning import dispatch
+from ...supervision.role import Settings
+from . import loopback
+from .calls import CALL_SECONDS, Remote, Stopped
+
+
+class _Fresh:
+    """Runs a new instance in every life; Launchpad keeps the first, and threads would find it."""
+
+    _instance: Any
+
+    def run(self) -> None:
+        self._instance = None
+        dispatch.configure_cpu()
+        with contextlib.suppress(Stopped):
+            super().run()  # type: ignore[misc]
+
+
+class WorkerNode(_Fresh, lp.PyClassNode):
+    """A role that is not called by others: `constructor(*args, **kwargs).run()`."""
+
+    def __init__(self, settings: Settings, constructor: Callable[..., Any], *args: Any, **kw: Any):
+        super().__init__(constructor, *args, **kw)
+        self.role_settings = settings
+
+
+class RemoteHandle(lp_base.Handle):
+    """Stands for a service in the arguments of other nodes, which get a `Remote`."""
+
+    def __init__(self, address: lp_address.Address, name: str):
+        self._address, self._name = address, name
+
+    def dereference(self) -> Remote:
+        client = courier.Client(self._address.resolve(), call_timeout=CALL_SECONDS)
+        return Remote(client, self._name)
+
+
+class ServiceNode(_Fresh, lp.CourierNode):
+    """A role whose public methods others call. Its class derives from `Service`."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        constructor: Callable[..., Any],
+        *args: Any,
+        threads: int = 16,
+        **kw: Any,
+    ):
+        """Like a Courier node.
+
+        Args:
+          name: for messages of those who call it.
+          settings: how it is supervised.
+          constructor: makes the role from `args` and `kw`.
+          threads: calls that are answered at the same time.
+        """
+        super().__init__(constructor, *args, courier_kwargs={"thread_pool_size": threads}, **kw)
+        self.name = name
+        self.role_settings = settings
+
+    def create_handle(self) -> RemoteHandle:
+        return self._track_handle(RemoteHandle(self._address, self.name))
+
+
+class Service:
+    """Base of roles in a `ServiceNode`: `run` calls `_serve` when it is ready for calls."""
+
+    _server: courier.Server
+
+    def set_courier_server(self, server: courier.Server) -> None:
+        self._server = server
+
+    def _serve(self) -> None:
+        """Begins to answer.
+
+        Raises:
+          OSError: if the port is taken, or can be reached otherwise than was asked for.
+        """
+        loopback.require_free(self._server.port)
+        self._server.Start()
+        loopback.require_bound(self._server.port)
+
+    def _end(self) -> None:
+        self._server.Stop()
+
+
+class AddressHandle(lp_base.Handle):
+    """Stands for an address in the arguments of other nodes, which get it as text."""
+
+    def __init__(self, address: lp_address.Address):
+        self._address = address
+
+    def dereference(self) -> str:
+        return self._address.resolve()
+
+
+class AddressNode(_Fresh, lp.PyClassNode):
+    """A role with a port that it serves in its own way; it gets its own address as `address`."""
+
+    def __init__(self, settings: Settings, constructor: Callable[..., Any], *args: Any, **kw: Any):
+        self._port = lp_address.Address("port")
+        super().__init__(constructor, *args, address=AddressHandle(self._port), **kw)
+        # Its own handle is no connection to another node.
+        self._input_handles: list[lp_base.Handle] = [
+            handle for handle in self._input_handles if not isinstance(handle, AddressHandle)
+        ]
+        self.allocate_address(self._port)
+        self.role_settings = settings
+
+    def create_handle(self) -> AddressHandle:
+        return self._track_handle(AddressHandle(self._port))

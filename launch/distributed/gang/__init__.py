@@ -1,0 +1,1 @@
+"""A learner of several processes, joined by `jax.distributed`."""

@@ -1,0 +1,109 @@
+"""The processes of a learner: how many devices each has, and how it is supervised."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from typing import TYPE_CHECKING, Any
+
+from ...errors import RequestError
+from ...local import components
+from ..supervision.role import Settings
+
+if TYPE_CHECKING:
+    from ....environments import EnvironmentSpec
+    from ...experiment import Experiment
+    from ..deployment import Roles
+
+_VIRTUAL = r"--xla_force_host_platform_device_count=(\d+)"
+# A step may take long to compile; a stopped process is noticed all the same.
+_HANG_SECONDS = 600.0
+# Sooner than the others of a gang give a silent one up, so that its name is the one that is told.
+_STOPPED_SECONDS = 5.0
+
+
+def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> list[Settings]:
+    """How each process of the learner is run, by rank.
+
+    Raises:
+      RequestError: if the batch, the mesh or the accelerators cannot be shared out equally, the
+        mesh has more devices than there are GPUs, or the agent cannot be partitioned.
+    """
+    hosts, on_device = roles.learner_hosts, roles.learner_device != "cpu"
+    common: dict[str, Any] = {
+        "reverb": True,
+        "hang_seconds": _HANG_SECONDS,
+        "start_seconds": _HANG_SECONDS,
+    }
+    if hosts == 1 and experiment.partition is None:
+        return [Settings(accelerator=on_device, **common)]
+    components.check_partitionable(experiment.builder)
+    _check_batch(experiment, spec, hosts)
+    if hosts > 1:
+        common |= {"gang": "learner", "stopped_seconds": _STOPPED_SECONDS}
+    if on_device:
+        environments = _accelerators(experiment, hosts)
+    else:
+        environments = [_processors(experiment, spec, hosts)] * hosts
+    return [Settings(environment=one, accelerator=on_device, **common) for one in environments]
+
+
+def _check_batch(experiment: Experiment, spec: EnvironmentSpec, hosts: int) -> None:
+    batch = experiment.builder.make_replay_spec(spec).batch_size
+    if batch % hosts:
+        near = batch - batch % hosts or hosts
+        raise RequestError(
+            f"{hosts} learner hosts cannot share a batch of {batch} equally; take a batch of "
+            f"{near}, or a number of hosts that divides {batch}."
+        )
+    mesh = experiment.partition.mesh if experiment.partition is not None else None
+    if mesh is not None and mesh.size % hosts:
+        raise RequestError(
+            f"{hosts} learner hosts cannot share mesh {mesh} equally: it has {mesh.size} devices; "
+            f"make their number a multiple of {hosts}."
+        )
+
+
+def _processors(
+    experiment: Experiment, spec: EnvironmentSpec, hosts: int
+) -> tuple[tuple[str, str], ...]:
+    """The environment of a process with its share of the mesh as virtual devices of the CPU."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    virtual = re.search(_VIRTUAL, flags)
+    if experiment.partition is not None:
+        devices = experiment.partition.mesh.size // hosts
+    else:
+        devices = int(virtual.group(1)) if virtual else 1
+        batch = experiment.builder.make_replay_spec(spec).batch_size
+        if batch % (devices * hosts):
+            raise RequestError(
+                f"{hosts} learner hosts with {devices} devices each (XLA_FLAGS) cannot share a "
+                f"batch of {batch} equally; make it a multiple of {devices * hosts}."
+            )
+    flags = f"{re.sub(_VIRTUAL, '', flags)} --xla_force_host_platform_device_count={devices}"
+    return (("XLA_FLAGS", flags.strip()), ("NPROC", str(max(32, 4 * devices))))
+
+
+def _accelerators(experiment: Experiment, hosts: int) -> list[tuple[tuple[str, str], ...]]:
+    """Environments in which each process sees GPUs of its own."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        found = pathlib.Path("/dev").glob("nvidia[0-9]*")
+        names = sorted((path.name.removeprefix("nvidia") for path in found), key=int)
+    else:
+        names = [name.strip() for name in visible.split(",") if name.strip()]
+    share, rest = divmod(len(names), hosts)
+    if not share or rest:
+        raise RequestError(
+            f"{hosts} learner hosts cannot share {len(names)} GPUs equally; take a number of hosts "
+            "that divides the number of GPUs, or --learner-device cpu."
+        )
+    if experiment.partition is not None and experiment.partition.mesh.size > len(names):
+        mesh = experiment.partition.mesh
+        raise RequestError(
+            f"mesh {mesh} needs {mesh.size} GPUs and there are {len(names)}; take a smaller mesh, "
+            "or --learner-device cpu."
+        )
+    shares = [names[rank * share : (rank + 1) * share] for rank in range(hosts)]
+    return [(("CUDA_VISIBLE_DEVICES", ",".join(one)),) for one in shares]

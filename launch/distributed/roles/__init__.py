@@ -1,0 +1,1 @@
+"""The roles of a distributed run, one file each."""

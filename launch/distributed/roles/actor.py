@@ -1,0 +1,205 @@
+"""Actors: environments, a policy, and a writer to the replay."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from ... import seeds
+from ...local.loop import Loop
+from ...signals import Stop
+from ..engines.launchpad import calls
+from ..supervision import heartbeat, role
+from .ledger import DONE, TRAIN
+
+if TYPE_CHECKING:
+    from ....environments import EnvironmentSpec
+    from ...experiment import Experiment
+    from .replay import Connection
+
+_REPORT_SECONDS = 0.25
+
+
+class ActorRole:
+    """Acts in its environments as far as the ledger grants."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        spec: EnvironmentSpec,
+        index: int,
+        num_actors: int,
+        counter: calls.Remote,
+        connection: Connection,
+        make_actor: Callable[..., Any],
+    ):
+        """Connects to the others; nothing is made yet.
+
+        Args:
+          experiment: what is run.
+          spec: of one environment.
+          index: its number among the actors.
+          num_actors: how many there are.
+          counter: keeps the ledger.
+          connection: to the replay.
+          make_actor: makes the actor and the source of its parameters, whose attribute `version`
+            changes with them, from experiment, spec, key, adder and the numbers of environments
+            and of streams.
+        """
+        self._experiment, self._spec = experiment, spec
+        self._index, self._num_actors = index, num_actors
+        self._counter = counter
+        self._connection, self._make_actor = connection, make_actor
+
+    def run(self) -> None:
+        name = f"actor/{self._index}"
+        life = calls.insist(self._counter.enter, name)
+        counts = calls.insist(self._counter.look)
+        seed = self._experiment.seed
+        num_envs = self._experiment.builder.num_envs
+        environment = self._experiment.environment_factory(
+            seed=seeds.derive(seed, "environment", self._index + 1, life),
+            num_envs=num_envs,
+            evaluation=False,
+        )
+        adder = self._connection.adder(num_envs)
+        streams = num_envs * self._num_actors
+        actor, source = self._make_actor(
+            self._experiment,
+            self._spec,
+            jax.random.key(seeds.derive(seed, "actor", self._index + 1, life)),
+            adder,
+            num_envs=num_envs,
+            num_streams=streams,
+        )
+        if taken := counts["actor_steps"] // streams:
+            actor.restore(with_count(actor.save(), taken))
+        newer = _Newer(source)
+        loop = Loop(environment, actor, newer, newer, steps_per_dispatch=1)  # type: ignore[arg-type]
+        try:
+            self._act(loop, name, life, RoleStop())
+        finally:
+            environment.close()
+            adder.close()
+
+    def _act(self, loop: Loop, name: str, life: int, stop: RoleStop) -> None:
+        granted, want, reported, episodes = 0, 4 * self._experiment.builder.num_envs, 0, 0
+        phase = TRAIN
+        while not stop.requested:
+            ended = list(loop.finished)
+            recent = ended[max(0, len(ended) - (loop.episodes - episodes)) :]
+            phase, granted = calls.insist(
+                self._counter.report, name, life, loop.actor_steps, loop.episodes, recent, want
+            )
+            reported, episodes = loop.actor_steps, loop.episodes
+            if phase == DONE:
+                return
+            if granted <= loop.actor_steps:
+                role.pause(0.1)
+                continue
+            began = time.perf_counter()
+            deadline = began + _REPORT_SECONDS
+            while loop.actor_steps < granted and time.perf_counter() < deadline:
+                loop.advance(granted, min(deadline, time.perf_counter() + 0.1), stop)
+                role.pause(0.0)
+                if stop.requested:
+                    break
+            # As much as it does between two reports, and a quarter more.
+            rate = (loop.actor_steps - reported) / (time.perf_counter() - began)
+            want = max(self._experiment.builder.num_envs, int(1.25 * rate * _REPORT_SECONDS))
+
+
+class ActorCrew:
+    """Several actors in one process, each in a thread of its own.
+
+    Worth it where environments wait rather than compute, and processes are too dear.
+    """
+
+    def __init__(self, *actors: ActorRole):
+        self._actors = actors
+
+    def run(self) -> None:
+        """Runs all of them until they are done; the first error of one ends all."""
+        if len(self._actors) == 1:
+            return self._actors[0].run()
+        me, crew = role.current(), heartbeat.Crew(len(self._actors))
+        errors: list[BaseException] = []
+
+        def run_one(index: int, actor: ActorRole) -> None:
+            role.enter(me)
+            crew.join(index)
+            try:
+                actor.run()
+            except calls.Stopped:
+                pass
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                crew.leave(index)
+
+        threads = [
+            threading.Thread(target=run_one, args=pair, daemon=True)
+            for pair in enumerate(self._actors)
+        ]
+        for thread in threads:
+            thread.start()
+        while not errors and any(thread.is_alive() for thread in threads):
+            if crew.all_beat_within(1.0):
+                heartbeat.beat()
+            time.sleep(0.1)
+        if errors:
+            raise errors[0]
+
+
+class RoleStop(Stop):
+    """The stop of a role, as loops look at it; to look is a sign of life."""
+
+    def __init__(self) -> None:
+        """There is nothing to set."""
+
+    @property
+    def signal_number(self) -> int | None:  # type: ignore[override]
+        return signal.SIGTERM if role.current().stop.is_set() else None
+
+    @property
+    def requested(self) -> bool:
+        return role.pause(0.0)
+
+
+class _Newer:
+    """Stands in the loop where one process has its learner and replay: newer parameters are all
+    that there is to learn."""
+
+    spec = types.SimpleNamespace(samples_per_insert=1.0)
+
+    def __init__(self, source: Any):
+        self._source = source
+        self._seen = source.version
+
+    def can_sample(self, batches: int) -> bool:
+        return self._source.version != self._seen
+
+    def step(self) -> None:
+        self._seen = self._source.version
+
+
+def with_count(state: Any, count: int) -> Any:
+    """A policy's state as if every stream had taken `count` actions.
+
+    Schedules go by the count, and a role that is started again, or joins others, must not begin
+    them anew. Counts are the leaves called `num_actions`.
+    """
+
+    def set_count(path: tuple[Any, ...], leaf: Any) -> Any:
+        last = path[-1] if path else None
+        name = getattr(last, "name", getattr(last, "key", None))
+        return np.full_like(leaf, count) if name == "num_actions" else leaf
+
+    return jax.tree_util.tree_map_with_path(set_count, state)

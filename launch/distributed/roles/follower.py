@@ -1,0 +1,80 @@
+"""Every rank but the first of a learner of several processes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ...files.checkpoints import Store
+from ..gang import words
+from ..supervision import role
+from .learner import make_learner
+
+if TYPE_CHECKING:
+    from ....environments import EnvironmentSpec
+    from ...experiment import Experiment
+    from .replay import Connection
+
+_STOP_SECONDS = 3.0
+
+
+class FollowerRole:
+    """Does what rank 0 says, on its own share of every batch."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        spec: EnvironmentSpec,
+        checkpoints: str,
+        connection: Connection,
+        size: int,
+        rank: int,
+    ):
+        """Nothing is made yet.
+
+        Args:
+          experiment: what is run.
+          spec: of one environment.
+          checkpoints: folder of the run's checkpoints; every rank goes on from the newest.
+          connection: to the replay.
+          size: processes of the learner.
+          rank: of this one, from 1.
+        """
+        self._experiment, self._spec = experiment, spec
+        self._store = Store(checkpoints)
+        self._connection = connection
+        self._gang = words.Follower(size, rank)
+
+    def run(self) -> None:
+        self._gang.join()
+        # Rank 0 writes none before it has compared states, for which this one must have read.
+        checkpoint = self._store.newest(lambda damage: None)
+        replay = self._connection.learner(self._gang.size)
+        try:
+            learner = make_learner(self._experiment, self._spec, replay, self._gang.size)
+            if checkpoint is not None:
+                learner.restore(checkpoint.read("learner", like=learner.save()))
+            self._follow(learner, replay)
+        finally:
+            replay.close()
+
+    def _follow(self, learner, replay) -> None:
+        batches = self._experiment.builder.steps_per_dispatch
+        announced, stop_by = False, float("inf")
+        while time.monotonic() < stop_by:
+            if role.pause(0.0) and stop_by == float("inf"):
+                # Rank 0 is asked to stop too, and says when all leave.
+                stop_by = time.monotonic() + _STOP_SECONDS
+            if not announced and replay.can_sample(batches):
+                self._gang.announce()
+                announced = True
+            word = self._gang.listen(0.1 if announced else 0.0)
+            if word == words.STEP:
+                learner.step()
+                announced = False
+            elif word == words.SHOW:
+                self._gang.show(learner.save())
+            elif word == words.END:
+                return
+            elif not announced:
+                replay.wait(0.02)

@@ -1,0 +1,246 @@
+"""The learner: steps at the pace of the replay, publishes, and saves the run's checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import tree
+
+from ....agents.variables.server import Publisher
+from ... import seeds
+from ...experiment import Partition
+from ...files.checkpoints import Store
+from ...local import components
+from ...local.saver import REPLAY_LIMIT
+from ..engines.launchpad import calls
+from ..gang import words
+from ..supervision import heartbeat, role
+from .ledger import DONE, DRAIN, SAVE, TRAIN
+from .replay_files import ReplayFiles
+
+if TYPE_CHECKING:
+    from ....environments import EnvironmentSpec
+    from ...experiment import Experiment
+    from .replay import Connection
+
+_REPORT_SECONDS = 0.25
+_DRAINED_SECONDS = 2.0
+
+
+class LearnerRole:
+    """The one learner of a program; where it is a gang of processes, the first of them."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        spec: EnvironmentSpec,
+        checkpoints: str,
+        counter: calls.Remote,
+        variables: calls.Remote,
+        connection: Connection,
+        replay_folder: str,
+        hosts: int = 1,
+    ):
+        """Connects to the others; nothing is made yet.
+
+        Args:
+          experiment: what is run.
+          spec: of one environment.
+          checkpoints: folder of the run's checkpoints; the learner goes on from the newest.
+          counter: keeps the ledger.
+          variables: the variable server.
+          connection: to the replay.
+          replay_folder: where it writes its own part of checkpoints.
+          hosts: processes of the learner; see `follower` for the others.
+        """
+        self._experiment, self._spec = experiment, spec
+        self._store = Store(checkpoints, experiment.checkpointing.keep)
+        self._counter, self._variables = counter, variables
+        self._connection = connection
+        self._files = ReplayFiles(replay_folder, connection.checkpoint)
+        self._gang = words.of(hosts)
+        self._notes: list[str] = []
+        self._status: dict[str, Any] = {"drained": False, "saved": False}
+
+    def run(self) -> None:
+        self._gang.join()
+        checkpoint = self._store.newest(self._notes.append)
+        self._replay = self._connection.learner(self._gang.size)
+        self._learner = make_learner(self._experiment, self._spec, self._replay, self._gang.size)
+        if checkpoint is not None:
+            self._learner.restore(checkpoint.read("learner", like=self._learner.save()))
+        shared = role.current().workspace / "variables"
+        shared.mkdir(exist_ok=True)
+        self._publisher = Publisher(shared, self._variables)
+        self._names = variable_names(self._learner)
+        self._offer()
+        if checkpoint is None:
+            self._save()
+        elif self._gang.size > 1:
+            self._agreed_state()
+        self._saved_at = time.monotonic()
+        self._saved_steps = 0
+        try:
+            self._learn()
+            self._gang.leave()
+        finally:
+            self._publisher.close()
+            self._replay.close()
+
+    def _learn(self) -> None:
+        learner, replay = self._learner, self._replay
+        batches = self._experiment.builder.steps_per_dispatch
+        paced = self._experiment.builder.make_replay_spec(self._spec).samples_per_insert is not None
+        phase, report_at, last_batch = TRAIN, 0.0, time.monotonic()
+        while not role.pause(0.0):
+            now = time.monotonic()
+            if now >= report_at:
+                phase = self._report()
+                report_at = now + _REPORT_SECONDS
+            if phase in (TRAIN, DRAIN) and not self._status["drained"]:
+                has_batch = replay.can_sample(batches) and self._gang.ready()
+                if has_batch and (paced or phase == TRAIN):
+                    self._gang.say(words.STEP)
+                    learner.step()
+                    self._offer()
+                    last_batch = now
+                elif phase == DRAIN and now - last_batch > _DRAINED_SECONDS:
+                    self._finish()
+                    report_at = 0.0
+                elif replay.wait(0.02):
+                    self._gang.wait(0.02)
+                if phase == TRAIN and self._save_is_due():
+                    self._save()
+            elif phase == SAVE and not self._status["saved"]:
+                self._save()
+                self._status["saved"] = True
+                report_at = 0.0
+            elif phase == DONE:
+                return
+            else:
+                role.pause(0.05)
+
+    def _finish(self) -> None:
+        """Publishes and saves what was learned."""
+        while not self._publisher.flush(1.0):
+            calls.check_stop()
+            self._check_publisher()
+        self._save()
+        self._status["drained"] = True
+
+    def _offer(self) -> None:
+        variables = self._learner.get_variables(self._names)
+        self._publisher.offer(dict(zip(self._names, variables, strict=True)))
+
+    def _report(self) -> str:
+        self._check_publisher()
+        replay = self._replay
+        while self._notes:
+            calls.insist(self._counter.note, self._notes[0])
+            self._notes.pop(0)
+        status = {
+            **self._status,
+            "steps": self._learner.steps,
+            "version": self._publisher.version,
+            "metrics": self._learner.metrics(),
+            "replay": {
+                "size": len(replay),
+                "inserted": replay.inserted,
+                "sampled": replay.sampled,
+                "samples_per_insert": replay.observed_samples_per_insert,
+            },
+        }
+        return calls.insist(self._counter.learner, status)
+
+    def _check_publisher(self) -> None:
+        if self._publisher.error is not None:
+            raise self._publisher.error
+
+    # Checkpoints.
+
+    def _save_is_due(self) -> bool:
+        settings = self._experiment.checkpointing
+        if time.monotonic() - self._saved_at >= settings.every_seconds:
+            return True
+        if settings.every_steps is None:
+            return False
+        steps = calls.insist(self._counter.look)["actor_steps"]
+        return steps - self._saved_steps >= settings.every_steps
+
+    def _save(self) -> None:
+        """Writes what belongs together: learner, ledger and replay, between two steps."""
+        ledger = calls.insist(self._counter.save)
+        state = self._agreed_state()
+        heartbeat.beat()
+        kept = self._files.save(self._notes.append) if self._keeps_replay() else None
+        heartbeat.beat()
+        counters = {
+            **ledger["done"],
+            "learner_steps": self._learner.steps,
+            "evaluations": len(ledger["evaluations"]),
+            "resumed": 0,
+            "wall_seconds": ledger["seconds"]["wall"],
+            "train_seconds": ledger["seconds"]["train"],
+            "ledger": ledger,
+            "replay": kept,
+        }
+        self._store.save({"learner": state}, counters, self._experiment.identity())
+        self._files.prune(self._store)
+        self._saved_at, self._saved_steps = time.monotonic(), ledger["done"]["actor_steps"]
+
+    def _agreed_state(self) -> Any:
+        """The learner's state, which is that of every process of its gang."""
+        self._gang.say(words.SHOW)
+        state = self._learner.save()
+        self._gang.compare(state)
+        return state
+
+    def _keeps_replay(self) -> bool:
+        setting = self._experiment.checkpointing.replay
+        held = len(self._replay)
+        if setting == "auto":
+            return 0 < held * _row_bytes(self._spec) <= REPLAY_LIMIT
+        return setting == "always" and held > 0
+
+
+def make_learner(experiment: Experiment, spec: EnvironmentSpec, replay: Any, hosts: int) -> Any:
+    """The learner of one process.
+
+    Args:
+      experiment: what is run.
+      spec: of one environment.
+      replay: this process's face of the replay.
+      hosts: processes of the learner, joined already. Where the experiment has no partition, each
+        of their devices takes its share of the batch.
+    """
+    builder = experiment.builder
+    if hosts > 1 and experiment.partition is None:
+        from .... import partitioning
+
+        mesh = partitioning.Mesh({"data": jax.device_count()})
+        partition = Partition(mesh, partitioning.parse_schedule("batch:data"))
+        experiment = dataclasses.replace(experiment, partition=partition)
+    return builder.make_learner(
+        jax.random.key(seeds.derive(experiment.seed, "learner")),
+        experiment.make_networks(spec),
+        spec,
+        replay.dataset(builder.steps_per_dispatch),
+        replay,
+        **components.partition_argument(experiment),
+    )
+
+
+def _row_bytes(spec: EnvironmentSpec) -> int:
+    """About the bytes that a replay holds for one time step."""
+    leaves = tree.flatten((spec.observations, spec.actions))
+    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves) + 8
+
+
+def variable_names(learner: Any) -> list[str]:
+    """The collections that a learner has to give."""
+    names = getattr(learner, "variable_names", None)
+    return list(names) if names is not None else ["policy"]

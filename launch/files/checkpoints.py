@@ -1,0 +1,221 @@
+"""Checkpoints: folders that are either complete or not there.
+
+    checkpoints/checkpoint-00000007/
+        manifest.json      format, whose it is, counters, and size and SHA-256 of every other file
+        learner.npz ...    one file per part (see `nests`)
+
+A checkpoint is written under a temporary name, synced to the disk and renamed, so that a process
+killed at any moment leaves the earlier ones as they were. Reading takes the newest that is whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import RequestError, RunError
+from . import npz
+
+Nest = Any
+
+_FORMAT = 1
+_PREFIX = "checkpoint-"
+_WRITING = ".writing-"
+_REMOVING = ".removing-"
+_MANIFEST = "manifest.json"
+
+
+class CheckpointError(RunError):
+    """No checkpoint could be written, or none of those that exist could be read."""
+
+
+class DamagedError(CheckpointError):
+    """One checkpoint is damaged."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """One complete checkpoint, whose files were compared with their sums."""
+
+    path: pathlib.Path
+    identity: Mapping[str, Any]
+    """Whose it is: agent, environment, config."""
+    counters: Mapping[str, Any]
+    """Numbers that the run goes on from."""
+    parts: tuple[str, ...]
+
+    def read(self, part: str, like: Nest = None) -> Nest:
+        """One part of the state.
+
+        Args:
+          part: one of `parts`.
+          like: a nest of the same structure (see `npz.read`).
+
+        Raises:
+          RequestError: if the part has another structure: it was made by another agent or config.
+        """
+        try:
+            with open(self.path / f"{part}.npz", "rb") as file:
+                return npz.read(file, like)
+        except npz.NestError as error:
+            raise RequestError(
+                f"{self.path}: the {part} in it is not that of this agent: {error}"
+            ) from error
+
+
+class Store:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: str | os.PathLike[str], keep: int = 2):
+        """Opens a folder, which is made by the first `save`.
+
+        Args:
+          folder: holds the checkpoints and nothing else.
+          keep: so many of the newest are kept, at least 1.
+        """
+        if keep < 1:
+            raise RequestError(f"{keep} checkpoints were to be kept; keep at least 1.")
+        self._folder = pathlib.Path(folder)
+        self._keep = keep
+
+    def paths(self) -> list[pathlib.Path]:
+        """Folders of all checkpoints, complete or damaged, the oldest first."""
+        return sorted(self._folder.glob(f"{_PREFIX}*"))
+
+    def save(
+        self, parts: Mapping[str, Nest], counters: Mapping[str, Any], identity: Mapping[str, Any]
+    ) -> pathlib.Path:
+        """Writes a checkpoint, then removes those that are no longer kept.
+
+        Returns:
+          The folder of the checkpoint.
+
+        Raises:
+          CheckpointError: if it could not be written; the earlier ones are as they were.
+        """
+        paths = self.paths()
+        number = int(paths[-1].name[len(_PREFIX) :]) + 1 if paths else 1
+        final = self._folder / f"{_PREFIX}{number:08d}"
+        temporary = self._folder / f"{_WRITING}{number:08d}"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._remove_leftovers()
+            temporary.mkdir()
+            files = {part: self._write_part(temporary, part, nest) for part, nest in parts.items()}
+            manifest = {
+                "format": _FORMAT,
+                "identity": dict(identity),
+                "counters": dict(counters),
+                "parts": files,
+            }
+            with open(temporary / _MANIFEST, "w") as file:
+                json.dump(manifest, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            _sync_folder(temporary)
+            os.rename(temporary, final)
+            _sync_folder(self._folder)
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            kept = f"the earlier one, {paths[-1].name}, is intact" if paths else "there is none yet"
+            raise CheckpointError(
+                f"could not write a checkpoint into {self._folder}: {error.strerror or error}; "
+                f"{kept}."
+            ) from error
+        for path in paths[: len(paths) + 1 - self._keep]:
+            self._remove(path)
+        return final
+
+    def newest(self, warn: Callable[[str], None]) -> Checkpoint | None:
+        """The newest complete checkpoint, or None where there is none at all.
+
+        Args:
+          warn: called with a line for every damaged one that a whole one is taken in place of.
+
+        Raises:
+          CheckpointError: if there are checkpoints and all are damaged.
+        """
+        paths = self.paths()
+        damages: list[str] = []
+        for path in reversed(paths):
+            try:
+                checkpoint = _open(path)
+            except DamagedError as error:
+                damages.append(str(error))
+                continue
+            for damage in damages:
+                warn(damage)
+            return checkpoint
+        if damages:
+            raise CheckpointError(
+                f"all checkpoints in {self._folder} are damaged ({len(paths)}), the newest: "
+                f"{damages[0]} Start a new run."
+            )
+        return None
+
+    @staticmethod
+    def _write_part(folder: pathlib.Path, part: str, nest: Nest) -> dict[str, Any]:
+        path = folder / f"{part}.npz"
+        with open(path, "wb") as file:
+            npz.write(file, nest)
+            file.flush()
+            os.fsync(file.fileno())
+        return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+
+    def _remove(self, path: pathlib.Path) -> None:
+        # Renamed first: a checkpoint that is half removed must not look like a damaged one.
+        doomed = path.with_name(f"{_REMOVING}{path.name}")
+        os.rename(path, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def _remove_leftovers(self) -> None:
+        for prefix in (_WRITING, _REMOVING):
+            for path in self._folder.glob(f"{prefix}*"):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _open(path: pathlib.Path) -> Checkpoint:
+    """Compares every file with the manifest.
+
+    Raises:
+      DamagedError: if one differs or is missing.
+    """
+    try:
+        manifest = json.loads((path / _MANIFEST).read_text())
+        if manifest["format"] != _FORMAT:
+            raise DamagedError(
+                f"{path} has format {manifest['format']}; this version reads format {_FORMAT}."
+            )
+        for part, expected in manifest["parts"].items():
+            file = path / f"{part}.npz"
+            if file.stat().st_size != expected["bytes"] or sha256_of(file) != expected["sha256"]:
+                raise DamagedError(f"{path} is damaged ({file.name} is not what was written).")
+        return Checkpoint(
+            path, manifest["identity"], manifest["counters"], tuple(manifest["parts"])
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(f"{path} is damaged ({error}).") from error
+
+
+def sha256_of(path: pathlib.Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _sync_folder(path: pathlib.Path) -> None:
+    """Makes the names in a folder last: a rename is only on the disk once its folder is."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Judging a policy, in a run or after it."""

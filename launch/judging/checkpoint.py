@@ -1,0 +1,86 @@
+"""Judging what a run has learned so far, from its newest checkpoint."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from typing import Any
+
+import jax
+
+from ...agents.learning import dispatch
+from .. import seeds
+from ..errors import RequestError
+from ..experiment import check_identity
+from ..files.checkpoints import Checkpoint, Store
+from ..files.directory import RunDirectory
+from ..local import components
+from ..request.recipe import Recipe
+from ..telling.report import Reporter, Silent
+from . import video
+from .evaluation import Outcome, play
+
+
+def evaluate(
+    run: str | os.PathLike[str],
+    *,
+    episodes: int = 20,
+    seed: int = 0,
+    save_video: str | os.PathLike[str] | None = None,
+    reporter: Reporter | None = None,
+) -> Outcome:
+    """Plays the evaluation policy of a run's newest checkpoint. Nothing in the run changes.
+
+    Args:
+      run: directory of a run that `troupe train` started, ended or not.
+      episodes: how many.
+      seed: of these episodes; they are none that the run saw.
+      save_video: file for a film of the episodes, played one after another.
+      reporter: where warnings go.
+
+    Raises:
+      RequestError: if there is no such run or no checkpoint yet, or no film can be made of it.
+      CheckpointError: if every checkpoint is damaged.
+    """
+    if episodes < 1:
+        raise RequestError(f"{episodes} episodes were to be played; play at least 1.")
+    dispatch.configure_cpu()
+    directory = RunDirectory(run)
+    recipe = Recipe.from_json(directory.read_config())
+    reporter = reporter or Silent()
+    checkpoint = Store(directory.checkpoints).newest(lambda damage: reporter.line(damage))
+    if checkpoint is None:
+        raise RequestError(f"{run} has no checkpoint yet.")
+    filmed = save_video is not None
+    if filmed:
+        video.prepare()
+    make = functools.partial(recipe.make_environment, evaluation=True)
+    environment = make(
+        seed=seeds.derive(recipe.seed, "evaluation_environment", seed, 1),
+        num_envs=1 if filmed else min(episodes, recipe.evaluation.num_envs),
+        render_mode="rgb_array" if filmed else None,
+    )
+    try:
+        actor = _actor(recipe, checkpoint, environment, seed)
+        if save_video is None:
+            returns = play(environment, actor, episodes)
+        else:
+            with video.Film(pathlib.Path(save_video), environment) as film:
+                returns = play(environment, actor, episodes, watch=film.take)
+    finally:
+        environment.close()
+    assert returns is not None
+    return Outcome(checkpoint.counters["actor_steps"], tuple(returns))
+
+
+def _actor(recipe: Recipe, checkpoint: Checkpoint, environment: Any, seed: int) -> Any:
+    """An actor with the evaluation policy and what the checkpoint has learned."""
+    experiment = recipe.experiment()
+    check_identity(checkpoint.identity, experiment.identity(), checkpoint.path)
+    made = components.make(experiment, environment)
+    made.learner.restore(checkpoint.read("learner", like=made.learner.save()))
+    builder = experiment.builder
+    policy = builder.make_policy(experiment.make_networks(made.spec), made.spec, evaluation=True)
+    key = jax.random.key(seeds.derive(recipe.seed, "evaluation_actor", seed, 1))
+    return builder.make_actor(key, policy, made.spec, made.learner, num_envs=environment.num_envs)

@@ -1,0 +1,151 @@
+"""Judging a policy: whole episodes on environments that training never sees."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import dm_env
+import jax
+import numpy as np
+
+from .. import seeds
+from ..experiment import Experiment
+from ..signals import Stop
+
+if TYPE_CHECKING:
+    from ...environments import EnvironmentSpec
+
+_LAST = int(dm_env.StepType.LAST)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Returns of the episodes of one evaluation."""
+
+    actor_steps: int
+    """Training steps that the policy had behind it."""
+    returns: tuple[float, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """As an entry of `result.json`."""
+        returns = np.asarray(self.returns)
+        return {
+            "actor_steps": self.actor_steps,
+            "episodes": len(self.returns),
+            "mean": float(returns.mean()),
+            "std": float(returns.std()),
+            "min": float(returns.min()),
+            "max": float(returns.max()),
+        }
+
+
+class Evaluator:
+    """Evaluates the variables of a source, with a policy and environments of its own.
+
+    The k-th evaluation has environments of its own, made from the experiment's seed and k, and
+    its policy starts from the same state each time. So an evaluation repeats exactly, and
+    training does not notice it.
+    """
+
+    def __init__(self, experiment: Experiment, spec: EnvironmentSpec, networks: Any, source: Any):
+        """Makes the policy.
+
+        Args:
+          experiment: what is run.
+          spec: of one environment.
+          networks: as the builder takes them.
+          source: variable source that is asked for "policy".
+        """
+        self._experiment = experiment
+        self._spec = spec
+        self._policy = experiment.builder.make_policy(networks, spec, evaluation=True)
+        self._source = source
+        self._actors: dict[int, tuple[Any, Any]] = {}
+
+    def run(self, index: int, episodes: int, actor_steps: int, stop: Stop) -> Outcome | None:
+        """One evaluation.
+
+        Args:
+          index: k.
+          episodes: how many are played to their end.
+          actor_steps: for the outcome.
+          stop: looked at before every step.
+
+        Returns:
+          The outcome; None where it was stopped before its end.
+        """
+        num_envs = min(episodes, self._experiment.evaluation.num_envs)
+        environment = self._experiment.environment_factory(
+            seed=seeds.derive(self._experiment.seed, "evaluation_environment", index),
+            num_envs=num_envs,
+            evaluation=True,
+        )
+        try:
+            returns = play(environment, self._actor(num_envs), episodes, stop)
+        finally:
+            environment.close()
+        return None if returns is None else Outcome(actor_steps, tuple(returns))
+
+    def _actor(self, num_envs: int) -> Any:
+        """An actor as it was when it was made. Kept, because a new one compiles anew."""
+        if num_envs not in self._actors:
+            key = jax.random.key(seeds.derive(self._experiment.seed, "evaluation_actor"))
+            actor = self._experiment.builder.make_actor(
+                key, self._policy, self._spec, self._source, num_envs=num_envs
+            )
+            self._actors[num_envs] = (actor, actor.save())
+        actor, fresh = self._actors[num_envs]
+        actor.restore(fresh)
+        actor.update(wait=True)
+        return actor
+
+
+def play(
+    environment: Any,
+    actor: Any,
+    episodes: int,
+    stop: Stop | None = None,
+    watch: Callable[[], None] | None = None,
+) -> list[float] | None:
+    """Plays whole episodes.
+
+    Environment i plays the i-th of every N, so that which episodes count does not depend on how
+    long they are: of the first to end, short ones would be too many.
+
+    Args:
+      environment: a vector of N environments.
+      actor: acts in all of them.
+      episodes: E.
+      stop: looked at before every step.
+      watch: called after every time step, the first included.
+
+    Returns:
+      E returns, or None where it was stopped.
+    """
+    n = environment.num_envs
+    quota = [(episodes - i + n - 1) // n for i in range(n)]
+    returns: list[list[float]] = [[] for _ in range(n)]
+    totals = np.zeros(n)
+    timestep = environment.reset()
+    actor.observe_first(timestep)
+    while any(len(done) < wanted for done, wanted in zip(returns, quota, strict=True)):
+        if stop is not None and stop.requested:
+            return None
+        if watch is not None:
+            watch()
+        action = actor.select_action(timestep.observation)
+        timestep = environment.step(action)
+        actor.observe(action, timestep)
+        totals += timestep.reward
+        kinds = timestep.step_type.tolist()
+        if _LAST in kinds:
+            for i, kind in enumerate(kinds):
+                if kind == _LAST:
+                    if len(returns[i]) < quota[i]:
+                        returns[i].append(float(totals[i]))
+                    totals[i] = 0.0
+    if watch is not None:
+        watch()
+    return [returns[e % n][e // n] for e in range(episodes)]

@@ -1,0 +1,66 @@
+"""What of a run goes into its checkpoints, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from ..experiment import Experiment
+from ..files.checkpoints import Checkpoint, Store
+from .components import Parts
+
+REPLAY_LIMIT = 256 << 20
+"""Bytes up to which a replay is kept in checkpoints where nothing else was asked for."""
+
+
+class Saver:
+    """Writes the checkpoints of one run."""
+
+    def __init__(self, experiment: Experiment, store: Store, parts: Parts, actor_steps: int):
+        self._experiment = experiment
+        self._store = store
+        self._parts = parts
+        self._last = (time.perf_counter(), actor_steps)
+
+    def next_step(self) -> float:
+        """Actor steps at which a checkpoint is due."""
+        every = self._experiment.checkpointing.every_steps
+        return float("inf") if every is None else self._last[1] + every
+
+    def is_due(self, actor_steps: int) -> bool:
+        late = time.perf_counter() - self._last[0] >= self._experiment.checkpointing.every_seconds
+        return late or actor_steps >= self.next_step()
+
+    def save(self, counters: Mapping[str, Any]) -> None:
+        """Writes a checkpoint.
+
+        Raises:
+          CheckpointError: if it could not be written; the earlier ones are as they were.
+        """
+        state = {"learner": self._parts.learner.save(), "actor": self._parts.actor.save()}
+        setting = self._experiment.checkpointing.replay
+        if setting != "never":
+            replay = self._parts.replay.save()
+            if setting == "always" or _num_bytes(replay) <= REPLAY_LIMIT:
+                state["replay"] = replay
+        self._store.save(state, counters, self._experiment.identity())
+        self._last = (time.perf_counter(), counters["actor_steps"])
+
+
+def restore(checkpoint: Checkpoint, parts: Parts) -> None:
+    """Puts the parts where they were.
+
+    Raises:
+      RequestError: if the checkpoint is of another agent.
+    """
+    for name, part in (("learner", parts.learner), ("actor", parts.actor)):
+        part.restore(checkpoint.read(name, like=part.save()))
+    if "replay" in checkpoint.parts:
+        parts.replay.restore(checkpoint.read("replay"))
+
+
+def _num_bytes(nest: Any) -> int:
+    return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(nest))

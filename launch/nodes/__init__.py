@@ -1,1 +1,0 @@
-"""The roles of a Launchpad program, one file each."""

@@ -1,0 +1,195 @@
+"""The fields of a config as the command line needs them: type, default and docstring of each."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import functools
+import inspect
+import itertools
+import textwrap
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import RequestError
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One field of a config."""
+
+    name: str
+    kind: Any
+    """Its type."""
+    default: Any
+    doc: str
+
+    def parse(self, text: str) -> Any:
+        """The value that a text on the command line stands for.
+
+        Raises:
+          RequestError: if the text is none of the field's type.
+        """
+        try:
+            return _parse(self.kind, text.strip())
+        except ValueError:
+            raise RequestError(
+                f"config.{self.name} is {text!r}; it must be {describe(self.kind)}."
+            ) from None
+
+
+@functools.cache
+def fields(config_class: type) -> dict[str, Field]:
+    """The fields of a frozen dataclass, in the order of the class.
+
+    A field's documentation is the string below it, in the class or the one it inherits it from.
+    """
+    hints = typing.get_type_hints(config_class)
+    docs: dict[str, str] = {}
+    for base in reversed(config_class.__mro__):
+        if dataclasses.is_dataclass(base):
+            docs |= _docstrings(base)
+    found = {}
+    for field in dataclasses.fields(config_class):
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        found[field.name] = Field(field.name, hints[field.name], default, docs.get(field.name, ""))
+    return found
+
+
+def make(config_class: type, overrides: Mapping[str, Any]) -> Any:
+    """A config with some fields set.
+
+    Args:
+      config_class: a frozen dataclass.
+      overrides: values by name of the field; texts are parsed where the field is none.
+
+    Raises:
+      RequestError: if there is no such field, listing near names, or its value cannot be.
+    """
+    known = fields(config_class)
+    values = {}
+    for name, value in overrides.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known)}."
+            raise RequestError(f"{config_class.__name__} has no field {name!r}; {hint}")
+        field = known[name]
+        values[name] = field.parse(value) if isinstance(value, str) else _from_json(field, value)
+    try:
+        return config_class(**values)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"config: {error}") from error
+
+
+def describe(kind: Any) -> str:
+    """A type in words."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(describe(argument) for argument in arguments)
+    if origin is typing.Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if origin is tuple:
+        if len(arguments) != 2 or arguments[1] is not Ellipsis:
+            return ", ".join(map(describe, arguments))
+        return f"{_PLURALS.get(arguments[0], describe(arguments[0]))} separated by commas"
+    names = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
+    return "none" if kind is type(None) else names.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def text(value: Any) -> str:
+    """A value as the command line takes it."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return ",".join(map(text, value))
+    return str(value)
+
+
+_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_PLURALS = {int: "integers", float: "numbers", str: "texts"}
+
+
+def _parse(kind: Any, text: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if type(None) in arguments and text.lower() == "none":
+            return None
+        # Narrow types first: "1" is an int of int | float, and everything is a str.
+        for argument in sorted(arguments, key=_breadth):
+            try:
+                return _parse(argument, text)
+            except ValueError:
+                continue
+        raise ValueError
+    if origin is typing.Literal:
+        return _choose({str(argument): argument for argument in arguments}, text)
+    if origin is tuple:
+        items = [item.strip() for item in text.strip("()[]").split(",") if item.strip()]
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return tuple(_parse(arguments[0], item) for item in items)
+        if len(items) != len(arguments):
+            raise ValueError
+        return tuple(
+            _parse(argument, item) for argument, item in zip(arguments, items, strict=True)
+        )
+    if kind is bool:
+        return _choose(_TRUTHS, text.lower())
+    if kind is int:
+        return _integer(text)
+    if kind in (float, str):
+        return kind(text)
+    raise ValueError
+
+
+def _choose(choices: Mapping[str, Any], text: str) -> Any:
+    if text not in choices:
+        raise ValueError
+    return choices[text]
+
+
+def _integer(text: str) -> int:
+    """Takes 100000, 100_000 and 1e5."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise ValueError from None
+        return int(number)
+
+
+def _breadth(kind: Any) -> int:
+    order: Sequence[Any] = (type(None), bool, int, float)
+    return order.index(kind) if kind in order else len(order) + (kind is str)
+
+
+def _from_json(field: Field, value: Any) -> Any:
+    """A value of Python's or JSON's for a field: lists stand for tuples, integers for floats."""
+    if isinstance(value, list):
+        return tuple(value)
+    return value
+
+
+def _docstrings(config_class: type) -> dict[str, str]:
+    """The string below each annotated name of a class body."""
+    try:
+        source = textwrap.dedent(inspect.getsource(config_class))
+    except (OSError, TypeError):  # Made at run time, or shipped without source.
+        return {}
+    (body,) = (node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    found = {}
+    for statement, following in itertools.pairwise(body):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        ):
+            found[statement.target.id] = " ".join(following.value.value.split())
+    return found

@@ -1,0 +1,129 @@
+"""A run as values that JSON can hold: what the command line asks for and `config.json` keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..distributed.deployment import KINDS, Roles
+from ..errors import RequestError
+from ..experiment import Checkpointing, Evaluation, Experiment, Partition
+from . import fields
+
+if TYPE_CHECKING:
+    from ...environments import Vector
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What `troupe train` was asked for, defaults and tuned settings filled in."""
+
+    agent: str
+    env: str
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of the agent's config that differ from their defaults, values or texts."""
+    seed: int = 0
+    steps: int = 100_000
+    environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Options of `environments.make`, in training and in evaluation."""
+    training_environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Further options of `environments.make` in training only."""
+    evaluation: Evaluation = dataclasses.field(default_factory=Evaluation)
+    checkpointing: Checkpointing = dataclasses.field(default_factory=Checkpointing)
+    mesh: str | None = None
+    schedule: str | None = None
+    launch: str = "one-process"
+    """Kind of launch, one of `roles.KINDS`."""
+    roles: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of `roles.Roles`, where the launch is not in one process."""
+
+    def __post_init__(self):
+        if self.launch not in KINDS:
+            raise RequestError(f"the launch is {self.launch!r}; it can be {', '.join(KINDS)}.")
+        hosts = self.roles.get("learner_hosts", 1)
+        if hosts > 1 and self.launch != "processes":
+            raise RequestError(
+                f"--learner-hosts {hosts} needs --launch processes: the hosts of a learner are "
+                "processes that jax joins."
+            )
+        if self.roles and self.launch == "one-process":
+            name = next(iter(self.roles)).replace("_", "-")
+            raise RequestError(f"--{name} needs --launch threads or --launch processes.")
+        Roles.of(self.roles)
+
+    def experiment(self) -> Experiment:
+        """The experiment.
+
+        Raises:
+          ValueError: if an agent, environment, field, mesh or schedule cannot be.
+        """
+        from ...agents import find_builder
+
+        builder_class = find_builder(self.agent)
+        builder = builder_class(fields.make(builder_class.config_class, self.config))
+        return Experiment(
+            builder=builder,
+            environment_factory=self.make_environment,
+            env=self.env,
+            num_actor_steps=self.steps,
+            seed=self.seed,
+            evaluation=self.evaluation,
+            checkpointing=self.checkpointing,
+            partition=self._partition(),
+        )
+
+    def make_environment(
+        self, *, seed: int, num_envs: int, evaluation: bool, render_mode: str | None = None
+    ) -> Vector:
+        """Environments of training or of evaluation."""
+        from ... import environments
+
+        # What policies over real numbers emit knows no bounds; "strict" would refuse it.
+        options = {"actions": "clip", **self.environment}
+        if not evaluation:
+            options |= self.training_environment
+        if render_mode is not None:
+            options["render_mode"] = render_mode
+        try:
+            return environments.make(self.env, seed=seed, num_envs=num_envs, **options)
+        except TypeError as error:
+            raise RequestError(f"{self.env}: {error}.") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, with every field of the agent's config."""
+        config = self.experiment().identity()["config"]
+        return {**dataclasses.asdict(self), "config": config}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Recipe:
+        """The inverse of `to_json`.
+
+        Raises:
+          RequestError: if they are not of a recipe.
+        """
+        try:
+            return cls(
+                **{
+                    **values,
+                    "evaluation": Evaluation(**values["evaluation"]),
+                    "checkpointing": Checkpointing(**values["checkpointing"]),
+                }
+            )
+        except (KeyError, TypeError) as error:
+            raise RequestError(
+                "the run was not started by `troupe train`, so its config.json does not say all; "
+                "resume it with troupe.launch.run(experiment, out, resume=True)."
+            ) from error
+
+    def _partition(self) -> Partition | None:
+        if self.mesh is None and self.schedule is None:
+            return None
+        if self.mesh is None or self.schedule is None:
+            given, missing = ("schedule", "mesh") if self.mesh is None else ("mesh", "schedule")
+            raise RequestError(f"--{given} was given without --{missing}; give both or neither.")
+        from ... import partitioning
+
+        return Partition(
+            partitioning.parse_mesh(self.mesh), partitioning.parse_schedule(self.schedule)
+        )

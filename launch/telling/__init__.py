@@ -1,0 +1,1 @@
+"""Telling how a run goes: metrics, lines, plots."""

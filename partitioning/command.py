@@ -1,0 +1,200 @@
+"""The command `python -m troupe.partitioning.plan`: what a schedule of a model costs, without a
+device."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .simulator.device import DEVICES, get_device
+from .simulator.simulate import topology_of
+from .simulator.topology import Level, Topology, default_topology
+
+#: Schedules tried, in this order, when the one asked for does not fit; the axes are filled in.
+_REMEDIES = (
+    "batch:{0},zero2:{0}",
+    "batch:{0},zero3:{0}",
+    "batch:{0},megatron:{1},zero2:{0}",
+    "batch:{0},megatron:{1},zero3:{0}",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Plans, simulates and prints. Returns 0, or 2 after one line that says what was wrong."""
+    try:
+        return run(sys.argv[1:] if argv is None else argv)
+    except ValueError as error:
+        print(f"plan: {error}", file=sys.stderr)
+        return 2
+
+
+def run(argv: Sequence[str]) -> int:
+    """Like `main`, but raises ValueError for a wrong choice."""
+    from . import models
+
+    parser = argparse.ArgumentParser(
+        prog="python -m troupe.partitioning.plan",
+        description=__doc__,
+        epilog="Any field of the model's config is a flag as well, e.g. --layers 32 --width 4096 "
+        f"--batch 64 --dtype bfloat16. Models: {', '.join(models.CATALOGUE)}. "
+        f"Devices: {', '.join(DEVICES)}, or a file written by calibrate().save().",
+    )
+    parser.add_argument("--model", default="transformer", help="one of the example models")
+    parser.add_argument("--mesh", default="data=8", help="e.g. data=16,model=2")
+    parser.add_argument("--schedule", default="", help="e.g. batch:data,megatron:model,zero3:data")
+    parser.add_argument("--device", default="h200", help="a preset, or the path of a calibration")
+    parser.add_argument("--hosts-of", type=int, default=0, metavar="N", help="devices in one host")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--profile", action="store_true", help="also print FLOPs by module")
+    parser.add_argument("--no-overlap", action="store_true", help="collectives wait for kernels")
+    parser.add_argument("--save", metavar="FILE.png", help="draw memory, time and tactics")
+    args, rest = parser.parse_known_args(list(argv))
+    device = get_device(args.device)
+    example = models.make(args.model, **_sizes(args.model, rest, models))
+    from .mesh import parse_mesh
+
+    mesh = parse_mesh(args.mesh)
+    topology = topology_of(args.device, mesh.size)
+    if args.hosts_of > 0:
+        topology = _hosts_of(args.hosts_of, device.name, mesh.size)
+    topology.place(mesh.axes)
+    plan = _plan(example, mesh, args.schedule, device, topology, not args.no_overlap)
+    last = plan.steps[-1].cost
+    if args.json:
+        print(plan.to_json())
+    else:
+        print(plan)
+        print(_summary(last))
+    if args.profile and not args.json:
+        from .simulator.profile import profile
+
+        print(profile(plan.graph.program))
+    if args.save:
+        from .simulator.pictures import save_plan
+
+        save_plan(plan, args.save)
+    if not last.fits and not args.json:
+        print(_remedy(example, mesh, args.schedule, device, topology, last), file=sys.stderr)
+    return 0
+
+
+def _plan(example: Any, mesh: Any, schedule: str, device: Any, topology: Any, overlap: bool) -> Any:
+    from .partition import partition
+    from .simulator.attach import Simulator
+    from .tactics import parse_schedule
+
+    simulator = Simulator(device, topology, overlap and device.kind != "cpu")
+    step = partition(
+        example.update, mesh, parse_schedule(schedule), donate=("state",), simulate=simulator
+    )
+    return step.plan(example.state_shapes, example.batch_shapes)
+
+
+def _sizes(model: str, rest: Sequence[str], models: Any) -> dict[str, Any]:
+    """The config fields among the flags, by the type of their default."""
+    config = models.make(model).config
+    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    sizes: dict[str, Any] = {}
+    flags = list(rest)
+    while flags:
+        flag = flags.pop(0)
+        name, equals, text = flag.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        name = f"num_{name}" if f"num_{name}" in fields and name not in fields else name
+        if not flag.startswith("--") or name not in fields:
+            raise ValueError(
+                f"{model} has no field {flag!r}; its fields are {', '.join(sorted(fields))}"
+            )
+        default = fields[name]
+        if isinstance(default, bool) and not equals and (not flags or flags[0].startswith("--")):
+            sizes[name] = True
+            continue
+        if not equals:
+            if not flags:
+                raise ValueError(f"--{name} needs a value, e.g. --{name} {default}")
+            text = flags.pop(0)
+        sizes[name] = _value(name, text, default)
+    return sizes
+
+
+def _value(name: str, text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false", "1", "0"):
+            raise ValueError(f"--{name} is true or false, not {text!r}")
+        return text.lower() in ("true", "1")
+    kind = type(default) if default is not None else float
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"--{name} is of type {kind.__name__}, not {text!r}") from None
+
+
+def _hosts_of(hosts_of: int, device: str, count: int) -> Topology:
+    """The usual machine, but with another number of devices in each host."""
+    if count % hosts_of:
+        raise ValueError(
+            f"a mesh of {count} devices does not fill hosts of {hosts_of}; choose a divisor"
+        )
+    wide = default_topology(device, 2**24)
+    inner = dataclasses.replace(wide.levels[0], size=hosts_of)
+    outer: tuple[Level, ...] = ()
+    if count > hosts_of:
+        outer = (dataclasses.replace(wide.levels[-1], size=count // hosts_of),)
+    return Topology((inner, *outer))
+
+
+def _summary(cost: Any) -> str:
+    from .simulator.attach import amount
+
+    seconds = cost.predicted_seconds
+    memory = cost.memory
+    have = amount(cost.device.memory_bytes, "B", 1024)
+    lines = [
+        f"memory: {amount(memory.arguments, 'B', 1024)} arguments, "
+        f"{amount(memory.outputs, 'B', 1024)} results "
+        f"({amount(memory.aliased, 'B', 1024)} in donated arguments), "
+        f"{amount(memory.temporaries, 'B', 1024)} temporaries; {cost.device.name} has {have}",
+        f"time: {seconds.compute:.4g} s kernels, {seconds.communication:.4g} s collectives, "
+        f"{seconds.exposed:.4g} s of them exposed",
+        "alive at the peak:",
+    ]
+    for owner in memory.owners[:8]:
+        size = amount(owner.nbytes, "B", 1024)
+        lines.append(f"  {size:>10}  {owner.kind:9}  {owner.name}  {owner.source}".rstrip())
+    return "\n".join(lines)
+
+
+def _remedy(example: Any, mesh: Any, schedule: str, device: Any, topology: Any, cost: Any) -> str:
+    """One line: by how much it does not fit, and which known schedule or device would."""
+    from .simulator.attach import amount
+
+    peak = cost.peak_memory_bytes
+    head = (
+        f"plan: {amount(peak, 'B', 1024)} a device do not fit {device.name}, which has "
+        f"{amount(device.memory_bytes, 'B', 1024)}"
+    )
+    axes = list(mesh.axes)
+    names = (axes[0], axes[1] if len(axes) > 1 else None)
+    for template in _REMEDIES:
+        if "{1}" in template and names[1] is None:
+            continue
+        other = template.format(*names)
+        if other == schedule:
+            continue
+        try:
+            found = _plan(example, mesh, other, device, topology, True).steps[-1].cost
+        except ValueError:
+            continue
+        if found.fits:
+            needs = amount(found.peak_memory_bytes, "B", 1024)
+            return f"{head}; --schedule {other} would need {needs}"
+    larger = [name for name, d in DEVICES.items() if d.memory_bytes >= peak]
+    if larger:
+        return f"{head}; no known schedule helps on this mesh, but it fits {', '.join(larger)}"
+    return (
+        f"{head}; no known schedule helps on this mesh: use more devices, a smaller batch, or "
+        "checkpoint"
+    )

@@ -1,0 +1,1 @@
+"""Deciding: how values and ops of a program lie on the axes of a mesh."""

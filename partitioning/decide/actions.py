@@ -1,0 +1,265 @@
+"""What a tactic sees, what it asks for, and how that enters the state."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..ir.program import Value
+from .graph import Graph, Node
+from .propagate import Conflict, fits, propagate, settle
+from .sharding import ATOMIC, Decision, State
+
+
+class Choice:
+    """What to do with an array other than tiling a given dimension."""
+
+    def __init__(self, name: str, doc: str):
+        self.name = name
+        self.__doc__ = doc
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+REPLICATED = Choice(
+    "REPLICATED", "Keep the array whole on the axis, and let nothing propagate through it."
+)
+FIRST_DIVISIBLE = Choice(
+    "FIRST_DIVISIBLE",
+    "Tile the first dimension that divides and over which no loop scans; leave the array open "
+    "where none does.",
+)
+UNKNOWN = Choice("UNKNOWN", "Leave the array open: propagation decides.")
+
+What = int | Choice
+
+
+@dataclasses.dataclass(frozen=True)
+class Action:
+    """One decision a tactic asks for.
+
+    Attributes:
+      value: a value of the traced program, usually an input.
+      axis: the mesh axis.
+      what: a dimension (negative ones count from the end), REPLICATED, FIRST_DIVISIBLE or UNKNOWN.
+      firm: whether a contradiction with an earlier tactic is an error; else the earlier one
+        silently wins.
+    """
+
+    value: Value
+    axis: str
+    what: What
+    firm: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Settle:
+    """An action on an op: it takes a factor, whatever its operands and results ask for.
+
+    Attributes:
+      node: the op's node in `context.graph`.
+      axis: the mesh axis.
+      factor: a factor of the node's rule.
+    """
+
+    node: Node
+    axis: str
+    factor: int
+
+
+class Tactic(Protocol):
+    """Anything with a name and an axis that, given the program and what is decided, returns
+    actions.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def axis(self) -> str: ...
+
+    def actions(self, context: Context) -> Sequence[Action | Settle]: ...
+
+
+class Context:
+    """What a tactic sees: the program, its structure, and the decisions of earlier tactics.
+
+    Attributes:
+      graph: the traced program with rules; `graph.program` is the program itself.
+      state: decisions so far; read only.
+      mesh: sizes of axes.
+      tactics: names of the schedule's tactics; `state.tactic` says whose turn it is.
+      notes: a tactic may add lines for the plan.
+    """
+
+    def __init__(self, graph: Graph, state: State, tactics: tuple[str, ...]):
+        self.graph = graph
+        self.state = state
+        self.mesh = state.mesh
+        self.tactics = tactics
+        self.notes: list[str] = []
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.graph.program.inputs
+
+    def tile_of(self, value: Value, axis: str) -> int | None:
+        """The dimension tiled over the axis, or None."""
+        dim = self.state.tiles.get(value, {}).get(axis, ATOMIC)
+        return None if dim == ATOMIC else dim
+
+    def trial(self, actions: Sequence[Action | Settle]) -> Trial:
+        """Applies actions and propagates, to be looked at and then kept or taken back."""
+        start, notes = len(self.state.journal), len(self.notes)
+        seeds = apply(self, actions)
+        del self.notes[notes:]
+        return Trial(self, start, propagate(self.graph, self.state, seeds))
+
+    @functools.cached_property
+    def scanned(self) -> frozenset[Value]:
+        """Values whose leading dimension some loop scans over or stacks."""
+        found: set[Value] = set()
+        for op in self.graph.program.walk():
+            if op.name == "scan":
+                found.update(op.inputs[op.params["num_consts"] + op.params["num_carry"] :])
+                found.update(op.outputs[op.params["num_carry"] :])
+        return frozenset(found)
+
+
+class Trial:
+    """Decisions that may be taken back. Use it as a context manager: they are, on leaving."""
+
+    def __init__(self, context: Context, start: int, conflicts: list[Conflict]):
+        self.context = context
+        self.start = start
+        self.conflicts = conflicts
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Every decision of the trial, in order."""
+        return self.context.state.journal[self.start :]
+
+    @property
+    def settled(self) -> list[tuple[Node, int]]:
+        """The nodes that took a factor, with it."""
+        return [(d.node, d.what) for d in self.decisions if d.value is None and d.node is not None]
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.state.rewind(self.start)
+
+
+def apply(context: Context, actions: Sequence[Action | Settle]) -> list[tuple[Value, str]]:
+    """Enters actions into the state.
+
+    Args:
+      context: program and state; the state is extended.
+      actions: what to enter, in order.
+
+    Returns:
+      (value, axis) of everything that changed.
+
+    Raises:
+      ValueError: a dimension that is not there or does not divide, or a contradiction.
+    """
+    state = context.state
+    seeds: list[tuple[Any, str]] = []
+    for action in actions:
+        if isinstance(action, Settle):
+            node, axis = action.node, action.axis
+            open_ = axis not in state.factors.get(node, {})
+            if open_ and state.mesh[axis] > 1 and fits(node, action.factor, axis, state):
+                seeds.extend((v, axis) for v in settle(state, node, axis, action.factor))
+            continue
+        value, axis = action.value, action.axis
+        if action.what is UNKNOWN or state.mesh[axis] == 1 or value.data is not None:
+            continue
+        known = state.tiles.get(value, {}).get(axis)
+        if action.what is REPLICATED:
+            what = ATOMIC
+        elif action.what is FIRST_DIVISIBLE:
+            if known is not None:
+                continue
+            found = first_divisible(context, value, axis)
+            if found is None:
+                if value.shape:
+                    sizes = ", ".join(map(str, value.shape))
+                    context.notes.append(
+                        f"{label(value)} [{sizes}] stays whole: no dimension divides by "
+                        f"{axis}={state.mesh[axis]}"
+                    )
+                continue
+            what = found
+        else:
+            assert isinstance(action.what, int)
+            what = _dimension(action.what, value, axis, context, known)
+        if known is not None:
+            if known != what and action.firm:
+                raise ValueError(_contradiction(value, axis, what, known, context))
+            continue
+        state.set_value(value, axis, what, None)
+        seeds.append((value, axis))
+        if what == ATOMIC:
+            after = context.graph.updated.get(value)
+            if after is not None and axis not in state.tiles.get(after, {}) and after.data is None:
+                state.set_value(after, axis, ATOMIC, None)
+                seeds.append((after, axis))
+    return seeds
+
+
+def first_divisible(context: Context, value: Value, axis: str) -> int | None:
+    """The first dimension that divides by the axis and that no loop scans over, or None."""
+    for dim in range(value.ndim):
+        if dim == 0 and value in context.scanned:
+            continue
+        if context.state.divides(value, dim, axis):
+            return dim
+    return None
+
+
+def label(value: Value) -> str:
+    return value.path or value.name or value.type_text()
+
+
+def _dimension(what: int, value: Value, axis: str, context: Context, known: int | None) -> int:
+    state, who = context.state, context.tactics[context.state.tactic]
+    rank = value.ndim
+    if not -rank <= what < rank:
+        raise ValueError(
+            f"tactic {who!r}: {label(value)} has shape {value.shape} and no dimension {what}; "
+            f"name one of its "
+            f"{rank} dimensions, or pt.REPLICATED or pt.UNKNOWN"
+        )
+    dim = what % rank
+    if known is None and not state.divides(value, dim, axis):
+        already = [a for a, d in state.tiles.get(value, {}).items() if d == dim]
+        shared = f", already tiled over {already}," if already else ""
+        raise ValueError(
+            f"tactic {who!r}: dimension {dim} of {label(value)}, of size "
+            f"{value.shape[dim]}{shared} does not divide "
+            f"by axis {axis!r} of size {state.mesh[axis]}; shape {value.shape}, mesh "
+            f"{state.mesh}. Choose another "
+            "dimension, pt.FIRST_DIVISIBLE, or pad the array"
+        )
+    return dim
+
+
+def _contradiction(value: Value, axis: str, what: int, known: int, context: Context) -> str:
+    def text(dim: int) -> str:
+        return "kept whole (REPLICATED)" if dim == ATOMIC else f"tiled on dimension {dim}"
+
+    state = context.state
+    cause = next(d for d in state.journal if d.value is value and d.axis == axis)
+    who, earlier = (context.tactics[index] for index in (state.tactic, cause.tactic))
+    return (
+        f"tactic {who!r} wants {label(value)} {value.shape} {text(what)} over axis {axis!r}, but "
+        f"tactic "
+        f"{earlier!r} already has it {text(known)}. Earlier tactics win: move {who!r} before it, "
+        f"or leave this "
+        "array out of one of them"
+    )

@@ -1,0 +1,219 @@
+"""A program seen by propagation: nodes with rules, and the values that join them.
+
+An op is a node. Loops and branches contribute *ties*: nodes without an op that say that values in
+and around a region are one array, such as a loop's carry before, inside and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..ir.program import Op, Program, Value
+from ..rules import is_elementwise, rule_of
+from ..rules.factor import WHOLE, Dims, Rule
+
+
+class Node:
+    """An op with its rule, or a tie.
+
+    Attributes:
+      op: the op; None for a tie that belongs to `owner`.
+      owner: the op for messages; None for the tie of a program's output to its input.
+      rule: which factors there are.
+      values: operands, then results.
+      dims: the factor of each dimension of each of `values`.
+      loops: how many loops it is inside.
+    """
+
+    __slots__ = ("dims", "loops", "op", "owner", "rule", "values")
+
+    def __init__(
+        self, op: Op | None, owner: Op | None, rule: Rule, values: tuple[Value, ...], loops: int
+    ):
+        self.op = op
+        self.owner = owner
+        self.rule = rule
+        self.values = values
+        self.dims: tuple[Dims, ...] = rule.operands + rule.results
+        self.loops = loops
+
+    def __repr__(self) -> str:
+        name = self.owner.name if self.owner else "state"
+        return f"Node({name}{' tie' if self.op is None else ''} {self.rule})"
+
+
+class Graph:
+    """Nodes of a program and its regions, in program order.
+
+    Attributes:
+      program: the traced program.
+      nodes: all nodes with at least one factor.
+      of: the node of an op.
+      touching: the nodes that read or make a value.
+      makers: the op that makes a value.
+      unruled: ops whose primitive has no rule, with how many loops they are inside.
+      state: (input, output, output's position) of arrays that come in and go out updated.
+    """
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.nodes: list[Node] = []
+        self.of: dict[Op, Node] = {}
+        self.touching: dict[Value, list[Node]] = {}
+        self.makers: dict[Value, Op] = {}
+        self.unruled: list[tuple[Op, int]] = []
+        self._add_program(program, 0)
+        self.state = state_pairs(program, self.makers)
+        self.updated = {before: after for before, after, _ in self.state}
+        for before, after, _ in self.state:
+            self._tie(None, [(before, 0), (after, 0)], 0)
+
+    def _add_program(self, program: Program, loops: int) -> None:
+        for op in program.ops:
+            for value in op.outputs:
+                self.makers[value] = op
+            if op.regions:
+                self._add_regions(op, loops)
+                continue
+            rule = rule_of(op)
+            if rule is None:
+                self.unruled.append((op, loops))
+            elif rule.sizes:
+                self._add(Node(op, op, rule, op.inputs + op.outputs, loops))
+
+    def _add(self, node: Node) -> None:
+        if node.op is not None:
+            self.of[node.op] = node
+        self.nodes.append(node)
+        touching = self.touching
+        for value in dict.fromkeys(node.values):
+            if value.shape and value.data is None:
+                touching.setdefault(value, []).append(node)
+
+    def _tie(self, owner: Op | None, values: Iterable[tuple[Value, int]], loops: int) -> None:
+        """Ties values whose dimensions, after the given number of leading ones, are the same
+        array's.
+        """
+        kept = [(v, skip) for v, skip in values if v.data is None and v.ndim > skip]
+        if len(kept) < 2:
+            return
+        first, skipped = kept[0]
+        sizes = first.shape[skipped:]
+        dims = tuple((WHOLE,) * skip + tuple(range(len(sizes))) for _, skip in kept)
+        self._add(Node(None, owner, Rule(dims, (), sizes), tuple(v for v, _ in kept), loops))
+
+    def _add_regions(self, op: Op, loops: int) -> None:
+        inner = loops + (op.name in ("scan", "while"))
+        for region in op.regions:
+            self._add_program(region, inner)
+        for values in ties(op):
+            self._tie(op, values, inner)
+
+
+def ties(op: Op) -> Iterator[list[tuple[Value, int]]]:
+    """For an op with regions, the groups of values that are one array, with leading dimensions
+    to skip.
+    """
+    if op.name == "scan":
+        (body,) = op.regions
+        consts, carry = op.params["num_consts"], op.params["num_carry"]
+        for i in range(consts):
+            yield [(op.inputs[i], 0), (body.inputs[i], 0)]
+        for i in range(carry):
+            k = consts + i
+            yield [(op.inputs[k], 0), (body.inputs[k], 0), (body.outputs[i], 0), (op.outputs[i], 0)]
+        for k in range(consts + carry, len(op.inputs)):
+            yield [(op.inputs[k], 1), (body.inputs[k], 0)]
+        for i in range(carry, len(op.outputs)):
+            yield [(body.outputs[i], 0), (op.outputs[i], 1)]
+    elif op.name == "while":
+        cond, body = op.regions
+        cond_consts, body_consts = op.params["cond_nconsts"], op.params["body_nconsts"]
+        for i in range(cond_consts):
+            yield [(op.inputs[i], 0), (cond.inputs[i], 0)]
+        for i in range(body_consts):
+            yield [(op.inputs[cond_consts + i], 0), (body.inputs[i], 0)]
+        for i in range(len(op.outputs)):
+            yield [
+                (op.inputs[cond_consts + body_consts + i], 0),
+                (body.inputs[body_consts + i], 0),
+                (cond.inputs[cond_consts + i], 0),
+                (body.outputs[i], 0),
+                (op.outputs[i], 0),
+            ]
+    elif op.name == "cond":
+        for i, operand in enumerate(op.inputs[1:]):
+            yield [(operand, 0)] + [(branch.inputs[i], 0) for branch in op.regions]
+        for i, result in enumerate(op.outputs):
+            yield [(branch.outputs[i], 0) for branch in op.regions] + [(result, 0)]
+    else:
+        (body,) = op.regions
+        for outer, inner in zip(op.inputs, body.inputs, strict=False):
+            yield [(outer, 0), (inner, 0)]
+        for inner, outer in zip(body.outputs, op.outputs, strict=False):
+            yield [(inner, 0), (outer, 0)]
+
+
+def state_pairs(program: Program, makers: dict[Value, Op]) -> tuple[tuple[Value, Value, int], ...]:
+    """Inputs that come out again updated, found by structure.
+
+    An argument whose pytree, shapes and dtypes are those of the result, or of one of its elements,
+    is state. A lone array must besides be updated elementwise, for any function may return an array
+    of such a shape.
+    """
+    signature = program.signature
+    if signature is None:
+        return ()
+    children = _children(signature.out_tree)
+    spans = [(signature.out_tree, 0)]
+    start = 0
+    for child in children:
+        spans.append((child, start))
+        start += child.num_leaves
+    pairs: list[tuple[Value, Value, int]] = []
+    taken: set[int] = set()
+    begin = 0
+    for tree, end in zip(signature.in_trees, signature.ends, strict=False):
+        inputs = program.inputs[begin:end]
+        begin = end
+        for out_tree, offset in spans:
+            outputs = program.outputs[offset : offset + out_tree.num_leaves]
+            if (
+                tree != out_tree
+                or not inputs
+                or any(offset + i in taken for i in range(len(inputs)))
+            ):
+                continue
+            if tree.num_nodes == 1 and not _updated(inputs[0], outputs[0], makers):
+                continue
+            if all(
+                i.shape == o.shape and i.dtype == o.dtype
+                for i, o in zip(inputs, outputs, strict=False)
+            ):
+                taken.update(range(offset, offset + len(inputs)))
+                pairs.extend(
+                    (i, o, offset + k)
+                    for k, (i, o) in enumerate(zip(inputs, outputs, strict=False))
+                    if o.data is None
+                )
+                break
+    return tuple(pairs)
+
+
+def _children(tree: object) -> list:
+    return [] if tree.node_data() is None else list(tree.children())  # type: ignore[attr-defined]
+
+
+def _updated(before: Value, after: Value, makers: dict[Value, Op]) -> bool:
+    """Whether `after` follows from `before` through elementwise ops alone."""
+    seen, stack = set(), [after]
+    while stack:
+        value = stack.pop()
+        if value is before:
+            return True
+        op = makers.get(value)
+        if value in seen or op is None or not is_elementwise(op.name):
+            continue
+        seen.add(value)
+        stack.extend(v for v in op.inputs if v.shape == before.shape)
+    return False

@@ -1,0 +1,139 @@
+"""Propagation: what is known of some values settles the ops around them, to a fixpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable
+
+from ..ir.program import Value
+from ..rules.factor import WHOLE
+from .graph import Graph, Node
+from .sharding import ATOMIC, State
+
+
+@dataclasses.dataclass(frozen=True)
+class Conflict:
+    """An op on which more than one factor fits an axis; it was left alone.
+
+    Attributes:
+      op: the primitive's name.
+      source: "file.py:12", or "".
+      axis: the mesh axis.
+      candidates: for each, which operand or result asks for which dimension.
+      factors: the candidates' factors, in the same order.
+      node: the node itself.
+    """
+
+    op: str
+    source: str
+    axis: str
+    candidates: tuple[str, ...]
+    factors: tuple[int, ...] = dataclasses.field(repr=False, compare=False)
+    node: Node = dataclasses.field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        where = f" at {self.source}" if self.source else ""
+        return f"{self.op}{where}, axis {self.axis!r}: {' against '.join(self.candidates)}"
+
+
+def propagate(graph: Graph, state: State, seeds: Iterable[tuple[Value, str]]) -> list[Conflict]:
+    """Settles every node that has exactly one fitting factor, starting from values that changed.
+
+    Args:
+      graph: the program.
+      state: decisions so far; extended in place.
+      seeds: (value, axis) pairs that were just decided.
+
+    Returns:
+      The conflicts met, in program order of meeting; those still open at the end.
+    """
+    touching = graph.touching
+    tiles, factors = state.tiles, state.factors
+    queue: deque[tuple[Node, str]] = deque()
+    queued: set[tuple[Node, str]] = set()
+    for value, axis in seeds:
+        for node in touching.get(value, ()):
+            if (node, axis) not in queued:
+                queued.add((node, axis))
+                queue.append((node, axis))
+    open_conflicts: dict[tuple[Node, str], Conflict] = {}
+    while queue:
+        item = queue.popleft()
+        queued.discard(item)
+        node, axis = item
+        settled = factors.get(node)
+        if settled is not None and axis in settled:
+            continue
+        factor = WHOLE
+        clash = False
+        for value, dims in zip(node.values, node.dims, strict=False):
+            known = tiles.get(value)
+            if known is None:
+                continue
+            dim = known.get(axis, ATOMIC)
+            if dim == ATOMIC:
+                continue
+            candidate = dims[dim]
+            if candidate in (WHOLE, factor):
+                continue
+            if factor != WHOLE:
+                clash = True
+                break
+            factor = candidate
+        if clash:
+            open_conflicts[item] = _conflict(node, axis, state)
+            continue
+        if factor == WHOLE or not fits(node, factor, axis, state):
+            continue
+        for value in settle(state, node, axis, factor):
+            for neighbour in touching.get(value, ()):
+                if neighbour is not node and (neighbour, axis) not in queued:
+                    queued.add((neighbour, axis))
+                    queue.append((neighbour, axis))
+    return list(open_conflicts.values())
+
+
+def settle(state: State, node: Node, axis: str, factor: int) -> list[Value]:
+    """Gives the node a factor; the values that carry it follow, where they are open and divide.
+
+    Returns:
+      The values that followed.
+    """
+    state.set_node(node, axis, factor)
+    followed = []
+    for value, dims in zip(node.values, node.dims, strict=True):
+        if factor not in dims or value.data is not None or axis in state.tiles.get(value, ()):
+            continue
+        dim = dims.index(factor)
+        if state.divides(value, dim, axis):
+            state.set_value(value, axis, dim, node)
+            followed.append(value)
+    return followed
+
+
+def fits(node: Node, factor: int, axis: str, state: State) -> bool:
+    """Whether the factor, already tiled as it is, divides by the axis too."""
+    parts = state.mesh[axis]
+    for other, taken in state.factors.get(node, {}).items():
+        if taken == factor:
+            parts *= state.mesh[other]
+    size = node.rule.sizes[factor]
+    return size > 0 and size % parts == 0
+
+
+def _conflict(node: Node, axis: str, state: State) -> Conflict:
+    candidates: dict[int, str] = {}
+    operands = len(node.rule.operands)
+    for position, (value, dims) in enumerate(zip(node.values, node.dims, strict=False)):
+        dim = state.tiles.get(value, {}).get(axis, ATOMIC)
+        if dim != ATOMIC and dims[dim] != WHOLE and dims[dim] not in candidates:
+            kind, at = (
+                ("operand", position) if position < operands else ("result", position - operands)
+            )
+            label = f" ({value.path})" if value.path else ""
+            candidates[dims[dim]] = f"dimension {dim} of {kind} {at} {value.type_text()}{label}"
+    owner = node.owner
+    name = "state" if owner is None else owner.name
+    source = owner.source if owner else ""
+    return Conflict(name, source, axis, tuple(candidates.values()), tuple(candidates), node)

@@ -1,0 +1,109 @@
+"""What has been decided: for each value and mesh axis a tiled dimension or `atomic`; for each node
+a factor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from ..ir.program import Layout, Value
+from .graph import Node
+
+#: Marks a value that must stay whole on an axis, and through which nothing propagates.
+ATOMIC = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """One line of the journal.
+
+    Attributes:
+      tactic: the index of the tactic under which it was taken.
+      axis: the mesh axis.
+      value: the value decided on, or None.
+      node: the node decided on, or (with `value`) the one that caused it; None where a tactic said
+        so.
+      what: a dimension or ATOMIC of `value`; a factor of `node` where there is no value.
+    """
+
+    tactic: int
+    axis: str
+    value: Value | None
+    node: Node | None
+    what: int
+
+
+class State:
+    """Decisions, in the order in which they were taken. Nothing is ever taken back, but for trials.
+
+    Attributes:
+      mesh: sizes of axes.
+      tiles: {axis: dimension or ATOMIC} of each value that has any, in order.
+      factors: {axis: factor} of each node that has any, in order.
+      journal: every decision.
+      tactic: the index under which new decisions are noted.
+    """
+
+    def __init__(self, mesh: Mapping[str, int]):
+        self.mesh = dict(mesh)
+        self.tiles: dict[Value, dict[str, int]] = {}
+        self.factors: dict[Node, dict[str, int]] = {}
+        self.journal: list[Decision] = []
+        self.tactic = 0
+
+    def layout(self, value: Value) -> Layout:
+        """The axes of each dimension, major to minor."""
+        tiles = self.tiles.get(value)
+        if not tiles:
+            return ((),) * len(value.shape)
+        return layout_of(tiles, len(value.shape))
+
+    def divides(self, value: Value, dim: int, axis: str) -> bool:
+        """Whether the dimension, already tiled as it is, can also be tiled over `axis`."""
+        parts = self.mesh[axis]
+        tiles = self.tiles.get(value)
+        if tiles:
+            for other, d in tiles.items():
+                if d == dim:
+                    parts *= self.mesh[other]
+        return value.shape[dim] > 0 and value.shape[dim] % parts == 0
+
+    def set_value(self, value: Value, axis: str, what: int, cause: Node | None) -> None:
+        self.tiles.setdefault(value, {})[axis] = what
+        self.journal.append(Decision(self.tactic, axis, value, cause, what))
+
+    def set_node(self, node: Node, axis: str, factor: int) -> None:
+        self.factors.setdefault(node, {})[axis] = factor
+        self.journal.append(Decision(self.tactic, axis, None, node, factor))
+
+    def rewind(self, length: int) -> None:
+        """Takes back every decision after the first `length`, as after a trial."""
+        while len(self.journal) > length:
+            decision = self.journal.pop()
+            if decision.value is not None:
+                del self.tiles[decision.value][decision.axis]
+            else:
+                assert decision.node is not None
+                del self.factors[decision.node][decision.axis]
+
+    def replay(self, length: int) -> State:
+        """A new state with only the first `length` decisions."""
+        state = State(self.mesh)
+        for decision in self.journal[:length]:
+            state.tactic = decision.tactic
+            if decision.value is not None:
+                state.set_value(decision.value, decision.axis, decision.what, decision.node)
+            else:
+                assert decision.node is not None
+                state.set_node(decision.node, decision.axis, decision.what)
+        return state
+
+
+def layout_of(tiles: Mapping[str, int], rank: int) -> Layout:
+    """{axis: dimension} as axes per dimension."""
+    dims: list[tuple[str, ...]] = [()] * rank
+    for axis, dim in tiles.items():
+        if dim >= 0:
+            dims[dim] += (axis,)
+    return tuple(dims)

@@ -1,0 +1,1 @@
+"""Lowering: a decided program on local shapes, with explicit collectives."""

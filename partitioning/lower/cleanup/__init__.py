@@ -1,0 +1,64 @@
+"""Clean-ups of the local program: a table of rewrites, applied in order until nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ...ir.program import Program
+from .dead import drop_dead
+from .loops import gather_before_loop, reduce_after_checkpoint, reduce_after_loop
+from .reductions import reduce_late, scatter_reductions, sum_before_reducing
+from .reshards import gather_early, share_equal, slice_of_gather
+
+
+class CleanUp(NamedTuple):
+    """One row of the table: what it does, and the rewrite of one region, which says whether it
+    changed any.
+    """
+
+    does: str
+    rewrite: Callable[[Program, Mapping[str, int]], bool]
+
+
+_RESLICE = CleanUp("all_slice(all_gather(x)) is x, or an all_to_all", slice_of_gather)
+_EARLY = CleanUp("all_gather(view(x)) is view(all_gather(x))", gather_early)
+_SHARE = CleanUp("equal gathers, slices and views of one array are one", share_equal)
+_LATE = CleanUp("linear(reduce(x)) is reduce(linear(x))", reduce_late)
+_SCATTER = CleanUp("all_slice(all_reduce(x)) is reduce_scatter(x)", scatter_reductions)
+_SUM = CleanUp("reduce(a) + reduce(b) is reduce(a + b)", sum_before_reducing)
+_LEAVE = CleanUp("a reduction at a checkpoint's end happens after it", reduce_after_checkpoint)
+_AFTER = CleanUp("a sum in a loop's carry is reduced once, after the loop", reduce_after_loop)
+_BEFORE = CleanUp("a gather of what a loop only reads happens once, before it", gather_before_loop)
+_DEAD = CleanUp("ops that nobody reads go", drop_dead)
+
+#: In order; a reduction that moved or merged may meet a slice or a sum that it did not meet before.
+CLEANUPS: tuple[CleanUp, ...] = (
+    _RESLICE, _LATE, _SCATTER, _LEAVE, _LATE, _SUM, _LATE, _SCATTER, _AFTER, _BEFORE,
+    _EARLY, _SHARE, _DEAD,
+)  # fmt: skip
+
+
+def clean_up(
+    program: Program, mesh: Mapping[str, int], after: Callable[[str, Program], None] | None = None
+) -> None:
+    """Applies the clean-ups to a local program and its regions, in place.
+
+    Args:
+      program: the local program.
+      mesh: sizes of axes.
+      after: called with what was done and the program, after each pass over it; the verifier, in
+        tests.
+    """
+    for row in CLEANUPS:
+        changed = _each_region(program, mesh, row)
+        if changed and after is not None:
+            after(row.does, program)
+
+
+def _each_region(program: Program, mesh: Mapping[str, int], row: CleanUp) -> bool:
+    changed = False
+    for op in program.ops:
+        for region in op.regions:
+            changed |= _each_region(region, mesh, row)
+    return row.rewrite(program, mesh) or changed

@@ -1,0 +1,214 @@
+"""Collectives that need not run inside a region: a loop's invariant gathers go before it, sums
+after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from jax import lax
+
+from ...ir.program import Op, Program, Value
+from .rewrite import Region, like, stays_whole
+
+
+def gather_before_loop(program: Program, mesh: Mapping[str, int]) -> bool:
+    """An all_gather of what a loop only reads happens once, before the loop."""
+    del mesh
+    before: dict[Op, list[Op]] = {}
+    for op in program.ops:
+        if op.name == "scan":
+            hoisted = _hoist(op, op.regions[0], 0, op.params["num_consts"], "num_consts")
+        elif op.name == "while":
+            conds, bodies = op.params["cond_nconsts"], op.params["body_nconsts"]
+            hoisted = _hoist(op, op.regions[1], conds, bodies, "body_nconsts")
+        else:
+            continue
+        if hoisted:
+            before[op] = hoisted
+    if before:
+        Region(program).apply({}, before)
+    return bool(before)
+
+
+def _hoist(op: Op, body: Program, offset: int, count: int, counter: str) -> list[Op]:
+    """Moves gathers of the body's first `count` inputs out; `offset` is where they stand among
+    the operands.
+    """
+    consts = {value: i for i, value in enumerate(body.inputs[:count])}
+    kept: list[Op] = []
+    moved: list[Op] = []
+    replaced: dict[Value, Value] = {}
+    for inner in body.ops:
+        if inner.name != "all_gather" or inner.inputs[0] not in consts:
+            kept.append(inner)
+            continue
+        made = inner.outputs[0]
+        outside = Value(made.shape, made.dtype, made.weak_type, made.name, layout=made.layout)
+        moved.append(
+            like(
+                inner,
+                "all_gather",
+                (op.inputs[offset + consts[inner.inputs[0]]],),
+                outside,
+                inner.params,
+            )
+        )
+        replaced[made] = Value(
+            made.shape, made.dtype, made.weak_type, made.name, layout=made.layout
+        )
+    if not moved:
+        return []
+    end = offset + count
+    op.inputs = (*op.inputs[:end], *(m.outputs[0] for m in moved), *op.inputs[end:])
+    body.inputs = (*body.inputs[:count], *replaced.values(), *body.inputs[count:])
+    op.params = {**op.params, counter: count + len(moved)}
+    body.ops = kept
+    Region(body).apply(replaced)
+    return moved
+
+
+def reduce_after_loop(program: Program, mesh: Mapping[str, int]) -> bool:
+    """A carry to which every turn adds a reduced value is reduced once, after the loop."""
+    del mesh
+    region = Region(program)
+    before: dict[Op, list[Op]] = {}
+    after: dict[Op, list[Op]] = {}
+    replaced: dict[Value, Value] = {}
+    for op in program.ops:
+        if op.name != "scan":
+            continue
+        for index in range(op.params["num_carry"]):
+            _sink(region, op, index, before, after, replaced)
+    if not after:
+        return False
+    fixed: set[Op] = {new for ops in after.values() for new in ops}
+    ops: list[Op] = []
+    for op in program.ops:
+        ops += [*before.get(op, ()), op, *after.get(op, ())]
+    for op in ops:
+        if op not in fixed:
+            op.inputs = tuple(replaced.get(v, v) for v in op.inputs)
+    program.outputs = tuple(replaced.get(v, v) for v in program.outputs)
+    program.ops = ops
+    return True
+
+
+def _sink(
+    outer: Region,
+    op: Op,
+    index: int,
+    before: dict[Op, list[Op]],
+    after: dict[Op, list[Op]],
+    replaced: dict[Value, Value],
+) -> None:
+    (body,) = op.regions
+    consts = op.params["num_consts"]
+    inner = Region(body)
+    carried, result = body.inputs[consts + index], body.outputs[index]
+    add = inner.made_by(result, "add")
+    if (
+        add is None
+        or carried not in add.inputs
+        or not (inner.single(carried) and inner.single(result))
+    ):
+        return
+    reduced = add.inputs[1] if add.inputs[0] is carried else add.inputs[0]
+    reduction = inner.maker.get(reduced)
+    if reduction is None or reduction.name not in ("all_reduce", "reduce_scatter"):
+        return
+    if (
+        reduction.params["monoid"] != "sum"
+        or not inner.single(reduced)
+        or reduced.shape != carried.shape
+    ):
+        return
+    term = reduction.inputs[0]
+    owed = reduction.inputs[0].partial
+
+    def partial() -> Value:
+        return Value(
+            term.shape,
+            term.dtype,
+            carried.weak_type,
+            carried.name,
+            layout=term.layout,
+            partial=owed,
+        )
+
+    # The carry becomes the sum of what is owed, from zero; the old start is added after the
+    # reduction.
+    start, total, summed = partial(), op.outputs[index], partial()
+    body.inputs = (*body.inputs[: consts + index], start, *body.inputs[consts + index + 1 :])
+    new_add = Op(
+        "add", lax.add_p, (start, term), (summed,), {}, (), (), add.source_info, add.prefix
+    )
+    body.ops = [new_add if o is add else o for o in body.ops if o is not reduction]
+    body.outputs = (*body.outputs[:index], summed, *body.outputs[index + 1 :])
+    zero = Value((), term.dtype, data=np.zeros((), term.dtype))
+    zeros = Value(term.shape, term.dtype, carried.weak_type, layout=term.layout)
+    fill = Op("broadcast_in_dim", lax.broadcast_in_dim_p, (zero,), (zeros,),
+              {"shape": term.shape, "broadcast_dimensions": (), "sharding": None}, (), (),
+              op.source_info, op.prefix)  # fmt: skip
+    before.setdefault(op, []).append(fill)
+    init = op.inputs[consts + index]
+    op.inputs = (*op.inputs[: consts + index], zeros, *op.inputs[consts + index + 1 :])
+    owing = partial()
+    op.outputs = (*op.outputs[:index], owing, *op.outputs[index + 1 :])
+    whole = Value(total.shape, total.dtype, total.weak_type, total.name, layout=total.layout)
+    steps = after.setdefault(op, [])
+    steps.append(like(reduction, reduction.name, (owing,), whole, reduction.params))
+    if not _is_zero(outer, init):
+        started = Value(total.shape, total.dtype, total.weak_type, total.name, layout=total.layout)
+        steps.append(
+            Op("add", lax.add_p, (init, whole), (started,), {}, (), (), add.source_info, add.prefix)
+        )
+        whole = started
+    replaced[total] = whole
+
+
+def reduce_after_checkpoint(program: Program, mesh: Mapping[str, int]) -> bool:
+    """A reduction at the end of a checkpointed region happens after it, where it may meet
+    others.
+    """
+    del mesh
+    ops: list[Op] = []
+    changed = False
+    for op in program.ops:
+        ops.append(op)
+        if op.name != "checkpoint":
+            continue
+        (body,) = op.regions
+        inner = Region(body)
+        for index, result in enumerate(body.outputs):
+            reduction = inner.maker.get(result)
+            if reduction is None or reduction.name not in ("all_reduce", "reduce_scatter"):
+                continue
+            if not inner.single(result) or stays_whole(reduction):
+                continue
+            (term,) = reduction.inputs
+            whole = op.outputs[index]
+            owing = Value(
+                term.shape, term.dtype, term.weak_type, layout=term.layout, partial=term.partial
+            )
+            body.outputs = (*body.outputs[:index], term, *body.outputs[index + 1 :])
+            body.ops = [o for o in body.ops if o is not reduction]
+            op.outputs = (*op.outputs[:index], owing, *op.outputs[index + 1 :])
+            ops.append(like(reduction, reduction.name, (owing,), whole, reduction.params))
+            changed = True
+    program.ops = ops
+    return changed
+
+
+def _is_zero(region: Region, value: Value) -> bool:
+    op = region.maker.get(value)
+    while op is not None and op.name in (
+        "broadcast_in_dim",
+        "convert_element_type",
+        "all_slice",
+        "reshape",
+    ):
+        value = op.inputs[0]
+        op = region.maker.get(value)
+    return value.data is not None and value.size == 1 and not np.any(value.data)

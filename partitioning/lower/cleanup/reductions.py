@@ -1,0 +1,343 @@
+"""Reductions over the mesh: sliced ones scatter, and sums of them are reduced once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from jax import lax
+
+from ...ir.program import Layout, Op, Program, Value
+from ...rules import WHOLE, rule_of
+from ..reshard import retiled
+from .rewrite import Region, like, stays_whole
+
+
+def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
+    """`all_slice(all_reduce(x))` becomes `reduce_scatter(x)`.
+
+    Only where every reader of the all_reduce is the same slice and the slice uses up every reduced
+    axis; what else the slice does stays a slice, of the smaller value.
+    """
+    region = Region(program)
+    replaced: dict[Value, Value] = {}
+    before: dict[Op, list[Op]] = {}
+    dropped: set[Op] = set()
+    for op in program.ops:
+        if op.name != "all_reduce" or op.params["monoid"] != "sum" or stays_whole(op):
+            continue
+        users = region.users.get(op.outputs[0], [])
+        first = users[0] if users else None
+        if first is None or first.name != "all_slice":
+            continue
+        slices = first.params["slices"]
+        if any(u is None or u.name != "all_slice" or u.params["slices"] != slices for u in users):
+            continue
+        plan = _scatter_plan(slices, op.params["axes"])
+        if plan is None:
+            continue
+        earlier, scatters, later = plan
+        value, ops = op.inputs[0], []
+        if any(earlier):
+            result = retiled(value, _tiled(value, earlier), mesh)
+            result.partial = value.partial
+            ops.append(like(op, "all_slice", (value,), result, {"slices": earlier}))
+            value = result
+        for index, (dim, axes) in enumerate(scatters):
+            slices_here = tuple(axes if d == dim else () for d in range(value.ndim))
+            result = retiled(value, _tiled(value, slices_here), mesh)
+            if rest := tuple(a for _, names in scatters[index + 1 :] for a in names):
+                result.partial = (rest, "sum")
+            params = {"dim": dim, "axes": axes, "monoid": "sum"}
+            ops.append(like(op, "reduce_scatter", (value,), result, params))
+            value = result
+        if any(later):
+            result = retiled(value, _tiled(value, later), mesh)
+            ops.append(like(op, "all_slice", (value,), result, {"slices": later}))
+            value = result
+        before[op] = ops
+        dropped.add(op)
+        for user in dict.fromkeys(users):
+            assert user is not None
+            replaced[user.outputs[0]] = value
+            dropped.add(user)
+    if replaced:
+        region.apply(replaced, before, dropped)
+    return bool(replaced)
+
+
+def _tiled(value: Value, slices: Layout) -> Layout:
+    assert value.layout is not None
+    return tuple(old + new for old, new in zip(value.layout, slices, strict=False))
+
+
+def _scatter_plan(
+    slices: Layout, reduced: tuple[str, ...]
+) -> tuple[Layout, list[tuple[int, tuple[str, ...]]], Layout] | None:
+    """What to slice before, scatter and slice after; None where a reduced axis is left over or
+    split up.
+    """
+    earlier: list[tuple[str, ...]] = []
+    later: list[tuple[str, ...]] = []
+    scatters: list[tuple[int, tuple[str, ...]]] = []
+    used: set[str] = set()
+    for dim, axes in enumerate(slices):
+        places = [i for i, a in enumerate(axes) if a in reduced]
+        if not places:
+            earlier.append(axes)
+            later.append(())
+            continue
+        first, end = places[0], places[-1] + 1
+        if len(places) != end - first:
+            return None
+        earlier.append(axes[:first])
+        later.append(axes[end:])
+        scatters.append((dim, axes[first:end]))
+        used.update(axes[first:end])
+    return (tuple(earlier), scatters, tuple(later)) if used == set(reduced) else None
+
+
+#: Ops that commute with a sum over devices and do not enlarge their operand.
+_LINEAR = frozenset(
+    [
+        "transpose",
+        "reshape",
+        "squeeze",
+        "expand_dims",
+        "neg",
+        "copy",
+        "copy_p",
+        "name",
+        "rev",
+        "reduce_sum",
+        "mul",
+        "div",
+    ]
+)
+
+
+def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
+    """A reduction moves past linear ops that alone read it, to where sums, slices and loops'
+    ends are seen.
+    """
+    uses: dict[Value, int] = {}
+    for op in program.ops:
+        for value in op.inputs:
+            uses[value] = uses.get(value, 0) + 1
+    for value in program.outputs:
+        uses[value] = uses.get(value, 0) + 1
+    reductions: dict[Value, Op] = {}
+    dropped: set[Op] = set()
+    ops: list[Op] = []
+    for op in program.ops:
+        ops.append(op)
+        if op.name in ("all_reduce", "reduce_scatter"):
+            if (
+                op.params["monoid"] == "sum"
+                and not stays_whole(op)
+                and uses.get(op.outputs[0]) == 1
+            ):
+                reductions[op.outputs[0]] = op
+            continue
+        if op.name not in _LINEAR:
+            continue
+        at = 1 if op.name == "mul" and op.inputs[0].data is not None else 0
+        reduction = reductions.get(op.inputs[at])
+        if reduction is None:
+            continue
+        moved = _past(op, at, reduction, mesh)
+        if moved is None:
+            continue
+        linear, late = moved
+        ops[-1:] = [linear, late]
+        dropped.add(reduction)
+        if uses.get(late.outputs[0]) == 1:
+            reductions[late.outputs[0]] = late
+    program.ops = [op for op in ops if op not in dropped]
+    return bool(dropped)
+
+
+def _past(op: Op, at: int, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, Op] | None:
+    """The linear op on what is still owed, and the reduction after it; None where they do not
+    commute.
+    """
+    if op.name in ("mul", "div") and (op.inputs[1 - at].data is None or op.inputs[1 - at].shape):
+        return None
+    term, result = reduction.inputs[0], op.outputs[0]
+    assert result.layout is not None
+    layout, params, local = result.layout, reduction.params, op.params
+    if reduction.name == "reduce_scatter":
+        dim = _followed(op, at, params["dim"])
+        if dim is None:
+            return None
+        axes = params["axes"]
+        layout = tuple(a[: len(a) - len(axes)] if d == dim else a for d, a in enumerate(layout))
+        params = {**params, "dim": dim}
+    owed = retiled(result, layout, mesh)
+    owed.path, owed.partial = "", term.partial
+    rule = rule_of(op)
+    if rule is not None and rule.localize is not None:
+        local = rule.localize(local, [term.shape], [owed.shape])
+    linear = Op(
+        op.name,
+        op.primitive,
+        tuple(term if i == at else v for i, v in enumerate(op.inputs)),
+        (owed,),
+        local,
+        (),
+        (),
+        op.source_info,
+        op.prefix,
+    )
+    return linear, like(op, reduction.name, (owed,), result, params)
+
+
+def _followed(op: Op, at: int, dim: int) -> int | None:
+    """The result dimension that is the operand's dimension `dim`, whole; None where there is
+    none.
+    """
+    rule = rule_of(op)
+    if rule is None or (factor := rule.operands[at][dim]) == WHOLE:
+        return None
+    if factor not in rule.results[0]:
+        return None
+    found = rule.results[0].index(factor)
+    sizes = op.inputs[at].shape[dim], op.outputs[0].shape[found]
+    return found if sizes == (rule.sizes[factor],) * 2 else None
+
+
+class _Leaf(NamedTuple):
+    """A term of a sum: its sign, and where it is a reduced value the reduction."""
+
+    value: Value
+    sign: int
+    reduction: Op | None
+
+
+def sum_before_reducing(program: Program, mesh: Mapping[str, int]) -> bool:
+    """`reduce(a) + reduce(b)` becomes `reduce(a + b)`, for all terms of a sum with equal
+    reductions.
+
+    Terms in between that are not reduced stay as they are.
+    """
+    del mesh
+    region = Region(program)
+    inner: set[Op] = set()
+    replaced: dict[Value, Value] = {}
+    before: dict[Op, list[Op]] = {}
+    dropped: set[Op] = set()
+    for op in reversed(program.ops):
+        if op.name not in ("add", "sub") or op in inner or not _plain(op):
+            continue
+        leaves: list[_Leaf] = []
+        tree = [op]
+        _collect(region, op, 1, leaves, tree)
+        inner.update(tree)
+        groups: dict[object, list[_Leaf]] = {}
+        for leaf in leaves:
+            if leaf.reduction is not None:
+                groups.setdefault(_key(leaf), []).append(leaf)
+        merged = {k: g for k, g in groups.items() if len(g) > 1}
+        if not merged:
+            continue
+        ops: list[Op] = []
+        terms: list[tuple[Value, int]] = []
+        done: set[object] = set()
+        for leaf in leaves:
+            key = _key(leaf) if leaf.reduction is not None else None
+            if key is None or key not in merged:
+                terms.append((leaf.value, leaf.sign))
+            elif key not in done:
+                done.add(key)
+                terms.append((_merge(op, merged[key], ops, dropped), 1))
+        total = _add_up(op, terms, ops, None)
+        before[op] = ops
+        dropped.update(tree)
+        replaced[op.outputs[0]] = total
+    if replaced:
+        region.apply(replaced, before, dropped)
+    return bool(replaced)
+
+
+def _plain(op: Op) -> bool:
+    """Whether a sum adds equal shapes and types, without broadcasting."""
+    result = op.outputs[0]
+    return all(v.shape == result.shape and v.dtype == result.dtype for v in op.inputs)
+
+
+def _key(leaf: _Leaf) -> object:
+    assert leaf.reduction is not None
+    params = leaf.reduction.params
+    return (
+        leaf.reduction.name,
+        params["axes"],
+        params["monoid"],
+        params.get("dim"),
+        stays_whole(leaf.reduction),
+    )
+
+
+def _collect(region: Region, op: Op, sign: int, leaves: list[_Leaf], tree: list[Op]) -> None:
+    """Walks the sum that ends in `op`, left to right, without recursion: sums may be long."""
+    stack = [(op.inputs[1], -sign if op.name == "sub" else sign), (op.inputs[0], sign)]
+    while stack:
+        value, sign = stack.pop()
+        maker = region.maker.get(value)
+        single = region.single(value)
+        if maker is not None and single and maker.name in ("add", "sub") and _plain(maker):
+            tree.append(maker)
+            stack.append((maker.inputs[1], -sign if maker.name == "sub" else sign))
+            stack.append((maker.inputs[0], sign))
+            continue
+        reduced = (
+            maker is not None
+            and single
+            and maker.name in ("all_reduce", "reduce_scatter")
+            and maker.params["monoid"] == "sum"
+        )
+        leaves.append(_Leaf(value, sign, maker if reduced else None))
+
+
+def _merge(root: Op, leaves: list[_Leaf], ops: list[Op], dropped: set[Op]) -> Value:
+    """Writes the sum of partial values and its one reduction; returns the reduced sum."""
+    terms: list[tuple[Value, int]] = []
+    for leaf in leaves:
+        assert leaf.reduction is not None
+        dropped.add(leaf.reduction)
+        terms.append((leaf.reduction.inputs[0], leaf.sign))
+    total = _add_up(root, terms, ops, terms[0][0].partial)
+    first = leaves[0].reduction
+    assert first is not None
+    made = root.outputs[0]
+    reduced = Value(made.shape, made.dtype, made.weak_type, made.name, layout=made.layout)
+    reduced.whole = made.whole
+    ops.append(like(root, first.name, (total,), reduced, first.params))
+    return reduced
+
+
+def _add_up(
+    root: Op,
+    terms: list[tuple[Value, int]],
+    ops: list[Op],
+    partial: tuple[tuple[str, ...], str] | None,
+) -> Value:
+    """Writes the sum of signed terms, in order."""
+
+    def write(name: str, primitive: object, inputs: tuple[Value, ...]) -> Value:
+        made = inputs[0]
+        result = Value(
+            made.shape, made.dtype, root.outputs[0].weak_type, made.name, layout=made.layout
+        )
+        result.partial = partial
+        ops.append(
+            Op(name, primitive, inputs, (result,), {}, (), (), root.source_info, root.prefix)
+        )
+        return result
+
+    value, sign = terms[0]
+    if sign < 0:
+        value = write("neg", lax.neg_p, (value,))
+    for term, sign in terms[1:]:
+        name, primitive = ("add", lax.add_p) if sign > 0 else ("sub", lax.sub_p)
+        value = write(name, primitive, (value, term))
+    return value

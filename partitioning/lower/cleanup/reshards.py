@@ -1,0 +1,158 @@
+"""A slice of what was just gathered: nothing, or an all-to-all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir.program import Op, Program, Value
+from ...rules import WHOLE, rule_of
+from ..reshard import retiled, steps
+from .rewrite import Region, like
+
+
+def slice_of_gather(program: Program, mesh: Mapping[str, int]) -> bool:
+    """`all_slice(all_gather(x))` becomes x, or what leads from x's layout to the slice's without a
+    gather.
+    """
+    region = Region(program)
+    replaced: dict[Value, Value] = {}
+    before: dict[Op, list[Op]] = {}
+    for op in program.ops:
+        if op.name != "all_slice":
+            continue
+        gather = region.made_by(op.inputs[0], "all_gather")
+        if gather is None:
+            continue
+        source, target = gather.inputs[0], op.outputs[0]
+        assert source.layout is not None
+        assert target.layout is not None
+        path = steps(source.layout, target.layout)
+        if path:
+            # While others read the gathered array, slicing it moves nothing.
+            slices = all(
+                u is not None and u.name == "all_slice" for u in region.users[op.inputs[0]]
+            )
+            if not slices or any(name == "all_gather" for name, _, _ in path):
+                continue
+        value, ops = source, []
+        for name, params, layout in path:
+            result = retiled(value, layout, mesh)
+            ops.append(like(op, name, (value,), result, params))
+            value = result
+        before[op] = ops
+        replaced[target] = value
+    if replaced:
+        region.apply(replaced, before, {region.maker[v] for v in replaced})
+    return bool(replaced)
+
+
+#: Ops that only rearrange an array.
+_VIEWS = frozenset(["transpose", "reshape", "squeeze", "expand_dims", "broadcast_in_dim", "rev"])
+
+
+def gather_early(program: Program, mesh: Mapping[str, int]) -> bool:
+    """`all_gather(view(x))` becomes `view(all_gather(x))`, where it may be one that others need."""
+    region = Region(program)
+    before: dict[Op, list[Op]] = {}
+    dropped: set[Op] = set()
+    for op in program.ops:
+        if op.name != "all_gather":
+            continue
+        views: list[Op] = []
+        dim: int | None = op.params["dim"]
+        value = op.inputs[0]
+        while (view := region.maker.get(value)) is not None and view.name in _VIEWS:
+            source = view.inputs[0]
+            if not region.single(value) or source.data is not None or source.size != value.size:
+                break
+            earlier = _origin(view, dim) if dim is not None else None
+            # A tile of a dimension whose local size is 1 may be merged into another: that one is
+            # the local dimension's origin and does not hold the tile.
+            if earlier is None or not _holds(source, earlier, op.params["axes"]):
+                break
+            views.append(view)
+            dim, value = earlier, source
+        if not views:
+            continue
+        assert dim is not None
+        assert value.layout is not None
+        axes = op.params["axes"]
+        layout = tuple(
+            a[: len(a) - len(axes)] if d == dim else a for d, a in enumerate(value.layout)
+        )
+        whole = retiled(value, layout, mesh)
+        ops = [like(op, "all_gather", (value,), whole, {**op.params, "dim": dim})]
+        for view in reversed(views):
+            made = view.outputs[0] if view is not views[0] else None
+            result = op.outputs[0] if made is None else _gathered(made, axes, mesh)
+            rule = rule_of(view)
+            params = view.params
+            if rule is not None and rule.localize is not None:
+                params = rule.localize(params, [whole.shape], [result.shape])
+            ops.append(
+                Op(
+                    view.name,
+                    view.primitive,
+                    (whole,),
+                    (result,),
+                    params,
+                    (),
+                    (),
+                    view.source_info,
+                    view.prefix,
+                )
+            )
+            whole = result
+        before[op] = ops
+        dropped.add(op)
+        dropped.update(views)
+    if before:
+        region.apply({}, before, dropped)
+    return bool(before)
+
+
+def _origin(view: Op, dim: int) -> int | None:
+    """The operand dimension that is the result's `dim`, whole; None where there is none."""
+    rule = rule_of(view)
+    if rule is None or (factor := rule.results[0][dim]) == WHOLE or factor not in rule.operands[0]:
+        return None
+    found = rule.operands[0].index(factor)
+    sizes = view.inputs[0].shape[found], view.outputs[0].shape[dim]
+    return found if sizes == (rule.sizes[factor],) * 2 else None
+
+
+def _holds(value: Value, dim: int, axes: tuple[str, ...]) -> bool:
+    """Whether these are the minor axes that the dimension is tiled over."""
+    assert value.layout is not None
+    return value.layout[dim][-len(axes) :] == axes
+
+
+def _gathered(made: Value, axes: tuple[str, ...], mesh: Mapping[str, int]) -> Value:
+    """What a view makes of its gathered operand."""
+    assert made.layout is not None
+    return retiled(made, tuple(tuple(a for a in d if a not in axes) for d in made.layout), mesh)
+
+
+def share_equal(program: Program, mesh: Mapping[str, int]) -> bool:
+    """Equal gathers, slices and views of one array become one."""
+    del mesh
+    known: dict[object, Value] = {}
+    replaced: dict[Value, Value] = {}
+    for op in program.ops:
+        if op.name not in _SHARED or op.inputs[0].data is not None:
+            continue
+        source = replaced.get(op.inputs[0], op.inputs[0])
+        try:
+            key = op.name, source, op.outputs[0].layout, tuple(op.params.items())
+            first = known.setdefault(key, op.outputs[0])
+        except TypeError:  # a param that cannot be hashed
+            continue
+        if first is not op.outputs[0] and first.dtype == op.outputs[0].dtype:
+            replaced[op.outputs[0]] = first
+    if replaced:
+        region = Region(program)
+        region.apply(replaced, None, {region.maker[v] for v in replaced})
+    return bool(replaced)
+
+
+_SHARED = _VIEWS | {"all_gather", "all_slice", "all_to_all"}

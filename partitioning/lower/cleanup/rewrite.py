@@ -1,0 +1,81 @@
+"""What every clean-up needs: who makes and who reads a value, and replacing values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.program import Op, Program, Value
+
+
+class Region:
+    """The ops of one region while it is rewritten.
+
+    Attributes:
+      program: the region.
+      maker: the op that makes a value.
+      users: the ops that read a value, once per reading operand; None stands for the region's
+        result.
+      position: where an op stands.
+    """
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.maker: dict[Value, Op] = {}
+        self.users: dict[Value, list[Op | None]] = {}
+        self.position: dict[Op, int] = {}
+        for index, op in enumerate(program.ops):
+            self.position[op] = index
+            for value in op.outputs:
+                self.maker[value] = op
+            for value in op.inputs:
+                self.users.setdefault(value, []).append(op)
+        for value in program.outputs:
+            self.users.setdefault(value, []).append(None)
+
+    def made_by(self, value: Value, name: str) -> Op | None:
+        """The op called `name` that makes the value, or None."""
+        op = self.maker.get(value)
+        return op if op is not None and op.name == name else None
+
+    def single(self, value: Value) -> bool:
+        """Whether exactly one operand reads the value."""
+        return len(self.users.get(value, ())) == 1
+
+    def apply(
+        self,
+        replaced: dict[Value, Value],
+        before: dict[Op, list[Op]] | None = None,
+        dropped: set[Op] | None = None,
+    ) -> None:
+        """Rewrites the region: new ops stand before the given ones, values are replaced, ops
+        dropped.
+        """
+        ops: list[Op] = []
+        for op in self.program.ops:
+            if before and op in before:
+                ops.extend(before[op])
+            if dropped and op in dropped:
+                continue
+            ops.append(op)
+        if replaced:
+            for op in ops:
+                if any(v in replaced for v in op.inputs):
+                    op.inputs = tuple(_final(v, replaced) for v in op.inputs)
+            self.program.outputs = tuple(_final(v, replaced) for v in self.program.outputs)
+        self.program.ops = ops
+
+
+def _final(value: Value, replaced: dict[Value, Value]) -> Value:
+    while value in replaced:
+        value = replaced[value]
+    return value
+
+
+def like(op: Op, name: str, inputs: tuple[Value, ...], output: Value, params: dict[str, Any]) -> Op:
+    """A local op that stands where `op` stood in the user's source."""
+    return Op(name, None, inputs, (output,), params, (), (), op.source_info, op.prefix)
+
+
+def stays_whole(reduction: Op) -> bool:
+    """Whether a tactic wants the reduced value whole on an axis it is reduced over."""
+    return any(axis in reduction.outputs[0].whole for axis in reduction.params["axes"])

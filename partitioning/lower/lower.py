@@ -1,0 +1,370 @@
+"""From decisions to the local program: local shapes, and every collective explicit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from ..decide.graph import Graph
+from ..decide.sharding import ATOMIC, State
+from ..ir.program import Layout, Op, Program, Value
+from ..ir.trace import trace
+from ..rules import rule_of
+from ..rules.factor import Rule
+from .reshard import retiled, steps
+
+
+def lower(graph: Graph, state: State, gather_again: bool = False) -> Program:
+    """The program of one device of the mesh, before clean-ups.
+
+    Args:
+      graph: the traced program.
+      state: what propagation decided.
+      gather_again: whether the backward pass gathers for itself instead of keeping what the forward
+        pass gathered.
+
+    Returns:
+      A program whose values have local shapes and a `layout`. Outputs that are updated state have
+      the layout in which they come in.
+    """
+    emitter = Emitter(graph, state, gather_again)
+    program = graph.program
+    layouts = [state.layout(v) for v in program.inputs]
+    outputs: list[Layout | None] = [None] * len(program.outputs)
+    for before, _, position in graph.state:
+        outputs[position] = state.layout(before)
+    local = emitter.region(program, layouts, outputs)
+    local.signature = program.signature
+    for value, source in zip(local.inputs, program.inputs, strict=False):
+        value.path = source.path
+    return local
+
+
+class Emitter:
+    """Writes local ops, one region at a time. Rules with special factors write through it too."""
+
+    def __init__(self, graph: Graph, state: State, gather_again: bool):
+        self.graph = graph
+        self.state = state
+        self.gather_again = gather_again
+        self.mesh = state.mesh
+        self.ops: list[Op] = []
+        self.env: dict[Value, Value] = {}
+        self.reshaped: dict[tuple[Value, Layout, bool], Value] = {}
+        self.offsets: dict[tuple[tuple[str, ...], int], Value] = {}
+
+    # What rules use.
+
+    def rule(self, op: Op) -> Rule:
+        rule = rule_of(op)
+        assert rule is not None
+        return rule
+
+    def local_shape(self, shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+        """The shape of one device's part."""
+        mesh = self.mesh
+        return tuple(
+            [
+                n // math.prod([mesh[a] for a in axes]) if axes else n
+                for n, axes in zip(shape, layout, strict=False)
+            ]
+        )
+
+    def result_layouts(self, op: Op, axes: Mapping[int, tuple[str, ...]]) -> list[Layout]:
+        """The layouts in which the op's results come out, given the axes of each factor."""
+        return [tuple([axes.get(f, ()) for f in dims]) for dims in self.rule(op).results]
+
+    def is_zero(self, value: Value) -> bool:
+        """Whether a global value is an array of zeros."""
+        op = self.graph.makers.get(value)
+        while op is not None and op.name in ("broadcast_in_dim", "convert_element_type", "reshape"):
+            value = op.inputs[0]
+            op = self.graph.makers.get(value)
+        return value.data is not None and value.size == 1 and not value.data
+
+    def offset(self, axes: tuple[str, ...], size: int) -> Value:
+        """A scalar int32: this device's linear index over `axes`, times `size`."""
+        found = self.offsets.get((axes, size))
+        if found is None:
+            found = Value((), jax.numpy.dtype("int32"), layout=())
+            self.ops.append(Op("axis_offset", None, (), (found,), {"axes": axes, "size": size}))
+            self.offsets[axes, size] = found
+        return found
+
+    def function(
+        self, like: Op, fn: Callable[..., Any], operands: Sequence[Value], layouts: Sequence[Layout]
+    ) -> list[Value]:
+        """Writes the ops of a traced jax function of local operands; results get the given
+        layouts.
+        """
+        traced = trace(fn, *[jax.ShapeDtypeStruct(v.shape, v.dtype) for v in operands])
+        env = dict(zip(traced.inputs, operands, strict=False))
+        for op in traced.ops:
+            for value in op.outputs:
+                value.layout = ((),) * value.ndim
+            op.source_info, op.prefix = like.source_info, like.scope
+            op.inputs = tuple(env.get(v, v) for v in op.inputs)
+            self.ops.append(op)
+        results = [env.get(v, v) for v in traced.outputs]
+        for value, layout in zip(results, layouts, strict=False):
+            value.layout = layout
+        return results
+
+    # The walk.
+
+    def region(
+        self, program: Program, ins: Sequence[Layout], outs: Sequence[Layout | None]
+    ) -> Program:
+        """Lowers a program whose inputs arrive in layouts `ins` and outputs leave in `outs`
+        (None: as they are).
+        """
+        saved = self.ops, self.env, self.reshaped, self.offsets
+        self.ops, self.env, self.reshaped, self.offsets = [], {}, {}, {}
+        inputs = []
+        for value, layout in zip(program.inputs, ins, strict=False):
+            local = self.like(value, layout)
+            inputs.append(local)
+            self.env[value] = self.reshard(local, self.state.layout(value), None)
+        for value in program.constants:
+            self.env[value] = self.constant(value)
+        for op in program.ops:
+            self.lower_op(op)
+        outputs = []
+        for value, wanted in zip(program.outputs, outs, strict=False):
+            local = self.read(value)
+            outputs.append(local if wanted is None else self.reshard(local, wanted, None))
+        constants = tuple(self.env[v] for v in program.constants)
+        lowered = Program(tuple(inputs), tuple(outputs), self.ops, constants)
+        self.ops, self.env, self.reshaped, self.offsets = saved
+        return lowered
+
+    def like(self, value: Value, layout: Layout) -> Value:
+        """A local value for a global one."""
+        return Value(
+            self.local_shape(value.shape, layout),
+            value.dtype,
+            value.weak_type,
+            value.name,
+            value.path,
+            layout=layout,
+        )
+
+    def constant(self, value: Value) -> Value:
+        return Value(
+            value.shape,
+            value.dtype,
+            value.weak_type,
+            value.name,
+            data=value.data,
+            layout=((),) * value.ndim,
+        )
+
+    def read(self, value: Value) -> Value:
+        local = self.env.get(value)
+        if local is None:  # a literal
+            assert value.data is not None, value
+            local = self.env[value] = self.constant(value)
+        return local
+
+    def reshard(self, local: Value, target: Layout, like: Op | None) -> Value:
+        """The same array in another layout; what was once resharded is used again."""
+        source = local.layout
+        assert source is not None
+        if source == target:
+            return local
+        again = self.gather_again and like is not None and like.backward
+        found = self.reshaped.get((local, target, again))
+        if found is not None:
+            return found
+        value = local
+        for name, params, layout in steps(source, target):
+            if again and name == "all_gather":
+                params = {**params, "again": True}  # so that clean-ups keep it apart
+            result = retiled(value, layout, self.mesh)
+            self.ops.append(
+                Op(
+                    name,
+                    None,
+                    (value,),
+                    (result,),
+                    params,
+                    (),
+                    (),
+                    like.source_info if like else None,
+                    like.prefix if like else "",
+                )
+            )
+            value = result
+        self.reshaped[local, target, again] = value
+        return value
+
+    def lower_op(self, op: Op) -> None:
+        if op.regions:
+            self.lower_region_op(op)
+            return
+        node = self.graph.of.get(op)
+        settled = self.state.factors.get(node) if node is not None else None
+        if not settled:
+            operands = [self.reshard(self.read(v), ((),) * v.ndim, op) for v in op.inputs]
+            self.finish(op, self.op(op, operands, {}))
+            return
+        assert node is not None
+        axes: dict[int, tuple[str, ...]] = {}
+        for axis, factor in settled.items():
+            axes[factor] = (*axes.get(factor, ()), axis)
+        rule = node.rule
+        operands = [
+            self.reshard(self.read(v), tuple([axes.get(f, ()) for f in dims]), op)
+            for v, dims in zip(op.inputs, rule.operands, strict=False)
+        ]
+        if rule.special and not rule.special.isdisjoint(axes):
+            assert rule.expand is not None
+            results = rule.expand(self, op, operands, axes)
+        else:
+            results = self.op(op, operands, axes)
+        owed = [(f, a) for f, names in axes.items() if f in rule.monoids for a in names]
+        if owed:
+            results = self.reduce(op, results, tuple(a for _, a in owed), rule.monoids[owed[0][0]])
+        self.finish(op, results)
+
+    def op(self, op: Op, operands: list[Value], axes: Mapping[int, tuple[str, ...]]) -> list[Value]:
+        """Writes the op itself on local operands."""
+        if not axes:
+            results = [self.like(v, ((),) * v.ndim) for v in op.outputs]
+            params = op.params
+        else:
+            layouts = self.result_layouts(op, axes)
+            results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts, strict=False)]
+            params = op.params
+            if (localize := self.rule(op).localize) is not None:
+                params = localize(params, [v.shape for v in operands], [v.shape for v in results])
+        self.ops.append(
+            Op(
+                op.name,
+                op.primitive,
+                tuple(operands),
+                tuple(results),
+                params,
+                (),
+                op.effects,
+                op.source_info,
+                op.prefix,
+            )
+        )
+        return results
+
+    def reduce(
+        self, op: Op, results: list[Value], axes: tuple[str, ...], monoid: str
+    ) -> list[Value]:
+        """Adds the reduction that results of a tiled sum still owe."""
+        reduced = []
+        order = tuple(a for a in self.mesh if a in axes)
+        for value in results:
+            value.partial = (order, monoid)
+            whole = Value(
+                value.shape,
+                value.dtype,
+                value.weak_type,
+                value.name,
+                value.path,
+                layout=value.layout,
+            )
+            self.ops.append(
+                Op(
+                    "all_reduce",
+                    None,
+                    (value,),
+                    (whole,),
+                    {"axes": order, "monoid": monoid},
+                    (),
+                    (),
+                    op.source_info,
+                    op.prefix,
+                )
+            )
+            reduced.append(whole)
+        return reduced
+
+    def finish(self, op: Op, results: Sequence[Value]) -> None:
+        """Stores results in the layouts that were decided for them."""
+        for value, local in zip(op.outputs, results, strict=True):
+            tiles = self.state.tiles.get(value)
+            if tiles and ATOMIC in tiles.values():
+                local.whole = tuple(a for a, dim in tiles.items() if dim == ATOMIC)
+            self.env[value] = self.reshard(local, self.state.layout(value), op)
+
+    # Ops with regions.
+
+    def lower_region_op(self, op: Op) -> None:
+        lowering = {"scan": self.lower_scan, "while": self.lower_while, "cond": self.lower_cond}
+        operands, regions, layouts = lowering.get(op.name, self.lower_call)(op)
+        results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts, strict=False)]
+        self.ops.append(
+            Op(
+                op.name,
+                op.primitive,
+                tuple(operands),
+                tuple(results),
+                op.params,
+                regions,
+                op.effects,
+                op.source_info,
+                op.prefix,
+            )
+        )
+        self.finish(op, results)
+
+    def enter(self, op: Op, values: Sequence[Value], layouts: Sequence[Layout]) -> list[Value]:
+        return [
+            self.reshard(self.read(v), layout, op)
+            for v, layout in zip(values, layouts, strict=False)
+        ]
+
+    def out_layouts(self, program: Program, ins: Sequence[Layout]) -> list[Layout]:
+        """The layouts in which a region's outputs are at hand."""
+        known = dict(zip(program.inputs, ins, strict=False))
+        return [
+            ((),) * v.ndim if v.data is not None else known.get(v, self.state.layout(v))
+            for v in program.outputs
+        ]
+
+    def lower_scan(self, op: Op) -> tuple[list[Value], tuple[Program, ...], list[Layout]]:
+        (body,) = op.regions
+        consts, carry = op.params["num_consts"], op.params["num_carry"]
+        ins = [self.state.layout(v) for v in body.inputs]
+        outs = self.out_layouts(body, ins)
+        outs[:carry] = ins[consts : consts + carry]
+        local = self.region(body, ins, outs)
+        entry = ins[: consts + carry] + [((), *layout) for layout in ins[consts + carry :]]
+        return (
+            self.enter(op, op.inputs, entry),
+            (local,),
+            outs[:carry] + [((), *x) for x in outs[carry:]],
+        )
+
+    def lower_while(self, op: Op) -> tuple[list[Value], tuple[Program, ...], list[Layout]]:
+        cond, body = op.regions
+        cond_consts, body_consts = op.params["cond_nconsts"], op.params["body_nconsts"]
+        ins = [self.state.layout(v) for v in body.inputs]
+        carried = ins[body_consts:]
+        cond_ins = [self.state.layout(v) for v in cond.inputs[:cond_consts]] + carried
+        local_cond = self.region(cond, cond_ins, [((),) * v.ndim for v in cond.outputs])
+        local_body = self.region(body, ins, carried)
+        operands = self.enter(op, op.inputs, cond_ins[:cond_consts] + ins)
+        return operands, (local_cond, local_body), carried
+
+    def lower_cond(self, op: Op) -> tuple[list[Value], tuple[Program, ...], list[Layout]]:
+        operands = [self.reshard(self.read(op.inputs[0]), (), op)]
+        operands += [self.read(v) for v in op.inputs[1:]]
+        ins = [v.layout or () for v in operands[1:]]
+        outs = [self.state.layout(v) for v in op.outputs]
+        return operands, tuple(self.region(branch, ins, outs) for branch in op.regions), outs
+
+    def lower_call(self, op: Op) -> tuple[list[Value], tuple[Program, ...], list[Layout]]:
+        (body,) = op.regions
+        ins = [self.state.layout(v) for v in body.inputs]
+        outs = self.out_layouts(body, ins)
+        return self.enter(op, op.inputs, ins), (self.region(body, ins, outs),), outs

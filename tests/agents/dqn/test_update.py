@@ -1,0 +1,98 @@
+"""DQN's steps in lots are its steps in turn, the target network's updates included."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from troupe import environments
+from troupe.agents.dqn import DQNBuilder, DQNConfig
+from troupe.agents.learning import dispatch
+from troupe.agents.replay.items import Sample, SampleInfo, Transition
+from troupe.environments import make_spec
+
+BATCH = 4
+VARIANTS = {
+    "plain": {"double": False},
+    "double, squared, unclipped": {"loss": "squared", "max_gradient_norm": None},
+    "prioritised": {"priority_exponent": 0.6, "importance_exponent_steps": 10},
+    "averaged target": {"target_update_rate": 0.3},
+}
+
+
+def samples(num_steps, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = (num_steps, BATCH)
+    numbers = lambda *last: rng.normal(size=(*shape, *last)).astype(np.float32)  # noqa: E731
+    info = SampleInfo(
+        np.zeros(shape, np.int64),
+        rng.uniform(0.1, 1, shape).astype(np.float32),
+        np.full(shape, 50, np.float32),
+    )
+    actions = rng.integers(0, 2, shape).astype(np.int32)
+    discount = rng.integers(0, 2, shape).astype(np.float32)
+    return Sample(info, Transition(numbers(4), actions, numbers(), discount, numbers(4)))
+
+
+def make_update(**config):
+    builder = DQNBuilder(DQNConfig(hidden_sizes=(8,), learning_rate=0.05, **config))
+    environment = environments.make("CartPole-v1", seed=0)
+    spec = make_spec(environment)
+    environment.close()
+    return builder.make_update(builder.make_networks(spec), spec)
+
+
+def assert_alike(actual, expected):
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-6), actual, expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "period"), [(12, 4), (4, 12), (6, 4), (5, 3), (3, 1), (8, 8)]
+)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_steps_in_lots_are_steps_in_turn(variant, num_steps, period):
+    update = make_update(target_update_period=period, **VARIANTS[variant])
+    in_turn = jax.jit(dispatch.fuse(update.step, num_steps, unroll=False))
+    in_lots = jax.jit(update.steps(num_steps, False))
+    expected = actual = update.init(jax.random.key(0))
+    for seed in range(3):
+        expected, expected_output = in_turn(expected, samples(num_steps, seed))
+        actual, output = in_lots(actual, samples(num_steps, seed))
+        assert_alike(actual, expected)
+        assert_alike(output, expected_output)
+
+
+def test_unrolled_lots_are_the_same():
+    update = make_update(target_update_period=4)
+    state = update.init(jax.random.key(0))
+    results = [jax.jit(update.steps(8, unroll))(state, samples(8)) for unroll in (False, True)]
+    assert_alike(*results)
+
+
+def test_the_target_moves_with_its_period_and_no_sooner():
+    update = make_update(target_update_period=6)
+    state = update.init(jax.random.key(0))
+    initial, step = state.params, jax.jit(update.step)
+    one = jax.tree.map(lambda x: x[0], samples(1))
+    for count in range(1, 13):
+        before = state.target_params
+        state, _ = step(state, one)
+        kept = jax.tree.map(lambda x, y: bool(jnp.array_equal(x, y)), state.target_params, before)
+        assert all(jax.tree.leaves(kept)) == (count % 6 != 0)
+        if count == 5:
+            assert_alike(state.target_params, initial)
+        if count == 6:
+            assert_alike(state.target_params, state.params)
+
+
+def test_a_lot_that_begins_between_two_turns_misses_none():
+    """Such as after resuming a run that took its steps one by one."""
+    update = make_update(target_update_period=4)
+    state = update.init(jax.random.key(0))
+    state, _ = jax.jit(update.steps(2, False))(state, samples(2))
+    before = state.target_params
+    state, _ = jax.jit(update.steps(4, False))(state, samples(4))
+    assert int(state.steps) == 6
+    assert not np.array_equal(jax.tree.leaves(state.target_params)[-1], jax.tree.leaves(before)[-1])

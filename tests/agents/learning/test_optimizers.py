@@ -1,0 +1,64 @@
+"""Gradients and optimizers: the numbers of optax, in fewer operations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from troupe.agents.learning import optimizers
+from troupe.agents.learning.descent import global_norm, scale_to_norm
+
+
+def nests(seed, count):
+    """Nests of normal numbers, of scales from 1e-6 to 1e3."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        scale = 10.0 ** rng.integers(-6, 4)
+        yield {
+            "w": jnp.asarray(scale * rng.normal(size=(7, 3)), jnp.float32),
+            "b": (jnp.asarray(scale * rng.normal(size=3), jnp.float32),),
+        }
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-3])
+@pytest.mark.parametrize("learning_rate", [1e-2, lambda count: 1e-2 / (1 + count)])
+def test_adam_is_that_of_optax(epsilon, learning_rate):
+    ours = optimizers.adam(learning_rate, epsilon=epsilon)
+    theirs = optax.adam(learning_rate, eps=epsilon)
+    state, expected_state = (o.init(next(nests(0, 1))) for o in (ours, theirs))
+    for gradients in nests(1, 50):
+        updates, state = ours.update(gradients, state)
+        expected, expected_state = theirs.update(gradients, expected_state)
+        jax.tree.map(
+            lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-9), updates, expected
+        )
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), state, expected_state)
+
+
+def test_adam_keeps_the_dtype_of_the_parameters():
+    params = {"w": jnp.ones(3, jnp.bfloat16)}
+    optimizer = optimizers.adam(1e-2)
+    updates, state = optimizer.update(params, optimizer.init(params))
+    leaves = jax.tree.leaves((updates, state[0].mu, state[0].nu))
+    assert all(x.dtype == jnp.bfloat16 for x in leaves)
+
+
+def test_the_global_norm_is_that_of_optax():
+    for gradients in nests(3, 20):
+        gradients["filter"] = gradients["w"].reshape(7, 1, 3)
+        expected = optax.tree.norm(gradients)
+        np.testing.assert_allclose(global_norm(gradients), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("max_norm", [1e-3, 1.0, 1e6])
+def test_scaling_to_a_norm_is_the_clipping_of_optax(max_norm):
+    for gradients in nests(2, 20):
+        scaled = scale_to_norm(gradients, global_norm(gradients), max_norm)
+        expected, _ = optax.clip_by_global_norm(max_norm).update(gradients, optax.EmptyState())
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), scaled, expected)
+
+
+def test_gradients_of_zero_stay_zero():
+    zeros = {"w": jnp.zeros(3)}
+    assert not scale_to_norm(zeros, global_norm(zeros), 1.0)["w"].any()

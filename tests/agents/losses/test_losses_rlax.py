@@ -1,0 +1,81 @@
+"""The losses give what rlax gives."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from troupe.agents.losses import policy as ppo
+from troupe.agents.losses import values as dqn
+
+pytestmark = pytest.mark.long  # The import of rlax beside TensorFlow takes half a minute.
+
+TWIN = pathlib.Path(__file__).with_name("rlax_twin.py")
+
+
+@pytest.fixture(scope="module")
+def given():
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
+    return {
+        "q_tm1": normal(7, 4),
+        "q_t": normal(7, 4),
+        "q_t_selector": normal(7, 4),
+        "a_tm1": rng.integers(0, 4, 7).astype(np.int32),
+        "r_t": normal(7),
+        "discount_t": rng.uniform(size=7).astype(np.float32),
+        "rewards": normal(5, 9),
+        "values": normal(5, 10),
+        "discounts": rng.uniform(size=(5, 9)).astype(np.float32),
+        "ratios": np.exp(normal(5, 9)),
+        "lambda": np.float32(0.9),
+    }
+
+
+@pytest.fixture(scope="module")
+def twin(given, tmp_path_factory):
+    if importlib.util.find_spec("rlax") is None:
+        pytest.fail("rlax is not installed; it comes with the extra `test`.")
+    folder = tmp_path_factory.mktemp("rlax")
+    np.savez(folder / "in.npz", **given)
+    subprocess.run(
+        [sys.executable, str(TWIN), str(folder / "in.npz"), str(folder / "out.npz")],
+        check=True,
+        timeout=300,
+        env={**os.environ, "PYTHONWARNINGS": "ignore", "XLA_FLAGS": ""},
+    )
+    return dict(np.load(folder / "out.npz"))
+
+
+def close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_q_learning(given, twin):
+    args = [given[name] for name in ("q_tm1", "a_tm1", "r_t", "discount_t", "q_t")]
+    error = jax.vmap(dqn.q_learning_error)
+    close(error(*args, given["q_t"]), twin["q_learning"])
+    close(error(*args, given["q_t_selector"]), twin["double_q_learning"])
+
+
+def test_huber(given, twin):
+    close(dqn.huber(given["r_t"], 0.7), twin["huber"])
+
+
+def test_generalized_advantages(given, twin):
+    advantages = jax.vmap(ppo.generalized_advantages, (0, 0, 0, None, None))(
+        given["rewards"], given["discounts"], given["values"], jnp.ones(9), 0.9
+    )
+    close(advantages, twin["advantages"])
+
+
+def test_clipped_surrogate(given, twin):
+    log_prob = jnp.log(given["ratios"])
+    loss = ppo.clipped_surrogate(log_prob, jnp.zeros_like(log_prob), given["rewards"], 0.2)
+    close(loss.mean(axis=1), twin["surrogate"])

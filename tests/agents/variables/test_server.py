@@ -1,0 +1,151 @@
+"""The variable server: versions as files, one gather each, and no answer without news."""
+
+import collections
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from troupe.agents.variables.server import (
+    Publisher,
+    VariableReader,
+    VariableServer,
+    read_version,
+    write_version,
+)
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+def wait_for(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_version_comes_back_as_it_was(tmp_path, inline):
+    variables = {
+        "policy": {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": jnp.ones((), jnp.int32)},
+        "state": [Pair(jnp.full((3,), 2, jnp.bfloat16), np.zeros((0, 4), bool)), ()],
+    }
+    path = write_version(tmp_path, 7, variables)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    found = read_version(path.read_bytes() if inline else path)
+    assert jax.tree.structure(found) == jax.tree.structure(variables)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(variables), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert ours.shape == theirs.shape
+        np.testing.assert_array_equal(ours, np.asarray(theirs))
+    assert not found["policy"]["w"].flags.writeable
+
+
+def test_what_was_read_outlives_its_file(tmp_path):
+    path = write_version(tmp_path, 0, {"policy": np.arange(1000)})
+    found = read_version(path)["policy"]
+    path.unlink()
+    np.testing.assert_array_equal(found, np.arange(1000))
+
+
+def test_a_server_gives_only_what_is_newer(tmp_path):
+    server = VariableServer()
+    assert server.get(-1) is None
+    assert server.latest() == -1
+    path = write_version(tmp_path, 3, {"policy": np.ones(2)})
+    server.announce(3, str(path))
+    assert server.get(2) == (3, str(path), None)
+    assert server.get(3) is None
+    server.announce(1, "older")
+    assert server.latest() == 3
+    assert read_version(server.get(-1, True)[2])["policy"].tolist() == [1.0, 1.0]
+
+
+def test_a_version_is_gathered_once_for_all_readers(tmp_path):
+    server = VariableServer()
+    publisher = Publisher(tmp_path, server, period=0.0)
+    readers = [VariableReader(server, period=0.005) for _ in range(8)]
+    publisher.offer({"policy": jnp.arange(3.0)})
+    assert publisher.flush(10)
+    wait_for(lambda: all(reader.version == 0 for reader in readers))
+    assert publisher.gathers == 1
+    for reader in readers:
+        np.testing.assert_array_equal(reader.get_variables()[0], [0, 1, 2])
+        reader.close()
+    publisher.close()
+
+
+def test_offers_that_nobody_could_take_are_passed_over(tmp_path):
+    server = VariableServer()
+    publisher = Publisher(tmp_path, server, period=0.02)
+    for value in range(200):
+        publisher.offer({"policy": np.full(2, value)})
+    assert publisher.flush(10)
+    assert publisher.gathers < 100
+    assert read_version(server.get(-1, True)[2])["policy"].tolist() == [199, 199]
+    assert len(list(tmp_path.iterdir())) <= 2
+    publisher.close()
+
+
+class Forgetful:
+    """A server that cannot be reached at first, and then has forgotten everything."""
+
+    def __init__(self):
+        self.inner = None
+        self.announced = threading.Event()
+
+    def latest(self):
+        if self.inner is None:
+            raise OSError("down")
+        return self.inner.latest()
+
+    def announce(self, version, path):
+        self.inner.announce(version, path)
+        self.announced.set()
+
+
+def test_a_new_server_is_told_the_newest_version(tmp_path):
+    server = Forgetful()
+    publisher = Publisher(tmp_path, server, period=0.0)
+    publisher.offer({"policy": np.ones(1)})
+    wait_for(lambda: publisher.version == 0)
+    assert not publisher.flush(0.1)
+    server.inner = VariableServer()
+    assert server.announced.wait(10)
+    server.inner, server.announced = VariableServer(), threading.Event()
+    assert server.announced.wait(10)
+    assert server.latest() == 0
+    assert publisher.gathers == 1
+    publisher.close()
+
+
+def test_a_new_learner_numbers_on(tmp_path):
+    server = VariableServer()
+    for version in range(2):
+        publisher = Publisher(tmp_path, server, period=0.0)
+        publisher.offer({"policy": np.full(1, version)})
+        assert publisher.flush(10)
+        assert server.latest() == version
+        publisher.close()
+
+
+def test_a_reader_waits_for_the_first_version_and_names_what_there_is(tmp_path):
+    server = VariableServer()
+    waited = []
+
+    def give_up():
+        waited.append(True)
+        if len(waited) == 3:
+            raise InterruptedError
+
+    reader = VariableReader(server, while_waiting=give_up)
+    with pytest.raises(InterruptedError):
+        reader.get_variables()
+    server.announce(0, str(write_version(tmp_path, 0, {"policy": np.ones(1)})))
+    wait_for(lambda: reader.version == 0)
+    with pytest.raises(KeyError, match=r"\['critic'\]; there are \['policy'\]"):
+        reader.get_variables(["critic"])
+    reader.close()

@@ -1,0 +1,35 @@
+"""The benchmark measures what it says; how fast things are is for a quiet machine to tell."""
+
+import jax
+import pytest
+
+from troupe.baselines.speed import partitioner
+
+SIZES = {"batch": 16, "width": 8, "hidden": 16, "num_layers": 2, "optimizer": "adam"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_compiler():
+    """Compiles without optimizing: only that it is measured matters here."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "mesh"), [("batch:data", "data=8"), (partitioner._SCHEDULES[-1], "data=4,model=2")]
+)
+def test_steps_are_compared_in_turns(schedule, mesh):
+    row = partitioner.stepping("mlp", schedule, mesh, rounds=1, **SIZES)
+    assert set(row["seconds"]) == {"partitioned", "compiler", "handwritten"}
+    assert row["over_compiler"] > 0
+    assert row["over_handwritten"] > 0
+    assert row["collectives"]["all_reduce"] >= 1
+
+
+def test_planning_is_compared_with_compiling():
+    row = partitioner.planning(1, "batch:data", "data=8", rounds=1)
+    assert row["plan_over_compile"] == pytest.approx(
+        row["plan_seconds"] / row["compile_seconds"], rel=0.05
+    )
+    assert row["ops"] > 100

@@ -1,0 +1,66 @@
+"""The scripts that hold predictions against a machine: what they measure, and what they write."""
+
+import json
+
+import pytest
+
+from troupe.baselines.speed import ranking, simulator
+from troupe.partitioning.simulator.device import DEVICES
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("validation")
+    model, sizes = simulator.SMALL["dqn"]
+    found = simulator.measure(model, sizes, folder, "dqn", seconds=0.05)
+    assert (folder / "dqn.hlo.txt.gz").stat().st_size > 1000
+    found["predicted"] = simulator.predict(found, DEVICES["h200"])
+    return found
+
+
+def test_a_measurement_holds_time_memory_and_flops(result):
+    assert result["step_seconds"] >= result["best_seconds"] > 0
+    assert result["memory_analysis"]["argument"] > 0
+    assert result["cost_analysis"]["flops"] > 0
+    json.dumps(result)
+
+
+def test_the_comparison_puts_both_side_by_side(result):
+    found = simulator.compare(result)
+    assert abs(found["flops_error"]) < 0.05
+    predicted = result["predicted"]["peak_memory_bytes"]
+    assert found["memory_error"] == predicted / found["allocator_peak"] - 1
+
+
+def test_the_page_names_date_device_versions_and_what_was_left_out(result):
+    page = simulator.markdown(
+        {
+            "date": "2026-01-02",
+            "device": "A device",
+            "versions": {"jax": "1.2.3"},
+            "models": [result],
+            "left_out": {"sac": "no time left"},
+        }
+    )
+    for text in ("2026-01-02", "A device", "jax 1.2.3", "| dqn |", "Not measured: sac"):
+        assert text in page
+    assert "Median absolute error" in page
+
+
+def test_every_model_of_the_scripts_exists():
+    from troupe.partitioning import models
+
+    for model, sizes in (*simulator.LARGE.values(), *simulator.SMALL.values()):
+        fields = set(vars(models.make(model).config))
+        assert {"batch", "graphs"} & fields
+        assert {k for k in sizes if k not in fields} <= {"actions", "features", "hidden", "groups"}
+    assert set(ranking.MODELS) <= set(models.CATALOGUE)
+    assert len(ranking.SCHEDULES) >= 12
+
+
+def test_a_ranking_is_summed_up():
+    rows = [ranking.Row("m", "", "", p, t) for p, t in ((1.0, 2.0), (2.0, 3.0), (3.0, 6.0))]
+    found = ranking.summary(rows)
+    assert found["spearman"] == pytest.approx(1)
+    assert found["place_of_predicted_best"] == 1
+    assert found["median_error"] == pytest.approx(0.5)

@@ -1,0 +1,141 @@
+"""Whether returns are equal: the statistics, and the command that runs what they are of."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from troupe.baselines.command.line import main
+from troupe.baselines.comparison import compare, interquartile_mean, permutation_test, table
+from troupe.baselines.scales import Scale
+from troupe.baselines.tuned import Settings
+from troupe.launch.errors import RequestError
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2, 3, 4], 2.5),
+        ([4, 100, 2, -100], 3.0),
+        ([1, 2, 3, 4, 5, 6, 7, 8], 4.5),
+        # A quarter of five values is one and a quarter: three quarters of the second count.
+        ([0, 10, 20, 30, 1000], (0.75 * 10 + 20 + 0.75 * 30) / 2.5),
+    ],
+)
+def test_the_interquartile_mean_is_that_of_the_middle_half(values, expected):
+    values = np.asarray(values, float)
+    assert interquartile_mean(values) == pytest.approx(expected)
+    found = interquartile_mean(np.stack([values, values + 1]))
+    np.testing.assert_allclose(found, [expected, expected + 1])
+
+
+def test_few_seeds_are_permuted_exactly():
+    one, other = np.array([1.0, 5.0, 2.0, 4.0]), np.array([3.0, 9.0, 8.0, 7.0])
+    both = np.concatenate([one, other])
+    observed = abs(one.mean() - other.mean())
+    as_large = [
+        abs(both[list(chosen)].mean() - np.delete(both, list(chosen)).mean()) >= observed - 1e-9
+        for chosen in itertools.combinations(range(8), 4)
+    ]
+    found = permutation_test(one, other, np.random.default_rng(0))
+    assert found == pytest.approx(np.mean(as_large))
+
+
+def test_many_seeds_are_permuted_at_random():
+    random = np.random.default_rng(0)
+    one, other = random.normal(size=(2, 30))
+    assert permutation_test(one, one, random) == 1.0
+    assert permutation_test(one, other + 10, random) == pytest.approx(1 / 20_001)
+
+
+def test_equal_scales_seldom_differ_and_others_do():
+    """Of a hundred comparisons of equal scales about one in twenty may be wrong."""
+    random = np.random.default_rng(1)
+    wrong = 0
+    for _ in range(100):
+        drawn = dict(zip("abc", random.normal(size=(3, 5)), strict=True))
+        wrong += any(row.differs for row in compare(drawn))
+    assert wrong <= 11
+    rows = compare({"first": range(6), "same": range(6), "worse": range(-20, -14)})
+    assert [row.differs for row in rows] == [False, False, True]
+    assert (rows[0].difference, rows[0].p) == (None, None)
+    assert rows[2].difference == -20
+    for row in rows:
+        assert row.interval[0] <= row.mean <= row.interval[1]
+    lines = table(rows).splitlines()
+    assert "equal as far as chance tells" in lines[1]
+    assert "difference -20.0, p = 0.002: differs" in lines[2]
+
+
+def test_too_little_to_compare_is_refused():
+    with pytest.raises(RequestError, match="1 scale is nothing to compare"):
+        compare({"one": [1, 2, 3, 4]})
+    with pytest.raises(RequestError, match="3 seeds cannot tell"):
+        compare({"one": [1, 2, 3, 4], "other": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one-process", ("one-process", None, None, None)),
+        ("processes:4", ("processes", 4, None, None)),
+        ("threads:2@data=2@batch:data", ("threads", 2, "data=2", "batch:data")),
+    ],
+)
+def test_scales(text, expected):
+    scale = Scale.parse(text)
+    assert (scale.launch, scale.actors, scale.mesh, scale.schedule) == expected
+    assert not set(scale.folder) & set("/:@,")
+
+
+@pytest.mark.parametrize("text", ["", "process", "processes:many", "processes:", "threads@data=2"])
+def test_what_is_no_scale_lists_what_is(text):
+    with pytest.raises(RequestError, match="one-process, threads, processes"):
+        Scale.parse(text)
+
+
+TUNED = Settings(
+    "dqn", "fake/match", {"hidden_sizes": (4,), "batch_size": 4}, steps=40, evaluation_every=40
+)
+COMMAND = [
+    *("compare", "dqn", "--env", "fake/match", "--seeds", "4", "--config.min_replay_size", "16"),
+    *("--config.samples_per_insert=1", "--config.steps_per_dispatch", "1"),
+]
+
+
+@pytest.mark.long
+def test_the_command_runs_every_seed_at_every_scale_once(capsys, tmp_path):
+    out = tmp_path / "runs"
+    scales = ["--scales", "one-process", "one-process@data=2@batch:data", "--out", str(out)]
+    assert main([*COMMAND, *scales, "--json"], [TUNED]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["scale"] for row in rows] == scales[1:3]
+    assert all(len(row["returns"]) == 4 for row in rows)
+    assert json.loads((out / "comparison.json").read_text()) == rows
+    results = sorted(out.glob("*/*/result.json"))
+    assert [path.parent.name for path in results] == ["0", "1", "2", "3"] * 2
+    written = [path.stat().st_mtime_ns for path in results]
+    results[0].unlink()  # A run that was stopped goes on, and the others stay as they are.
+    assert main([*COMMAND, *scales], [TUNED]) == 0
+    assert "equal as far as chance tells" in capsys.readouterr().out
+    assert [path.stat().st_mtime_ns for path in results][1:] == written[1:]
+    assert main([*COMMAND, *scales, "--steps", "70"], [TUNED]) == 2
+    assert "asked for otherwise" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ("--scales one-process", "1 scale is nothing to compare"),
+        ("--scales one-process threads --seeds 2", "at least 4"),
+        ("--scales one-process once", "'once' is not KIND"),
+        ("--scales one-process one-process:2", "--actors needs --launch"),
+        ("--scales one-process one-process@data=2@bath:data", "no tactic 'bath'"),
+    ],
+)
+def test_what_cannot_be_compared(capsys, tmp_path, arguments, word):
+    out = tmp_path / "runs"
+    assert main([*COMMAND, *arguments.split(), "--out", str(out)]) == 2
+    assert word in capsys.readouterr().err
+    assert not out.exists()

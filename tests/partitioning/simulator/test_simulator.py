@@ -1,0 +1,190 @@
+"""Time predictions, and predictions on plans."""
+
+import itertools
+import json
+import tracemalloc
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from troupe import partitioning as pt
+from troupe.partitioning import models
+from troupe.partitioning.command import main
+
+BIG = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
+DEVICE = pt.Device("test", "gpu", {"bfloat16": 1e12}, 1e11, 2**34, 1e10, 0.0)
+
+
+def test_a_large_product_is_bound_by_arithmetic():
+    found = pt.simulate(pt.trace(lambda x: x @ x, BIG), DEVICE)
+    assert found.predicted_seconds.total == pytest.approx(2 * 4096**3 / 1e12)
+    assert found.timing.by_kind == {"matmul": found.predicted_seconds.compute}
+
+
+def test_a_chain_of_elementwise_ops_reads_and_writes_once():
+    found = pt.simulate(pt.trace(lambda x: x * 2 + 1 - x, BIG), DEVICE)
+    assert found.predicted_seconds.total == pytest.approx(2 * BIG.size * 2 / 1e10)
+
+
+def test_a_loop_takes_its_turns():
+    def run(x):
+        return jax.lax.scan(lambda c, _: (c @ c, None), x, None, length=5)[0]
+
+    found = pt.simulate(pt.trace(run, BIG), DEVICE)
+    assert found.timing.by_kind["matmul"] == pytest.approx(5 * 2 * 4096**3 / 1e12)
+    (loop,) = [e for e in found.timing.events if e.kind == "loop"]
+    assert loop.seconds == pytest.approx(found.predicted_seconds.compute, rel=1e-3)
+
+
+def _plan(schedule="batch:data,megatron:model,zero3:data", mesh="data=4,model=2", **kwargs):
+    example = models.make(
+        "transformer", num_layers=2, width=256, length=64, batch=64, optimizer="adam"
+    )
+    step = pt.partition(
+        example.update,
+        pt.parse_mesh(mesh),
+        pt.parse_schedule(schedule),
+        donate=("state",),
+        **kwargs,
+    )
+    return step.plan(example.state_shapes, example.batch_shapes)
+
+
+def test_every_step_of_a_plan_says_what_it_costs():
+    plan = _plan()
+    for step in plan.steps:
+        assert step.peak_memory_bytes == step.memory.peak
+        assert step.flops > 0
+        seconds = step.predicted_seconds
+        assert seconds.total >= seconds.compute > 0
+        assert seconds.communication >= seconds.exposed >= 0
+        assert step.fits
+    batch, both, sharded = plan.steps
+    assert both.flops < 0.7 * batch.flops
+    assert sharded.memory.arguments < 0.4 * both.memory.arguments
+    data = json.loads(plan.to_json())["steps"][-1]["cost"]
+    assert data["fits"] is True
+    assert data["peak_memory_bytes"] == sharded.peak_memory_bytes
+    assert "peak (h200)" in str(plan)
+
+
+def test_the_timeline_is_in_order_and_holds_the_collectives():
+    plan = _plan(simulate=pt.Simulator("a100-80gb"))
+    events = plan.timeline()
+    kinds = {event.kind for event in events}
+    assert {"matmul", "memory", "all_gather", "reduce_scatter"} <= kinds
+    kernels = [e for e in events if e.kind in ("matmul", "memory")]
+    for before, after in itertools.pairwise(kernels):
+        assert after.start >= before.start + before.seconds - 1e-12
+
+
+def test_overlap_hides_communication():
+    exposed = {}
+    for overlap in (True, False):
+        exposed[overlap] = (
+            _plan(simulate=pt.Simulator("h200", overlap=overlap))
+            .steps[-1]
+            .predicted_seconds.exposed
+        )
+    assert exposed[True] < exposed[False]
+
+
+def test_slower_links_cost_more():
+    seconds = []
+    for bandwidth in (400e9, 4e9):
+        topology = pt.Topology((pt.Level("host", 8, bandwidth, 1e-6),))
+        seconds.append(
+            _plan(simulate=pt.Simulator("h200", topology)).steps[-1].predicted_seconds.total
+        )
+    assert seconds[1] > 1.5 * seconds[0]
+
+
+def test_a_topology_that_does_not_hold_the_mesh_is_refused():
+    plan = _plan(simulate=pt.Simulator("h200", pt.Topology((pt.Level("host", 4, 1e9, 1e-6),))))
+    with pytest.raises(ValueError, match="needs 8 devices and the topology"):
+        _ = plan.steps[-1].cost
+
+
+def test_an_unknown_device_is_refused_before_planning():
+    with pytest.raises(ValueError, match="unknown device"):
+        pt.Simulator("h2000")
+
+
+def test_forty_eight_layers_of_32_billion_parameters_are_simulated_in_little_memory():
+    example = models.make(
+        "transformer", num_layers=48, width=7424, length=2048, batch=64, vocabulary=32000,
+        num_heads=58, scan=True, checkpoint="nothing", optimizer="adam",
+    )  # fmt: skip
+    assert sum(leaf.size for leaf in jax.tree.leaves(example.state_shapes["params"])) > 31e9
+    mesh = pt.Mesh({"data": 16, "model": 8})
+    step = pt.partition(
+        example.update, mesh, pt.parse_schedule("batch:data,megatron:model,zero3:data")
+    )
+    tracemalloc.start()
+    plan = step.plan(example.state_shapes, example.batch_shapes)
+    cost = plan.steps[-1].cost
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert used < 2**30
+    assert cost.memory.arguments == pytest.approx(12 * 32e9 / 128, rel=0.1)
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+SMALL = ["--model", "transformer", "--layers", "1", "--width", "32", "--mesh", "data=4,model=2"]
+
+
+def test_the_command_prints_and_draws(capsys, tmp_path):
+    picture = tmp_path / "plan.png"
+    schedule = ["--schedule", "batch:data,megatron:model", "--save", str(picture), "--profile"]
+    assert main([*SMALL, *schedule]) == 0
+    out = capsys.readouterr().out
+    assert "megatron" in out
+    assert "alive at the peak" in out
+    assert picture.stat().st_size > 10_000
+
+
+def test_the_command_prints_json(capsys):
+    assert main([*SMALL, "--schedule", "batch:data", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["steps"][0]["cost"]["predicted_seconds"]["total"] > 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--device", "h20"], "unknown device 'h20'"),
+        (["--model", "transfomer"], "no example 'transfomer'"),
+        (["--layer", "2"], "no field '--layer'"),
+        (["--width", "wide"], "--width is of type int, not 'wide'"),
+        (["--hosts-of", "3"], "does not fill hosts of 3"),
+        (["--schedule", "batch:rows"], "rows"),
+    ],
+)
+def test_wrong_choices_get_one_line(capsys, flags, message):
+    assert main(flags) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_what_does_not_fit_is_told_with_a_remedy(capsys):
+    flags = [
+        "--model",
+        "transformer",
+        "--layers",
+        "16",
+        "--width",
+        "8192",
+        "--heads",
+        "64",
+        "--scan",
+    ]
+    flags += ["--batch", "8", "--length", "512", "--optimizer", "adam", "--checkpoint", "nothing"]
+    flags += ["--mesh", "data=8", "--device", "a100-80gb", "--schedule", "batch:data"]
+    assert main(flags) == 0
+    error = capsys.readouterr().err
+    assert "do not fit a100-80gb" in error
+    assert "zero" in error
+    assert error.count("\n") == 1
