@@ -26,7 +26,9 @@ import jax.numpy as jnp
 import launchpad as lp
 import numpy as np
 
-from ...agents.variables.server import Publisher, VariableReader, shared_folder
+from ...agents.variables.board import shared_folder
+from ...agents.variables.publisher import Publisher
+from ...agents.variables.reader import VariableReader
 from ...launch import Checkpointing, Evaluation, launch, make_program
 from ...launch.distributed.engines.launchpad import calls, launcher
 from ...launch.distributed.engines.launchpad.nodes import ServiceNode, WorkerNode

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...agents.replay.items import ReplaySpec
-from ...agents.variables.server import shared_folder
+from ...agents.variables.board import shared_folder
 from .. import signals
 from ..errors import Interrupted, RequestError, RunError
 from ..experiment import Experiment

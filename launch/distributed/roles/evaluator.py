@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....agents.variables.server import VariableReader
+from ....agents.variables.reader import VariableReader
 from ...judging.evaluation import Evaluator
 from ..engines.launchpad import calls
 from ..supervision import role

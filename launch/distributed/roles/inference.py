@@ -10,7 +10,7 @@ import numpy as np
 
 from ....agents.acting.inference import InferenceServer, RemoteActor
 from ....agents.variables.client import VariableClient
-from ....agents.variables.server import VariableReader
+from ....agents.variables.reader import VariableReader
 from ..engines.launchpad import calls
 from ..engines.launchpad.nodes import Service
 from ..supervision import role

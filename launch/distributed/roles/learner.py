@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import tree
 
-from ....agents.variables.server import Publisher
+from ....agents.variables.publisher import Publisher
 from ... import seeds
 from ...experiment import Partition
 from ...files.checkpoints import Store

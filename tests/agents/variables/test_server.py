@@ -9,13 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from troupe.agents.variables.server import (
-    Publisher,
-    VariableReader,
-    VariableServer,
-    read_version,
-    write_version,
-)
+from troupe.agents.variables.board import read_version, write_version
+from troupe.agents.variables.publisher import Publisher
+from troupe.agents.variables.reader import VariableReader
+from troupe.agents.variables.server import VariableServer
 
 Pair = collections.namedtuple("Pair", "left right")
 

@@ -1,0 +1,95 @@
+"""The board of versions: one file for each, in a folder of shared memory.
+
+The learner writes a version once, from one gather of what may be sharded. Readers on the same
+machine map it into their memory, so that neither their number nor the size of the parameters is
+felt by anyone; readers that cannot see the folder, on other hosts, are sent the bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pathlib
+import pickle
+import struct
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+
+Nest = Any
+_ALIGN = 64  # What XLA asks of memory that it uses in place.
+_HEAD = struct.Struct("<Q")
+
+
+def write_version(
+    folder: pathlib.Path, version: int, variables: Mapping[str, Nest]
+) -> pathlib.Path:
+    """Writes variables as a file that readers can map.
+
+    Args:
+      folder: of shared memory, where there is one.
+      version: its number, in the name.
+      variables: nests of arrays by name; each array is brought to this host once.
+
+    Returns:
+      The file, which is complete when it has its name.
+    """
+    leaves, structure = jax.tree.flatten(dict(variables))
+    arrays = [np.asarray(leaf, order="C") for leaf in jax.device_get(leaves)]
+    layout, offset = [], 0
+    for array in arrays:
+        layout.append((array.dtype.name, array.shape, offset))
+        offset += -(-array.nbytes // _ALIGN) * _ALIGN
+    head = pickle.dumps((jax.tree.unflatten(structure, range(len(leaves))), layout))
+    start = -(-(_HEAD.size + len(head)) // _ALIGN) * _ALIGN
+    path = folder / f"version-{version:012d}"
+    temporary = folder / f".version-{version:012d}.{os.getpid()}"
+    with open(temporary, "wb") as file:
+        file.write(_HEAD.pack(len(head)) + head)
+        for array, (_, _, at) in zip(arrays, layout, strict=True):
+            file.seek(start + at)
+            file.write(array.reshape(-1).view(np.uint8).data)
+        file.truncate(max(start + offset, file.tell()))
+    os.rename(temporary, path)
+    return path
+
+
+def read_version(content: pathlib.Path | bytes) -> dict[str, Nest]:
+    """The variables of a file, or of the bytes of one.
+
+    Returns:
+      Nests of numpy arrays that cannot be written to. Of a file they are its memory, which lasts
+      as long as they do even if the file is removed.
+
+    Raises:
+      FileNotFoundError: if the file is gone, or lies on another host.
+    """
+    buffer: Any = content
+    if isinstance(content, pathlib.Path):
+        with open(content, "rb") as file:
+            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    (length,) = _HEAD.unpack_from(buffer)
+    places, layout = pickle.loads(buffer[_HEAD.size : _HEAD.size + length])
+    start = -(-(_HEAD.size + length) // _ALIGN) * _ALIGN
+
+    def array(index: int) -> np.ndarray:
+        name, shape, at = layout[index]
+        dtype = np.dtype(getattr(ml_dtypes, name, name))
+        count = int(np.prod(shape, dtype=np.int64))
+        return np.frombuffer(buffer, dtype, count, start + at).reshape(shape)
+
+    return jax.tree.map(array, places)
+
+
+def shared_folder(name: str, num_bytes: int = 1 << 30) -> pathlib.Path:
+    """Makes a folder that only this user can read: in shared memory where it holds that much."""
+    memory = pathlib.Path("/dev/shm")
+    parent = None
+    if memory.is_dir() and os.access(memory, os.W_OK):
+        space = os.statvfs(memory)
+        parent = memory if space.f_bavail * space.f_frsize >= num_bytes else None
+    return pathlib.Path(tempfile.mkdtemp(prefix=f"troupe-{name}-", dir=parent))

@@ -1,0 +1,118 @@
+"""Publishes a learner's variables as numbered versions."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from .board import write_version
+
+Nest = Any
+
+
+class Publisher:
+    """Publishes a learner's variables from a thread of its own; the learner never waits.
+
+    Versions are numbered on from the newest in the folder. The file before the newest is kept as
+    well: a reader may just have been told of it.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        server: Any,
+        *,
+        period: float = 0.05,
+        failed: tuple[type[Exception], ...] = (OSError,),
+    ):
+        """Starts the thread.
+
+        Args:
+          folder: where versions are written.
+          server: a `VariableServer`, near or far.
+          period: least seconds between two versions.
+          failed: what a call of the server raises when it cannot be reached.
+        """
+        self._folder, self._server = folder, server
+        self._period, self._failed = period, failed
+        self._changed = threading.Condition()
+        self._offered: Mapping[str, Nest] | None = None
+        self._closed = False
+        self._files: list[pathlib.Path] = sorted(folder.glob("version-*"))
+        self._version = int(self._files[-1].name.split("-")[1]) if self._files else -1
+        self.gathers = 0
+        """How often variables were brought to the host."""
+        self.error: BaseException | None = None
+        """Why the thread ended, if it failed."""
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+        self._thread.start()
+
+    @property
+    def version(self) -> int:
+        """The newest that was written."""
+        return self._version
+
+    def offer(self, variables: Mapping[str, Nest]) -> None:
+        """Has these published, unless others are offered before it comes to that.
+
+        Args:
+          variables: arrays that stay as they are.
+        """
+        with self._changed:
+            self._offered = variables
+            self._changed.notify()
+
+    def flush(self, timeout: float) -> bool:
+        """Waits until all that was offered is written and announced; says whether it was."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline and self._thread.is_alive():
+            if self._offered is None and self._announced():
+                return True
+            time.sleep(0.01)
+        return False
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(5.0)
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                with self._changed:
+                    # Wakes up without an offer too, to see whether the server forgot the newest.
+                    self._changed.wait_for(lambda: self._offered is not None or self._closed, 1.0)
+                    variables = self._offered
+                if variables is not None:
+                    self._write(variables)
+                    with self._changed:
+                        if self._offered is variables:
+                            self._offered = None
+                self._announced()
+                time.sleep(self._period)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _write(self, variables: Mapping[str, Nest]) -> None:
+        self.gathers += 1
+        path = write_version(self._folder, self._version + 1, variables)
+        self._version += 1
+        self._files.append(path)
+        while len(self._files) > 2:
+            self._files.pop(0).unlink(missing_ok=True)
+
+    def _announced(self) -> bool:
+        """Sees to it that the server knows the newest version; says whether it does."""
+        if not self._files:
+            return False
+        try:
+            if self._server.latest() < self._version:
+                self._server.announce(self._version, str(self._files[-1]))
+            return True
+        except self._failed:
+            return False

@@ -1,0 +1,101 @@
+"""Keeps up with a variable server, for whoever acts."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+
+from .board import read_version
+
+Nest = Any
+
+
+class Server(Protocol):
+    """What a reader asks of a `VariableServer`, near or far."""
+
+    def get(self, newer_than: int, inline: bool) -> tuple[int, str, bytes | None] | None: ...
+
+
+class VariableReader:
+    """A `VariableSource` that keeps up with a server from a thread of its own.
+
+    Attributes:
+      version: number of the version held; -1 before the first.
+      fetched: how many versions were fetched.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        period: float = 0.2,
+        failed: tuple[type[Exception], ...] = (OSError,),
+        while_waiting: Callable[[], None] = lambda: None,
+    ):
+        """Starts the thread.
+
+        Args:
+          server: a `VariableServer`, near or far.
+          period: seconds between two questions.
+          failed: what a call of the server raises when it cannot be reached.
+          while_waiting: called several times a second while `get_variables` waits for the first
+            version; may raise.
+        """
+        self._server, self._period, self._failed = server, period, failed
+        self._while_waiting = while_waiting
+        self._variables: dict[str, Nest] | None = None
+        self._closed = threading.Event()
+        self.version = -1
+        self.fetched = 0
+        threading.Thread(target=self._run, name="variables", daemon=True).start()
+
+    def get_variables(self, names: Sequence[str] = ("policy",)) -> list[Nest]:
+        """The named collections of the version held. Waits for the first.
+
+        Raises:
+          KeyError: if the learner publishes none of such a name.
+        """
+        while self._variables is None:
+            self._while_waiting()
+            time.sleep(0.02)
+        variables = self._variables
+        unknown = [name for name in names if name not in variables]
+        if unknown:
+            raise KeyError(f"No variables named {unknown}; there are {sorted(variables)}.")
+        return [variables[name] for name in names]
+
+    def refresh(self) -> bool:
+        """Asks once; says whether there was something newer."""
+        found = self._server.get(self.version, False)
+        if found is None:
+            return False
+        version, path, _ = found
+        try:
+            variables = read_version(pathlib.Path(path))
+        except FileNotFoundError:
+            found = self._server.get(self.version, True)  # Another host, or newer by now.
+            if found is None:
+                return False
+            version, variables = found[0], read_version(found[2] or b"")
+        # On the device once, not with every call; on CPU this is the mapped memory itself.
+        self._variables = jax.device_put(variables)
+        self.version = version  # Last: whoever sees the number finds the variables.
+        self.fetched += 1
+        return True
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _run(self) -> None:
+        period = min(self._period, 0.02)
+        while not self._closed.wait(period):
+            with contextlib.suppress(*self._failed):  # Asked again after the next period.
+                self.refresh()
+            if self._variables is not None:
+                period = self._period
