@@ -29,6 +29,14 @@ class Partition(Protocol):
     def schedule(self) -> Sequence[partitioning.Tactic]: ...
 
 
+def on_device(shapes: Nest) -> Nest:
+    """Shapes of arrays on the host as those that they have on a device: without 64 bits."""
+    return jax.tree.map(
+        lambda one: jax.ShapeDtypeStruct(one.shape, jax.dtypes.canonicalize_dtype(one.dtype)),
+        shapes,
+    )
+
+
 def make_dispatch(
     update: Update, partition: Partition, num_steps: int, device: jax.Device
 ) -> Dispatch:

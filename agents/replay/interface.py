@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -26,6 +26,17 @@ class Replay(Protocol):
 
     def sample(self, num_batches: int | None = None) -> Sample:
         """A batch, [B, ...]; with `num_batches` K, as many at once, [K, B, ...]."""
+
+    def sample_shapes(self, num_batches: int | None = None) -> Sample:
+        """What `sample` will give, as `jax.ShapeDtypeStruct`; known before anything is written."""
+
+    def place_batches(self, place: Callable[[Sample], Sample]) -> None:
+        """Has batches that a thread reads ahead made ready by `place` there: put on the devices
+        that learn from them. Where none are read ahead there is nothing to do."""
+
+    @property
+    def num_bytes(self) -> int:
+        """About the bytes of what is held; the same for the same items, wherever they lie."""
 
     def dataset(self, num_batches: int | None = None) -> Iterator[Sample]:
         """Batches without end, as `sample` gives them."""

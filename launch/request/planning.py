@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
-import tree
 
 from ... import environments, partitioning
-from ...agents.replay import EmbeddedReplay
+from ...agents.learning.mesh import on_device
 from .. import seeds
 from ..errors import RequestError
 from ..experiment import Experiment
 
 if TYPE_CHECKING:
-    from ...agents.builder import Builder
-    from ...agents.interfaces import ActorCore
     from ...environments import EnvironmentSpec
 
 
@@ -74,30 +69,5 @@ def _plan(experiment: Experiment, spec: EnvironmentSpec, simulator: Any) -> part
         simulate=simulator,
     )
     state = jax.eval_shape(lambda: update.init(jax.random.key(0)))
-    return partitioned.plan(state, make_batch(builder, policy, spec))
-
-
-def make_batch(builder: Builder, policy: ActorCore, spec: EnvironmentSpec) -> Any:
-    """A batch of the shapes that the learner gets, of what a fake environment gives.
-
-    The replay itself makes it, so that there is one description of what an item is.
-    """
-    num_envs = builder.num_envs
-    extras_spec = builder.make_extras_spec(policy)
-    wanted = builder.make_replay_spec(spec)
-    replay_spec = dataclasses.replace(
-        wanted, min_size=1, max_size=wanted.batch_size, samples_per_insert=None
-    )
-    replay = EmbeddedReplay(replay_spec, spec, extras_spec, num_envs=num_envs)
-    fakes = environments.Vector(
-        [environments.fakes.from_spec(spec, seed=i) for i in range(num_envs)]
-    )
-    action = tree.map_structure(
-        lambda one: np.stack([one.generate_value()] * num_envs), spec.actions
-    )
-    extras = jax.tree.map(lambda one: np.zeros((num_envs, *one.shape), one.dtype), extras_spec)
-    adder = replay.adder()
-    adder.add_first(fakes.reset())
-    while not replay.can_sample():
-        adder.add(action, fakes.step(action), extras)
-    return replay.sample()
+    replay = builder.make_replay_tables(spec, policy, num_envs=builder.num_envs)
+    return partitioned.plan(state, on_device(replay.sample_shapes()))

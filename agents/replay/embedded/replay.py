@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..items import Episodes, ReplaySpec, Rollouts, Sample, Sequences, Transitio
 from ..nests import Nest
 from ..pace import Pace
 from ..sequences import SequenceWindows
+from ..shapes import held_bytes, sample_shapes
 from ..transitions import TransitionWindows
 from .adder import EmbeddedAdder
 from .entries import Entries
@@ -64,6 +65,7 @@ class EmbeddedReplay:
         if steps_per_sample < 1:
             raise ValueError(f"steps_per_sample is {steps_per_sample}; it must be at least 1.")
         self.spec = spec
+        self._specs = environment_spec, extras_spec
         self._dispatch = steps_per_sample * spec.batch_size
         self._queued = isinstance(spec.item, Rollouts)
         max_size = spec.max_size
@@ -150,6 +152,13 @@ class EmbeddedReplay:
             slots, info = (self._entries.take if self._queued else self._entries.draw)(leading)
             return Sample(info, self._windows.gather(slots))
 
+    def sample_shapes(self, num_batches: int | None = None) -> Sample:
+        """What `sample` will give, as `jax.ShapeDtypeStruct`."""
+        return sample_shapes(self.spec, *self._specs, num_batches)
+
+    def place_batches(self, place: Callable[[Sample], Sample]) -> None:
+        """Nothing is read ahead here."""
+
     def dataset(self, num_batches: int | None = None) -> Iterator[Sample]:
         """Batches without end, as `sample` gives them."""
         while True:
@@ -190,6 +199,11 @@ class EmbeddedReplay:
             self._rows.restore(state["rows"])
             self._entries.restore(state["entries"])
             self._adder.reset()
+
+    @property
+    def num_bytes(self) -> int:
+        """About the bytes of what is held."""
+        return held_bytes(self.spec, *self._specs, len(self))
 
     def flush(self) -> None:
         """Nothing waits to be written here."""

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from ..items import ReplaySpec, Sample, SampleInfo
 from ..nests import Nest
+from ..shapes import held_bytes, sample_shapes
 from .adder import ReverbAdder
 from .largest import LargestPriority
 from .tables import TABLE
@@ -52,6 +53,7 @@ class ReverbReplay:
         """
         self.spec = spec
         self._arguments = spec, environment_spec, extras_spec, address
+        self._place: Callable[[Sample], Sample] = lambda sample: sample
         self._leading = (steps_per_sample, spec.batch_size)
         self._wire = Wire(spec, environment_spec, extras_spec)
         self._client = reverb.Client(address)
@@ -112,6 +114,14 @@ class ReverbReplay:
             self._changed.notify_all()
         return _first(batch) if num_batches is None else batch
 
+    def sample_shapes(self, num_batches: int | None = None) -> Sample:
+        """What `sample` will give, as `jax.ShapeDtypeStruct`."""
+        return sample_shapes(*self._arguments[:3], num_batches, key_dtype=np.uint64)
+
+    def place_batches(self, place: Callable[[Sample], Sample]) -> None:
+        """Has the thread that reads make batches ready by `place`; those read before stay."""
+        self._place = place
+
     def dataset(self, num_batches: int | None = None) -> Iterator[Sample]:
         """Batches without end, as `sample` gives them."""
         while True:
@@ -152,6 +162,11 @@ class ReverbReplay:
             f"a Reverb server goes on from {state['folder']} when it is started with that folder; "
             "it cannot be given to a client."
         )
+
+    @property
+    def num_bytes(self) -> int:
+        """About the bytes of what is held, as of a moment ago."""
+        return held_bytes(*self._arguments[:3], len(self))
 
     def flush(self) -> None:
         """Nothing waits to be written here."""
@@ -270,7 +285,7 @@ class ReverbReplay:
             info, data = [part[:count] for part in info], {n: p[:count] for n, p in data.items()}
         key, probability, size = (part.reshape(self._leading) for part in info)
         known = SampleInfo(key, probability.astype(np.float32), size.astype(np.float32))
-        sample = Sample(known, self._wire.unpack(data, self._leading))
+        sample = self._place(Sample(known, self._wire.unpack(data, self._leading)))
         with self._changed:
             self._batches.append(sample)
             self._changed.notify_all()

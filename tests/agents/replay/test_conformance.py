@@ -8,6 +8,7 @@ import itertools
 from typing import Any
 
 import dm_env
+import jax
 import numpy as np
 import pytest
 from dm_env import StepType, specs
@@ -132,6 +133,9 @@ class ServedReplay:
 
     def can_sample(self) -> bool:
         return self.inserted > self._taken
+
+    def sample_shapes(self):
+        return self._make_reader.sample_shapes(self._reader)
 
     def sample(self):
         if self._reader is None:
@@ -452,13 +456,23 @@ def test_stacks_are_put_together_again(make_replay, item):
         if isinstance(item, Rollouts):
             replay.flush()
             if replay.can_sample():
-                check(replay.sample().data.observation)
+                sample = replay.sample()
+                check(sample.data.observation)
     if isinstance(item, Rollouts):
         assert seen == {1, 2, 3, 4, 5, 6, 11, 12, 21}
+        check_shapes(replay, sample)
         return
     for _ in range(40):
-        data = replay.sample().data
+        sample = replay.sample()
+        data = sample.data
         check(data.observation)
         if isinstance(item, Transitions):
             check(data.next_observation)
     assert seen - {0} == expected.keys() - {0}
+    check_shapes(replay, sample)
+
+
+def check_shapes(replay: Any, sample: Any) -> None:
+    """What a replay says that it will give is what it gives."""
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), sample)
+    assert replay.sample_shapes() == shapes

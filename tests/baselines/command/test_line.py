@@ -1,5 +1,6 @@
 """The command line: what it answers, and that every mistake is one line with an exit code."""
 
+import dataclasses
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import sys
 import jax
 import pytest
 
+from troupe import launch
+from troupe import partitioning as pt
 from troupe.baselines.command.line import main
 from troupe.baselines.tuned import Settings
 from troupe.launch.local import components
@@ -204,11 +207,11 @@ def test_plans_see_the_batch_that_the_learner_gets(tiny, agent):
             timestep = environment.step(action)
             made.actor.observe(action, timestep)
         expected = made.replay.sample()
-        networks = experiment.make_networks(made.spec)
-        policy = experiment.builder.make_policy(networks, made.spec)
-        found = planning.make_batch(experiment.builder, policy, made.spec)
-    shapes = lambda nest: jax.tree.map(lambda x: (x.shape, x.dtype), nest)  # noqa: E731
-    assert shapes(found) == shapes(expected)
+        partition = launch.Partition(pt.Mesh({"data": 1}), pt.parse_schedule("batch:data"))
+        found = planning.plan(dataclasses.replace(experiment, partition=partition))
+    planned = [value for value in found.graph.program.inputs if value.path.startswith("sample")]
+    shapes = [(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) for x in jax.tree.leaves(expected)]
+    assert [(value.shape, value.dtype) for value in planned] == shapes
 
 
 def test_help_names_every_field_of_the_config(capsys):
