@@ -26,14 +26,14 @@ def plan_table(plan: Plan) -> str:
     extra = [step.cost.columns() if hasattr(step.cost, "columns") else {} for step in plan.steps]
     for title in dict.fromkeys(key for columns in extra for key in columns):
         rows[0].append(title)
-        for row, columns in zip(rows[1:], extra, strict=False):
+        for row, columns in zip(rows[1:], extra, strict=True):
             row.append(str(columns.get(title, "")))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [f"mesh {plan.mesh}, {len(plan.graph.program.inputs)} inputs"]
     for row in rows:
         cells = [
             c.ljust(w) if i < 2 else c.rjust(w)
-            for i, (c, w) in enumerate(zip(row, widths, strict=False))
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
     for step in plan.steps:

@@ -220,7 +220,7 @@ class Compiled:
         placed = list(leaves)
         moved = [
             i
-            for i, (leaf, wanted) in enumerate(zip(leaves, self.in_shardings, strict=False))
+            for i, (leaf, wanted) in enumerate(zip(leaves, self.in_shardings, strict=True))
             if not (
                 isinstance(leaf, jax.Array) and (leaf.sharding is wanted or leaf.sharding == wanted)
             )
@@ -229,7 +229,7 @@ class Compiled:
             arrays = jax.device_put(
                 [leaves[i] for i in moved], [self.in_shardings[i] for i in moved]
             )
-            for i, array in zip(moved, arrays, strict=False):
+            for i, array in zip(moved, arrays, strict=True):
                 placed[i] = array
         return placed
 
@@ -241,7 +241,7 @@ class Compiled:
         program = self.plan.graph.program
         structs = [
             jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=s, weak_type=v.weak_type)
-            for v, s in zip(program.inputs, self.in_shardings, strict=False)
+            for v, s in zip(program.inputs, self.in_shardings, strict=True)
         ]
         return self.jitted.lower(*structs)
 

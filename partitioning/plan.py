@@ -198,7 +198,7 @@ class Plan:
         assert signature is not None
         specs = [spec_of(v.layout or ()) for v in self.program.inputs]
         trees, start = [], 0
-        for tree, end in zip(signature.in_trees, signature.ends, strict=False):
+        for tree, end in zip(signature.in_trees, signature.ends, strict=True):
             trees.append(jax.tree_util.tree_unflatten(tree, specs[start:end]))
             start = end
         return tuple(trees)

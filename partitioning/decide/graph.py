@@ -148,9 +148,9 @@ def ties(op: Op) -> Iterator[list[tuple[Value, int]]]:
             yield [(branch.outputs[i], 0) for branch in op.regions] + [(result, 0)]
     else:
         (body,) = op.regions
-        for outer, inner in zip(op.inputs, body.inputs, strict=False):
+        for outer, inner in zip(op.inputs, body.inputs, strict=True):
             yield [(outer, 0), (inner, 0)]
-        for inner, outer in zip(body.outputs, op.outputs, strict=False):
+        for inner, outer in zip(body.outputs, op.outputs, strict=True):
             yield [(inner, 0), (outer, 0)]
 
 
@@ -173,7 +173,7 @@ def state_pairs(program: Program, makers: dict[Value, Op]) -> tuple[tuple[Value,
     pairs: list[tuple[Value, Value, int]] = []
     taken: set[int] = set()
     begin = 0
-    for tree, end in zip(signature.in_trees, signature.ends, strict=False):
+    for tree, end in zip(signature.in_trees, signature.ends, strict=True):
         inputs = program.inputs[begin:end]
         begin = end
         for out_tree, offset in spans:
@@ -188,12 +188,12 @@ def state_pairs(program: Program, makers: dict[Value, Op]) -> tuple[tuple[Value,
                 continue
             if all(
                 i.shape == o.shape and i.dtype == o.dtype
-                for i, o in zip(inputs, outputs, strict=False)
+                for i, o in zip(inputs, outputs, strict=True)
             ):
                 taken.update(range(offset, offset + len(inputs)))
                 pairs.extend(
                     (i, o, offset + k)
-                    for k, (i, o) in enumerate(zip(inputs, outputs, strict=False))
+                    for k, (i, o) in enumerate(zip(inputs, outputs, strict=True))
                     if o.data is None
                 )
                 break

@@ -67,7 +67,7 @@ def propagate(graph: Graph, state: State, seeds: Iterable[tuple[Value, str]]) ->
             continue
         factor = WHOLE
         clash = False
-        for value, dims in zip(node.values, node.dims, strict=False):
+        for value, dims in zip(node.values, node.dims, strict=True):
             known = tiles.get(value)
             if known is None:
                 continue
@@ -125,7 +125,7 @@ def fits(node: Node, factor: int, axis: str, state: State) -> bool:
 def _conflict(node: Node, axis: str, state: State) -> Conflict:
     candidates: dict[int, str] = {}
     operands = len(node.rule.operands)
-    for position, (value, dims) in enumerate(zip(node.values, node.dims, strict=False)):
+    for position, (value, dims) in enumerate(zip(node.values, node.dims, strict=True)):
         dim = state.tiles.get(value, {}).get(axis, ATOMIC)
         if dim != ATOMIC and dims[dim] != WHOLE and dims[dim] not in candidates:
             kind, at = (

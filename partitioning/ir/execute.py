@@ -39,7 +39,7 @@ def evaluate(
     for value, arg in zip(program.inputs, args, strict=True):
         env[value] = arg if after is None else after(value, arg)
     last = _last_uses(program)
-    for op, dead in zip(program.ops, last, strict=False):
+    for op, dead in zip(program.ops, last, strict=True):
         if not waiting.keys().isdisjoint(op.inputs):
             env.update(_exchange(waiting))
         operands = [value.data if value.data is not None else env[value] for value in op.inputs]
@@ -54,7 +54,7 @@ def evaluate(
             results = op.primitive.bind(*operands, **op.params)
             if not op.primitive.multiple_results:
                 results = (results,)
-        for value, result in zip(op.outputs, results, strict=False):
+        for value, result in zip(op.outputs, results, strict=True):
             env[value] = result if after is None else after(value, result)
         for value in dead:
             del env[value]
@@ -87,17 +87,13 @@ def _last_uses(program: Program) -> list[list[Value]]:
 def _scan(op: Op, operands: list[Any], run: Run) -> Sequence[Any]:
     (body,) = op.regions
     consts, carry = op.params["num_consts"], op.params["num_carry"]
+    carries = body.inputs[consts : consts + carry]
 
     def step(carried: Any, x: Any) -> tuple[Any, Any]:
         results = run(body, [*operands[:consts], *carried, *x])
-        return tuple(
-            _as(v, r) for v, r in zip(body.inputs[consts:], results[:carry], strict=False)
-        ), tuple(results[carry:])
+        return _all_as(carries, results[:carry]), tuple(results[carry:])
 
-    init = tuple(
-        _as(v, x)
-        for v, x in zip(body.inputs[consts:], operands[consts : consts + carry], strict=False)
-    )
+    init = _all_as(carries, operands[consts : consts + carry])
     last, stacked = lax.scan(
         step, init, tuple(operands[consts + carry :]), length=op.params["length"],
         reverse=op.params["reverse"], unroll=op.params["unroll"],
@@ -115,12 +111,9 @@ def _while(op: Op, operands: list[Any], run: Run) -> Sequence[Any]:
         return run(cond, [*shared[0], *carry])[0]
 
     def step(carry: Any) -> Any:
-        results = run(body, [*shared[1], *carry])
-        return tuple(_as(v, r) for v, r in zip(carried, results, strict=False))
+        return _all_as(carried, run(body, [*shared[1], *carry]))
 
-    init = tuple(
-        _as(v, x) for v, x in zip(carried, operands[cond_consts + body_consts :], strict=False)
-    )
+    init = _all_as(carried, operands[cond_consts + body_consts :])
     return lax.while_loop(test, step, init)
 
 
@@ -129,8 +122,7 @@ def _cond(op: Op, operands: list[Any], run: Run) -> Sequence[Any]:
 
     def branch(region: Program) -> Callable[..., Any]:
         def evaluated(*args: Any) -> Any:
-            results = run(region, args)
-            return tuple(_as(v, r) for v, r in zip(op.outputs, results, strict=False))
+            return _all_as(op.outputs, run(region, args))
 
         return evaluated
 
@@ -165,6 +157,10 @@ def _as(value: Value, array: Any) -> Any:
     if aval.dtype == value.dtype and bool(getattr(aval, "weak_type", False)) == value.weak_type:
         return array
     return _convert(value, array)
+
+
+def _all_as(values: Sequence[Value], arrays: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(_as(v, x) for v, x in zip(values, arrays, strict=True))
 
 
 def _extended(value: Value) -> bool:

@@ -61,7 +61,7 @@ def trace(fn: Callable[..., Any], *args: Any) -> Program:
     names = argument_names(fn, len(args))
     paths: list[str] = []
     trees, ends = [], []
-    for name, arg in zip(names, args, strict=False):
+    for name, arg in zip(names, args, strict=True):
         leaves, tree = jax.tree_util.tree_flatten_with_path(arg)
         paths.extend(path_text((name,), path) for path, _ in leaves)
         trees.append(tree)
@@ -133,7 +133,7 @@ class _Tracer:
     def _constants(
         self, env: dict[Any, Value], jaxpr: Any, consts: tuple[Any, ...], constants: list[Value]
     ) -> None:
-        for var, const in zip(jaxpr.constvars, consts, strict=False):
+        for var, const in zip(jaxpr.constvars, consts, strict=True):
             value = self._bind(env, var)
             value.data = const
             constants.append(value)
@@ -154,11 +154,11 @@ class _Tracer:
             source = eqn.source_info if caller is None else Inlined(eqn.source_info, caller)
             if name in _CALLS and (body := eqn.params.get(_CALLS[name])) is not None:
                 inner = getattr(body, "jaxpr", body)
-                inner_env: dict[Any, Value] = dict(zip(inner.invars, inputs, strict=False))
+                inner_env: dict[Any, Value] = dict(zip(inner.invars, inputs, strict=True))
                 self._constants(inner_env, inner, tuple(getattr(body, "consts", ())), constants)
                 scope = scope_of(source, prefix)
                 self._ops(inner_env, inner, scope, ops, constants, source)
-                for var, out in zip(eqn.outvars, inner.outvars, strict=False):
+                for var, out in zip(eqn.outvars, inner.outvars, strict=True):
                     env[var] = _read(inner_env, out)
                 continue
             outputs = tuple([self._bind(env, var) for var in eqn.outvars])

@@ -89,7 +89,7 @@ def _global(value: Value, mesh: Mapping[str, int]) -> tuple[int, ...]:
     assert value.layout is not None
     return tuple(
         n * math.prod(mesh[a] for a in axes)
-        for n, axes in zip(value.shape, value.layout, strict=False)
+        for n, axes in zip(value.shape, value.layout, strict=True)
     )
 
 
@@ -120,7 +120,7 @@ def _after(op: Op, layout: Layout) -> Layout:
     dims = list(layout)
     params = op.params
     if op.name == "all_slice":
-        return tuple(old + new for old, new in zip(dims, params["slices"], strict=False))
+        return tuple(old + new for old, new in zip(dims, params["slices"], strict=True))
     axes = params.get("axes", ())
     if op.name == "all_gather":
         dim = params["dim"]
@@ -138,37 +138,36 @@ def _after(op: Op, layout: Layout) -> Layout:
 
 def _check_regions(op: Op) -> None:
     for region in op.regions[1:] if op.name == "while" else op.regions:
-        for inner, outer in zip(region.outputs, op.outputs, strict=False):
+        for inner, outer in zip(region.outputs, op.outputs, strict=True):
             if inner.partial != outer.partial:
                 _fail(op, f"owes {outer.partial} outside and {inner.partial} inside")
     if op.name == "scan":
         (body,) = op.regions
         stacked = op.params["num_consts"] + op.params["num_carry"]
         carry = op.params["num_carry"]
-        for i, (outer, inner) in enumerate(zip(op.inputs, body.inputs, strict=False)):
+        for i, (outer, inner) in enumerate(zip(op.inputs, body.inputs, strict=True)):
             _same(op, outer, inner, 1 if i >= stacked else 0)
-        for i, (inner, outer) in enumerate(zip(body.outputs, op.outputs, strict=False)):
+        for i, (inner, outer) in enumerate(zip(body.outputs, op.outputs, strict=True)):
             _same(op, outer, inner, 1 if i >= carry else 0)
-        for before, after in zip(
-            body.inputs[op.params["num_consts"] :], body.outputs[:carry], strict=False
-        ):
+        carries = body.inputs[stacked - carry : stacked]
+        for before, after in zip(carries, body.outputs[:carry], strict=True):
             _same(op, before, after, 0)
     elif op.name == "while":
         cond, body = op.regions
         for before, after in zip(
-            body.inputs[op.params["body_nconsts"] :], body.outputs, strict=False
+            body.inputs[op.params["body_nconsts"] :], body.outputs, strict=True
         ):
             _same(op, before, after, 0)
         for before, after in zip(
-            cond.inputs[op.params["cond_nconsts"] :], body.outputs, strict=False
+            cond.inputs[op.params["cond_nconsts"] :], body.outputs, strict=True
         ):
             _same(op, before, after, 0)
     else:
         skip = 1 if op.name == "cond" else 0
         for region in op.regions:
-            for outer, inner in zip(op.inputs[skip:], region.inputs, strict=False):
+            for outer, inner in zip(op.inputs[skip:], region.inputs, strict=True):
                 _same(op, outer, inner, 0)
-            for inner, outer in zip(region.outputs, op.outputs, strict=False):
+            for inner, outer in zip(region.outputs, op.outputs, strict=True):
                 _same(op, outer, inner, 0)
 
 
@@ -188,6 +187,6 @@ def _check_types(op: Op) -> None:
     except Exception as error:  # jax raises what it likes; the op is the news
         _fail(op, f"does not type: {error}")
     results = result if op.primitive.multiple_results else [result]
-    for value, aval in zip(op.outputs, results, strict=False):
+    for value, aval in zip(op.outputs, results, strict=True):
         if value.shape != aval.shape or value.dtype != aval.dtype:
             _fail(op, f"makes {value.type_text()}, where jax says {aval.str_short()}")

@@ -38,7 +38,7 @@ def lower(graph: Graph, state: State, gather_again: bool = False) -> Program:
         outputs[position] = state.layout(before)
     local = emitter.region(program, layouts, outputs)
     local.signature = program.signature
-    for value, source in zip(local.inputs, program.inputs, strict=False):
+    for value, source in zip(local.inputs, program.inputs, strict=True):
         value.path = source.path
     return local
 
@@ -69,7 +69,7 @@ class Emitter:
         return tuple(
             [
                 n // math.prod([mesh[a] for a in axes]) if axes else n
-                for n, axes in zip(shape, layout, strict=False)
+                for n, axes in zip(shape, layout, strict=True)
             ]
         )
 
@@ -101,7 +101,7 @@ class Emitter:
         layouts.
         """
         traced = trace(fn, *[jax.ShapeDtypeStruct(v.shape, v.dtype) for v in operands])
-        env = dict(zip(traced.inputs, operands, strict=False))
+        env = dict(zip(traced.inputs, operands, strict=True))
         for op in traced.ops:
             for value in op.outputs:
                 value.layout = ((),) * value.ndim
@@ -109,7 +109,7 @@ class Emitter:
             op.inputs = tuple(env.get(v, v) for v in op.inputs)
             self.ops.append(op)
         results = [env.get(v, v) for v in traced.outputs]
-        for value, layout in zip(results, layouts, strict=False):
+        for value, layout in zip(results, layouts, strict=True):
             value.layout = layout
         return results
 
@@ -124,7 +124,7 @@ class Emitter:
         saved = self.ops, self.env, self.reshaped, self.offsets
         self.ops, self.env, self.reshaped, self.offsets = [], {}, {}, {}
         inputs = []
-        for value, layout in zip(program.inputs, ins, strict=False):
+        for value, layout in zip(program.inputs, ins, strict=True):
             local = self.like(value, layout)
             inputs.append(local)
             self.env[value] = self.reshard(local, self.state.layout(value), None)
@@ -133,7 +133,7 @@ class Emitter:
         for op in program.ops:
             self.lower_op(op)
         outputs = []
-        for value, wanted in zip(program.outputs, outs, strict=False):
+        for value, wanted in zip(program.outputs, outs, strict=True):
             local = self.read(value)
             outputs.append(local if wanted is None else self.reshard(local, wanted, None))
         constants = tuple(self.env[v] for v in program.constants)
@@ -218,7 +218,7 @@ class Emitter:
         rule = node.rule
         operands = [
             self.reshard(self.read(v), tuple([axes.get(f, ()) for f in dims]), op)
-            for v, dims in zip(op.inputs, rule.operands, strict=False)
+            for v, dims in zip(op.inputs, rule.operands, strict=True)
         ]
         if rule.special and not rule.special.isdisjoint(axes):
             assert rule.expand is not None
@@ -237,7 +237,7 @@ class Emitter:
             params = op.params
         else:
             layouts = self.result_layouts(op, axes)
-            results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts, strict=False)]
+            results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts, strict=True)]
             params = op.params
             if (localize := self.rule(op).localize) is not None:
                 params = localize(params, [v.shape for v in operands], [v.shape for v in results])
@@ -301,7 +301,7 @@ class Emitter:
     def lower_region_op(self, op: Op) -> None:
         lowering = {"scan": self.lower_scan, "while": self.lower_while, "cond": self.lower_cond}
         operands, regions, layouts = lowering.get(op.name, self.lower_call)(op)
-        results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts, strict=False)]
+        results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts, strict=True)]
         self.ops.append(
             Op(
                 op.name,
@@ -320,12 +320,12 @@ class Emitter:
     def enter(self, op: Op, values: Sequence[Value], layouts: Sequence[Layout]) -> list[Value]:
         return [
             self.reshard(self.read(v), layout, op)
-            for v, layout in zip(values, layouts, strict=False)
+            for v, layout in zip(values, layouts, strict=True)
         ]
 
     def out_layouts(self, program: Program, ins: Sequence[Layout]) -> list[Layout]:
         """The layouts in which a region's outputs are at hand."""
-        known = dict(zip(program.inputs, ins, strict=False))
+        known = dict(zip(program.inputs, ins, strict=True))
         return [
             ((),) * v.ndim if v.data is not None else known.get(v, self.state.layout(v))
             for v in program.outputs

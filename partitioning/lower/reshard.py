@@ -14,7 +14,7 @@ def retiled(value: Value, layout: Layout, mesh: Mapping[str, int]) -> Value:
     """A new local value: the same array in another layout."""
     assert value.layout is not None
     shape = list(value.shape)
-    for dim, (old, new) in enumerate(zip(value.layout, layout, strict=False)):
+    for dim, (old, new) in enumerate(zip(value.layout, layout, strict=True)):
         if old != new:
             shape[dim] = shape[dim] * _parts(old, mesh) // _parts(new, mesh)
     return Value(tuple(shape), value.dtype, value.weak_type, value.name, value.path, layout=layout)
@@ -89,7 +89,7 @@ def _slices(dims: list[list[str]], goal: list[list[str]]) -> list[list[str]]:
     """
     used = {axis for axes in dims for axis in axes}
     slices: list[list[str]] = []
-    for axes, wanted in zip(dims, goal, strict=False):
+    for axes, wanted in zip(dims, goal, strict=True):
         new: list[str] = []
         if wanted[: len(axes)] == axes:
             for axis in wanted[len(axes) :]:

@@ -17,7 +17,7 @@ def dot_general(op: Op) -> Rule:
     lhs, rhs = op.inputs
     build = Builder(op)
     result_dim = 0
-    for left, right in zip(lhs_batch, rhs_batch, strict=False):
+    for left, right in zip(lhs_batch, rhs_batch, strict=True):
         build.factor(lhs.shape[left], [(0, left), (1, right)], [(0, result_dim)])
         result_dim += 1
     for position, value, used in (
@@ -28,6 +28,6 @@ def dot_general(op: Op) -> Rule:
             if dim not in used:
                 build.factor(value.shape[dim], [(position, dim)], [(0, result_dim)])
                 result_dim += 1
-    for left, right in zip(lhs_contract, rhs_contract, strict=False):
+    for left, right in zip(lhs_contract, rhs_contract, strict=True):
         build.factor(lhs.shape[left], [(0, left), (1, right)], monoid="sum")
     return build.rule()

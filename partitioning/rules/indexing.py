@@ -54,7 +54,7 @@ def gather(op: Op) -> Rule:
     numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
     result_batch = [d for d in range(op.outputs[0].ndim) if d not in numbers.offset_dims]
     batched = dict(
-        zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=False)
+        zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True)
     )
     for dim, result_dim in enumerate(result_batch):
         carriers = [(1, dim)] + ([(0, batched[dim])] if dim in batched else [])
@@ -103,7 +103,7 @@ def _expand_gather(emit: Any, op: Op, operands: list[Value], axes: _Axes) -> lis
         signed = (
             indices if jnp.issubdtype(indices.dtype, np.signedinteger) else indices.astype(np.int32)
         )
-        for dim, start in zip(table, starts, strict=False):
+        for dim, start in zip(table, starts, strict=True):
             column = columns[dim]
             row = signed[..., column]
             outside |= (row < 0) | (row >= sizes[dim])
@@ -155,7 +155,7 @@ def scatter(op: Op) -> Rule:
     numbers = op.params["dimension_numbers"]
     monoid = _SCATTERS[op.name]
     batched = dict(
-        zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=False)
+        zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True)
     )
     update_batch = [d for d in range(updates.ndim) if d not in numbers.update_window_dims]
     for dim, update_dim in enumerate(update_batch):
@@ -209,7 +209,7 @@ def _expand_scatter(emit: Any, op: Op, operands: list[Value], axes: _Axes) -> li
             operand = jnp.where(rank[0] == 0, operand, jnp.zeros((), operand.dtype))
         if tiled and not jnp.issubdtype(indices.dtype, np.signedinteger):
             indices = indices.astype(np.int32)
-        for dim, start in zip(tiled, starts, strict=False):
+        for dim, start in zip(tiled, starts, strict=True):
             column = numbers.scatter_dims_to_operand_dims.index(dim)
             row = indices[..., column]
             row = jnp.clip(row, 0, sizes[dim] - 1) if clips else row

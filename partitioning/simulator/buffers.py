@@ -67,11 +67,10 @@ class _Assigner:
         self.copied = 0
         self.inner: dict[Kernel, list[Assignment]] = {}
         self.extra: list[Buffer] = []
-        # (parameter, result) pairs that share one buffer.
+        # (parameter, result) pairs that share one buffer; a branch carries nothing.
         if body:
-            self.pairs = [
-                (p, o) for p, o in zip(graph.carried, graph.outputs, strict=False) if p is not o
-            ]
+            carried = zip(graph.carried, graph.outputs[: len(graph.carried)], strict=True)
+            self.pairs = [(p, o) for p, o in carried if p is not o]
         else:
             self.pairs = [(graph.params[i], graph.outputs[o]) for i, o in donated.items()]
 
@@ -174,7 +173,7 @@ class _Assigner:
             body = loop.body[0]
             elements = {n.data: n for n in loop.users if n.kind == ELEMENT}
             for i, (source, param, result) in enumerate(
-                zip(loop.data, body.carried, body.outputs, strict=False)
+                zip(loop.data, body.carried, body.outputs, strict=True)
             ):
                 element = elements.get(i)
                 if param is result:

@@ -208,7 +208,7 @@ def convolution_taps(op: Op) -> list[float]:
     dims = op.params["dimension_numbers"]
     taps = []
     for i, (lhs, rhs, out) in enumerate(
-        zip(dims.lhs_spec[2:], dims.rhs_spec[2:], dims.out_spec[2:], strict=False)
+        zip(dims.lhs_spec[2:], dims.rhs_spec[2:], dims.out_spec[2:], strict=True)
     ):
         size, kernel, result = (
             op.inputs[0].shape[lhs],

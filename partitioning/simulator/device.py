@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import difflib
+import itertools
 import json
 import math
 import os
@@ -44,7 +45,7 @@ class Curve:
                 f"a Curve needs as many values as sizes and at least one; got {len(self.sizes)} "
                 f"sizes and {len(self.values)} values"
             )
-        if any(b <= a for a, b in zip(self.sizes, self.sizes[1:], strict=False)):
+        if any(b <= a for a, b in itertools.pairwise(self.sizes)):
             raise ValueError(f"the sizes of a Curve must increase; got {self.sizes}")
         if min(self.values) <= 0:
             raise ValueError(f"the values of a Curve must be positive; got {self.values}")

@@ -101,7 +101,7 @@ def _skew(samples: Sequence[Sample]) -> tuple[float, float]:
     waits = [s.seconds - apart[s.size] - bare for s in meetings]
     half = len(meetings) // 2
     work = [apart[s.size] for s in meetings]
-    rising = sum(w * y for w, y in zip(work[: half + 1], waits, strict=False))
+    rising = sum(w * y for w, y in zip(work[: half + 1], waits[: half + 1], strict=True))
     skew = rising / sum(w * w for w in work[: half + 1])
     return max(skew, 0.0), max(sum(waits[half + 1 :]) / (len(waits) - half - 1), 0.0)
 
@@ -111,7 +111,7 @@ def _increasing(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Points of a curve; of equal sizes the better one."""
     best: dict[float, float] = {}
-    for size, value in zip(sizes, values, strict=False):
+    for size, value in zip(sizes, values, strict=True):
         best[size] = max(value, best.get(size, 0.0))
     ordered = sorted(best.items())
     return tuple(s for s, _ in ordered), tuple(v for _, v in ordered)

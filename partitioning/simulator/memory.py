@@ -108,7 +108,7 @@ def memory_of(
     graph = graph or build(program, kind)
     assignment = assignment or assign(graph, pairs, kind=kind)
     used = [bool(node.users) or node in graph.outputs for node in graph.params]
-    arguments = sum(v.nbytes for v, u in zip(program.inputs, used, strict=False) if u)
+    arguments = sum(v.nbytes for v, u in zip(program.inputs, used, strict=True) if u)
     outputs = sum(v.nbytes for v in program.outputs)
     table = 8 * len(program.outputs)  # the tuple of pointers to the results
     aliased = sum(program.inputs[i].nbytes for i in pairs if used[i])
@@ -132,7 +132,9 @@ def memory_of(
         tuple(held[:owners]),
         tuple(
             int(base + p)
-            for kernel, p in zip(assignment.schedule, profile, strict=False)
+            for kernel, p in zip(
+                assignment.schedule, profile[: len(assignment.schedule)], strict=True
+            )
             if kernel.root.kind not in (PARAM, CONSTANT)
         ),
     )

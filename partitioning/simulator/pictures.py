@@ -123,7 +123,7 @@ def draw_steps(axes: Any, plan: Any) -> None:
     )
     axes.set_xticks(places, names, fontsize=9)
     axes.set(ylabel=unit, title="After each tactic (peak memory below)")
-    axes.set_ylim(0, 1.25 * max(c + e for c, e in zip(compute, exposed, strict=False)))
+    axes.set_ylim(0, 1.25 * max(c + e for c, e in zip(compute, exposed, strict=True)))
     axes.legend(loc="upper right", ncols=2)
 
 

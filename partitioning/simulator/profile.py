@@ -249,7 +249,7 @@ def _table(title: str, rows: list[tuple[str, Row]]) -> str:
     for line in [heads, *body]:
         cells = [
             line[0].ljust(widths[0]),
-            *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=False)),
+            *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True)),
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)

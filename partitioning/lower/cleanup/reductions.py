@@ -68,7 +68,7 @@ def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
 
 def _tiled(value: Value, slices: Layout) -> Layout:
     assert value.layout is not None
-    return tuple(old + new for old, new in zip(value.layout, slices, strict=False))
+    return tuple(old + new for old, new in zip(value.layout, slices, strict=True))
 
 
 def _scatter_plan(

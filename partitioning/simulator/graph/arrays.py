@@ -62,7 +62,7 @@ def fusible(builder: Builder, op: Op, operands: list[Node]) -> Node:
     if elementwise and builder.kind == "cpu" and NEWER:
         operands = [
             _spread(builder, value, operand, out) if value.size < out.size else operand
-            for value, operand in zip(op.inputs, operands, strict=False)
+            for value, operand in zip(op.inputs, operands, strict=True)
         ]
     node = builder.node(FUSIBLE, name, out.nbytes, out.shape, operands, op)
     node.flops, node.transcendentals = costs.op_flops(op)
@@ -73,7 +73,8 @@ def fusible(builder: Builder, op: Op, operands: list[Node]) -> Node:
     node.in_place = 0 if name in _IN_PLACE else -1
     full = 0
     direct = []
-    for value, operand in zip(op.inputs, operands, strict=False):
+    # A part of a uniform array reads what that array read: fewer operands than the op has.
+    for value, operand in zip(op.inputs[: len(operands)], operands, strict=True):
         if value.shape == operand.shape:
             direct.append(operand)
         repeated = elementwise and value.size < out.size  # as a broadcast is

@@ -54,7 +54,7 @@ def plain(builder: Builder, op: Op) -> None:
     if out is None:
         return
     if name in costs.VIEWS or name in ("random_wrap", "random_unwrap", "copy_p", "pvary"):
-        for value, source in zip(op.outputs, inputs, strict=False):
+        for value, source in zip(op.outputs, inputs, strict=True):
             builder.env[value] = builder.read(source)
         return
     operands = [builder.read(v) for v in inputs]
@@ -86,7 +86,7 @@ def plain(builder: Builder, op: Op) -> None:
         if len(op.outputs) == 1:
             builder.env[out] = known
         else:
-            for value, element in zip(op.outputs, known.data, strict=False):
+            for value, element in zip(op.outputs, known.data, strict=True):
                 builder.env[value] = element
         return
     node = make(builder, op, operands)

@@ -44,7 +44,7 @@ def scan(builder: Builder, op: Op) -> None:
     inner = builder.inside()
     counter = inner.node(PARAM, "counter", 4, ())
     params: list[Node] = []
-    for i, (inside, outside) in enumerate(zip(region.inputs, op.inputs, strict=False)):
+    for i, (inside, outside) in enumerate(zip(region.inputs, op.inputs, strict=True)):
         param = inner.param(outside)
         params.append(param)
         if i < consts and outside.layout is not None and uniform(builder.read(outside)):
@@ -62,7 +62,7 @@ def scan(builder: Builder, op: Op) -> None:
     inner.run(region)
     results = [inner.read(v) for v in region.outputs]
     updates = []
-    for stack, piece in zip(stacks, results[carry:], strict=False):
+    for stack, piece in zip(stacks, results[carry:], strict=True):
         update = inner.node(
             FUSIBLE,
             "dynamic_update_slice",

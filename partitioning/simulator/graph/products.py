@@ -26,7 +26,7 @@ def dot(builder: Builder, op: Op, operands: list[Node]) -> Node:
     )
     parts = (lhs_batch, lhs_contract, False), (rhs_batch, rhs_contract, True)
     for value, operand, (batch, contract, contract_first) in zip(
-        op.inputs, operands, parts, strict=False
+        op.inputs, operands, parts, strict=True
     ):
         if not canonical:
             operand = reordered(builder, op, value, operand, batch, contract, contract_first)
