@@ -78,6 +78,10 @@ class Run:
                     ports.add(int(fields[1].split(":")[1], 16))
         return {port: loopback.listening(port) for port in ports}
 
+    def tell(self):
+        """Lets go what waits until it is told."""
+        self.out.with_suffix(".told").touch()
+
     def until(self, condition, seconds=120.0):
         deadline = time.monotonic() + seconds
         while not condition():

@@ -15,6 +15,7 @@ from troupe.launch.distributed.engines.launchpad import loopback
 pytestmark = [pytest.mark.distributed, pytest.mark.long]
 
 ROLES = ("actor/0", "evaluator", "inference", "variables", "counter", "replay", "learner")
+BUDGET = 4000
 FULL = bool(os.environ.get("TROUPE_FULL"))
 
 
@@ -34,7 +35,7 @@ def moves(run, seconds=30):
 
 
 def test_every_role_is_killed_once(start):
-    run = start(actors=2, inference_servers=1, steps=6000)
+    run = start(what="unhurried", actors=2, inference_servers=1, steps=BUDGET)
     run.until(lambda: set(ROLES) <= set(run.roles()))
     run.until(lambda: run.steps() > 0)
     sockets = run.listening()
@@ -44,15 +45,16 @@ def test_every_role_is_killed_once(start):
     for name in ROLES:
         assert fault(run, name, signal.SIGKILL) < 30
         pids |= set(run.roles().values())
+    run.tell()
     assert run.wait() == 0, run.tail()
     for name in ROLES:
         assert f"{name} failed: killed by SIGKILL; it is started again" in run.output
-    assert 6000 <= run.result["actor_steps"] <= 6004
+    assert BUDGET <= run.result["actor_steps"] <= BUDGET + 4
     assert not [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
 
 
 def test_what_roles_are_forked_from_is_killed(start):
-    run = start(actors=2, inference_servers=1, steps=6000)
+    run = start(what="unhurried", actors=2, inference_servers=1, steps=BUDGET)
     run.until(lambda: set(ROLES) <= set(run.roles()))
     run.until(lambda: run.steps() > 0)
     lost = set()
@@ -65,10 +67,11 @@ def test_what_roles_are_forked_from_is_killed(start):
         moves(run, 30 - (time.monotonic() - began))
         lost |= {zygote, *children.values()}
     assert len(lost) >= 2 + len(ROLES)
+    run.tell()
     assert run.wait() == 0, run.tail()
     for name in ROLES:
         assert f"{name} failed: killed by SIGKILL; it is started again" in run.output
-    assert 6000 <= run.result["actor_steps"] <= 6004
+    assert BUDGET <= run.result["actor_steps"] <= BUDGET + 4
     assert not [pid for pid in lost if pathlib.Path(f"/proc/{pid}").exists()]
 
 
@@ -121,6 +124,7 @@ def test_fifty_kills(start):
 @pytest.mark.skipif(not FULL, reason="takes a minute; set TROUPE_FULL=1")
 def test_a_hanging_environment_ends_the_run_by_name(start):
     run = start(what="hangs", actors=1, steps=5000, hang_seconds=2.0)
+    run.tell()
     assert run.wait(150) == 1
     last = run.output.strip().splitlines()[-1]
     assert last.startswith("troupe: actor failed: hangs: no step for 2 s")

@@ -70,11 +70,12 @@ def test_courier_and_reverb_listen_where_they_are_told_to():
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["processes", "threads"])
 def test_a_program_listens_on_the_address_that_was_asked_for(start, kind):
-    run = start(kind, what="fine", steps=600, inference_servers=1, listen="127.0.0.2")
+    run = start(kind, what="unhurried", steps=600, inference_servers=1, listen="127.0.0.2")
     if kind == "processes":
         run.until(lambda: run.steps() > 0)
         sockets = run.listening()
         assert len(sockets) == 4  # Counter, variable server, replay, inference server.
         assert all(found == ["::ffff:127.0.0.2"] for found in sockets.values()), sockets
+    run.tell()
     assert run.wait() == 0, run.tail()
     assert "warning: the run listens on 127.0.0.2; whoever can connect to it can" in run.output

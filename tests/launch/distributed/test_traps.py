@@ -24,8 +24,8 @@ calls = pytest.importorskip("troupe.launch.distributed.engines.launchpad.calls")
 
 pytestmark = pytest.mark.distributed
 
-LEAST, MOST, STEPS = 1000, 2400, 3600
-EVERY_STEPS, EVERY_SECONDS = 500, 0.5
+LEAST, MOST, FURTHER = 1000, 2400, 2100
+EVERY_STEPS, EVERY_SECONDS = 500, 1.0
 
 
 @pytest.fixture(scope="module")
@@ -35,18 +35,27 @@ def resumed(start_once):
     First it saves every so many steps and at no time besides, then every so many seconds. It has
     an inference server, of which nothing is said but that there is one.
     """
-    settings = {"what": "fine", "actors": 2, "inference_servers": 1, "steps": STEPS, "keep": 100}
-    first = start_once(every=1e6, every_steps=EVERY_STEPS, least=LEAST, **settings)
+    settings = {"actors": 2, "inference_servers": 1, "keep": 100, "least": LEAST, "evaluate": 1200}
+    # No machine does more than 500 steps a second: two actors with two environments, in turn.
+    settings |= {"what": "fine", "step_ms": 4.0}
+    first = start_once(steps=10**9, every=1e6, every_steps=EVERY_STEPS, **settings)
     first.until(lambda: first.steps() > 3 * EVERY_STEPS)
     first.process.send_signal(signal.SIGTERM)
     assert first.wait(60) == 1, first.tail()
     stopped = manifests(first.out)
-    second = start_once(every=EVERY_SECONDS, least=LEAST, resume=True, **settings)
+    budget = saved_steps(stopped)[-1] + FURTHER
+    second = start_once(steps=budget, every=EVERY_SECONDS, resume=True, **settings)
     second.until(lambda: len(second.roles()) == 8)
     roles = list(second.roles().values())
     code = second.wait()
     return types.SimpleNamespace(
-        first=first, second=second, stopped=stopped, roles=roles, code=code, out=second.out
+        first=first,
+        second=second,
+        stopped=stopped,
+        budget=budget,
+        roles=roles,
+        code=code,
+        out=second.out,
     )
 
 
@@ -77,7 +86,7 @@ def test_the_learner_saves_at_the_configured_period(resumed):
     periods = np.diff(times[:-1])
     assert len(periods) >= 2
     assert (periods > 0.9 * EVERY_SECONDS).all()
-    assert np.median(periods) < 3 * EVERY_SECONDS
+    assert np.median(periods) < 4 * EVERY_SECONDS
 
 
 @pytest.mark.long
@@ -90,7 +99,7 @@ def test_another_launch_finds_the_checkpoints(resumed):
     assert all(
         steps >= before for steps in saved_steps(manifests(resumed.out))[len(resumed.stopped) :]
     )
-    assert STEPS <= resumed.second.result["actor_steps"] <= STEPS + 4
+    assert 0 <= resumed.second.result["actor_steps"] - resumed.budget <= 4
 
 
 @pytest.mark.long
@@ -100,8 +109,7 @@ def test_another_launch_finds_the_replay(resumed):
     newest = manifests(resumed.out)[-1]["counters"]["replay"]["folder"]
     assert kept != newest
     assert (resumed.out / "replay" / newest).is_dir()
-    before = saved_steps(resumed.stopped)[-1]
-    assert STEPS - before < MOST - 100 < STEPS - 100  # It is stopped behind 1,500 steps.
+    assert FURTHER < MOST - 100 < resumed.budget - 100
     last = list(metrics.read(resumed.out / "metrics.jsonl"))[-1]
     # What was written after the stop would not fill it.
     assert last["replay_size"] > MOST - 50
@@ -136,11 +144,12 @@ def test_a_spent_budget_ends_all_processes(resumed):
 @pytest.fixture(scope="module")
 def doomed(start_once):
     """A run whose episodes never end, which loses an actor and then, for good, its learner."""
-    run = start_once(out="doomed", what="endless", actors=2, steps=10**6, dies_at=800)
-    run.until(lambda: run.steps() > 0)
+    run = start_once(out="doomed", what="endless", actors=2, steps=10**9, mortal=True)
+    run.until(lambda: run.steps() > 500)
     lost = run.roles()["actor/0"]
     os.kill(lost, signal.SIGKILL)
     run.until(lambda: run.roles().get("actor/0", lost) != lost, 30)
+    run.tell()
     return types.SimpleNamespace(run=run, code=run.wait(90))
 
 

@@ -1,10 +1,12 @@
 """What a user writes outside of the package: an agent, environments, and a launch of them.
 
 `python userland.py KIND DIRECTORY [key=value ...]` runs it and ends with the exit code of the run.
+What waits until it is told waits for a file, DIRECTORY.told.
 """
 
 import dataclasses
 import json
+import os
 import pathlib
 import sys
 import time
@@ -40,32 +42,63 @@ class QuietBuilder(DQNBuilder):
 
 
 class MortalBuilder(QuietBuilder):
-    """The same, whose learner fails after so many gradient steps."""
+    """The same, whose learner fails once it is told to."""
 
-    def __init__(self, config, dies_at):
+    def __init__(self, config, told):
         super().__init__(config)
-        self._dies_at = dies_at
+        self._told = told
 
     def make_learner(self, *arguments, **options):
         learner = super().make_learner(*arguments, **options)
         step = learner.step
 
-        def step_until_then():
-            if learner.steps >= self._dies_at:
+        def step_until_told():
+            if os.path.exists(self._told):
                 raise RuntimeError("out of memory on the device")
             step()
 
-        learner.step = step_until_then
+        learner.step = step_until_told
         return learner
 
 
-class Trouble(dm_env.Environment):
-    """A fake in which something goes wrong after some steps."""
+class Unhurried:
+    """A vector of environments that takes its time until it is told to hurry.
 
-    def __init__(self, what, after, seed):
+    So no budget is spent before a test is done with what must be running, however fast the machine.
+    """
+
+    FREE_STEPS, SECONDS = 100, 0.25
+
+    def __init__(self, inner, told):
+        self._inner, self._told, self._free = inner, told, self.FREE_STEPS
+
+    def step(self, action):
+        if self._free == 0 and not os.path.exists(self._told):
+            time.sleep(self.SECONDS)
+        else:
+            self._free = max(0, self._free - 1)
+        return self._inner.step(action)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self._inner.close()
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+class Trouble(dm_env.Environment):
+    """A fake in which something goes wrong after some steps, once it is told so.
+
+    Every step takes `step_ms` milliseconds at the least.
+    """
+
+    def __init__(self, what, after, told, seed, step_ms):
         lengths = (10**9,) if what == "endless" else (10,)
-        self._inner = fakes.discrete(seed=seed, step_ms=1.0, episode_lengths=lengths)
-        self._what, self._left = what, after
+        self._inner = fakes.discrete(seed=seed, step_ms=step_ms, episode_lengths=lengths)
+        self._what, self._left, self._told = what, after, told
 
     def reset(self):
         return self._inner.reset()
@@ -73,11 +106,13 @@ class Trouble(dm_env.Environment):
     def step(self, action):
         timestep = self._inner.step(action)
         self._left -= 1
-        if self._left < 0 and self._what == "raises":
+        if self._left >= 0 or not os.path.exists(self._told):
+            return timestep
+        if self._what == "raises":
             raise RuntimeError("the simulator is on fire")
-        if self._left < 0 and self._what == "hangs":
+        if self._what == "hangs":
             time.sleep(1000)
-        if self._left < 0 and self._what == "nan":
+        if self._what == "nan":
             return timestep._replace(reward=np.float32("nan"))
         return timestep
 
@@ -88,11 +123,12 @@ class Trouble(dm_env.Environment):
         return self._inner.action_spec()
 
 
-def make_environment(what, *, seed, num_envs, evaluation):
-    if what == "cartpole":
-        return environments.make("CartPole-v1", seed=seed, num_envs=num_envs)
+def make_environment(what, told, step_ms, *, seed, num_envs, evaluation):
+    if what in ("cartpole", "unhurried"):
+        made = environments.make("CartPole-v1", seed=seed, num_envs=num_envs)
+        return made if evaluation or what == "cartpole" else Unhurried(made, told)
     what = "fine" if evaluation else what
-    return Vector([Trouble(what, 60, seed + i) for i in range(num_envs)])
+    return Vector([Trouble(what, 60, told, seed + i, step_ms) for i in range(num_envs)])
 
 
 class AstrayBuilder(QuietBuilder):
@@ -104,14 +140,17 @@ class AstrayBuilder(QuietBuilder):
 
 
 def experiment(
+    told,
     what="cartpole",
     steps=1200,
+    evaluate=None,
     num_envs=2,
+    step_ms=1.0,
     replay="always",
     every=1.0,
     spi=2.0,
     least=16,
-    dies_at=None,
+    mortal=False,
     astray=False,
     **checkpointing,
 ):
@@ -124,16 +163,18 @@ def experiment(
         steps_per_dispatch=2,
         num_envs=num_envs,
     )
-    if dies_at is not None:
-        builder = MortalBuilder(config, dies_at)
+    if mortal:
+        builder = MortalBuilder(config, told)
     else:
         builder = (AstrayBuilder if astray else QuietBuilder)(config)
     return launch.Experiment(
         builder=builder,
-        environment_factory=lambda **which: make_environment(what, **which),
+        environment_factory=lambda **which: make_environment(what, told, step_ms, **which),
         env=what,
         num_actor_steps=steps,
-        evaluation=launch.Evaluation(every=max(1, steps // 3), episodes=2, final_episodes=3),
+        evaluation=launch.Evaluation(
+            every=evaluate or max(1, steps // 3), episodes=2, final_episodes=3
+        ),
         checkpointing=launch.Checkpointing(every_seconds=every, replay=replay, **checkpointing),
     )
 
@@ -143,7 +184,7 @@ def main(kind, out, *settings):
     resume = values.pop("resume", False)
     names = [field.name for field in dataclasses.fields(launch.Roles)]
     roles = {name: values.pop(name) for name in names if name in values}
-    made = experiment(**values)
+    made = experiment(told=f"{out}.told", **values)
     reporter = report.Plain(sys.stdout, seconds=1.0)
     if kind == "one-process":
         launch.run(made, out, resume=resume, reporter=reporter)
