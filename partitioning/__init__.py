@@ -1,9 +1,5 @@
 """The partitioner: one step, written for one device and the global batch, on any mesh."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 from . import tactics as tactics
 from .decide.actions import FIRST_DIVISIBLE as FIRST_DIVISIBLE
 from .decide.actions import REPLICATED as REPLICATED
@@ -20,6 +16,8 @@ from .mesh import Mesh as Mesh
 from .mesh import parse_mesh as parse_mesh
 from .partition import Partitioned as Partitioned
 from .partition import partition as partition
+from .plan import Plan as Plan
+from .plan import PlanStep as PlanStep
 from .simulator import Calibration as Calibration
 from .simulator import Device as Device
 from .simulator import Level as Level
@@ -31,17 +29,3 @@ from .simulator import simulate as simulate
 from .tactics import parse_schedule as parse_schedule
 from .tactics.manual import Manual as Manual
 from .tactics.manual import tag as tag
-
-if TYPE_CHECKING:
-    from .plan import Plan as Plan
-    from .plan import PlanStep as PlanStep
-
-
-def __getattr__(name: str) -> Any:
-    # Not at import, so that `python -m troupe.partitioning.plan` runs a module that is not loaded
-    # yet.
-    if name in ("Plan", "PlanStep"):
-        from . import plan
-
-        return getattr(plan, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,4 @@
-"""The command `python -m troupe.partitioning.plan`: what a schedule of a model costs, without a
-device."""
+"""`python -m troupe.partitioning`: what a schedule of a model costs, without a device."""
 
 from __future__ import annotations
 
@@ -9,9 +8,17 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .simulator.device import DEVICES, get_device
-from .simulator.simulate import topology_of
+from . import models
+from .mesh import Mesh, parse_mesh
+from .partition import partition
+from .plan import Plan
+from .simulator.attach import Simulator
+from .simulator.device import DEVICES, Device, get_device
+from .simulator.pictures import save_plan
+from .simulator.profile import profile
+from .simulator.simulate import Simulation, amount, topology_of
 from .simulator.topology import Level, Topology, default_topology
+from .tactics import parse_schedule
 
 #: Schedules tried, in this order, when the one asked for does not fit; the axes are filled in.
 _REMEDIES = (
@@ -33,10 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(argv: Sequence[str]) -> int:
     """Like `main`, but raises ValueError for a wrong choice."""
-    from . import models
-
     parser = argparse.ArgumentParser(
-        prog="python -m troupe.partitioning.plan",
+        prog="python -m troupe.partitioning",
         description=__doc__,
         epilog="Any field of the model's config is a flag as well, e.g. --layers 32 --width 4096 "
         f"--batch 64 --dtype bfloat16. Models: {', '.join(models.CATALOGUE)}. "
@@ -53,39 +58,36 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--save", metavar="FILE.png", help="draw memory, time and tactics")
     args, rest = parser.parse_known_args(list(argv))
     device = get_device(args.device)
-    example = models.make(args.model, **_sizes(args.model, rest, models))
-    from .mesh import parse_mesh
-
+    example = models.make(args.model, **_sizes(args.model, rest))
     mesh = parse_mesh(args.mesh)
     topology = topology_of(args.device, mesh.size)
     if args.hosts_of > 0:
         topology = _hosts_of(args.hosts_of, device.name, mesh.size)
     topology.place(mesh.axes)
     plan = _plan(example, mesh, args.schedule, device, topology, not args.no_overlap)
-    last = plan.steps[-1].cost
+    last = plan.steps[-1].simulation
     if args.json:
         print(plan.to_json())
     else:
         print(plan)
         print(_summary(last))
     if args.profile and not args.json:
-        from .simulator.profile import profile
-
         print(profile(plan.graph.program))
     if args.save:
-        from .simulator.pictures import save_plan
-
         save_plan(plan, args.save)
     if not last.fits and not args.json:
         print(_remedy(example, mesh, args.schedule, device, topology, last), file=sys.stderr)
     return 0
 
 
-def _plan(example: Any, mesh: Any, schedule: str, device: Any, topology: Any, overlap: bool) -> Any:
-    from .partition import partition
-    from .simulator.attach import Simulator
-    from .tactics import parse_schedule
-
+def _plan(
+    example: models.Example,
+    mesh: Mesh,
+    schedule: str,
+    device: Device,
+    topology: Topology,
+    overlap: bool,
+) -> Plan:
     simulator = Simulator(device, topology, overlap and device.kind != "cpu")
     step = partition(
         example.update, mesh, parse_schedule(schedule), donate=("state",), simulate=simulator
@@ -93,7 +95,7 @@ def _plan(example: Any, mesh: Any, schedule: str, device: Any, topology: Any, ov
     return step.plan(example.state_shapes, example.batch_shapes)
 
 
-def _sizes(model: str, rest: Sequence[str], models: Any) -> dict[str, Any]:
+def _sizes(model: str, rest: Sequence[str]) -> dict[str, Any]:
     """The config fields among the flags, by the type of their default."""
     config = models.make(model).config
     fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
@@ -146,9 +148,7 @@ def _hosts_of(hosts_of: int, device: str, count: int) -> Topology:
     return Topology((inner, *outer))
 
 
-def _summary(cost: Any) -> str:
-    from .simulator.attach import amount
-
+def _summary(cost: Simulation) -> str:
     seconds = cost.predicted_seconds
     memory = cost.memory
     have = amount(cost.device.memory_bytes, "B", 1024)
@@ -167,10 +167,15 @@ def _summary(cost: Any) -> str:
     return "\n".join(lines)
 
 
-def _remedy(example: Any, mesh: Any, schedule: str, device: Any, topology: Any, cost: Any) -> str:
+def _remedy(
+    example: models.Example,
+    mesh: Mesh,
+    schedule: str,
+    device: Device,
+    topology: Topology,
+    cost: Simulation,
+) -> str:
     """One line: by how much it does not fit, and which known schedule or device would."""
-    from .simulator.attach import amount
-
     peak = cost.peak_memory_bytes
     head = (
         f"plan: {amount(peak, 'B', 1024)} a device do not fit {device.name}, which has "
@@ -185,7 +190,7 @@ def _remedy(example: Any, mesh: Any, schedule: str, device: Any, topology: Any, 
         if other == schedule:
             continue
         try:
-            found = _plan(example, mesh, other, device, topology, True).steps[-1].cost
+            found = _plan(example, mesh, other, device, topology, True).steps[-1].simulation
         except ValueError:
             continue
         if found.fits:

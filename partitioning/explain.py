@@ -1,65 +1,46 @@
-"""Plans in words: the table, and why an array is sharded as it is."""
+"""Plans in words: tables, and why an array is sharded as it is. Plans are made above."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from .decide.actions import label
 from .decide.graph import Node
-from .decide.sharding import ATOMIC
-from .ir.program import COLLECTIVES, Value
+from .decide.propagate import Conflict
+from .decide.sharding import ATOMIC, State
+from .ir.program import Program, Value
 from .tactics.manual import path_pattern
 
-if TYPE_CHECKING:
-    from .plan import Plan
+
+def table(rows: Sequence[Mapping[str, str]], left: Sequence[str] = ()) -> str:
+    """Rows of title to text, under their titles; the columns in `left` start on the left."""
+    titles = list(dict.fromkeys(title for row in rows for title in row))
+    columns = [[title, *(row.get(title, "") for row in rows)] for title in titles]
+    for title, column in zip(titles, columns, strict=True):
+        width = max(map(len, column))
+        column[:] = [c.ljust(width) if title in left else c.rjust(width) for c in column]
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
-def plan_table(plan: Plan) -> str:
-    """One row per tactic: collectives, bytes sent per device, conflicts, and predictions where
-    there are any.
-    """
-    rows = [["tactic", "axis", *COLLECTIVES, "sent", "conflicts"]]
-    for step in plan.steps:
-        counts = [str(step.collectives[name]) for name in COLLECTIVES]
-        sent = readable(sum(step.bytes_moved.values()))
-        rows.append([step.name, step.axis, *counts, sent, str(len(step.conflicts))])
-    extra = [step.cost.columns() if hasattr(step.cost, "columns") else {} for step in plan.steps]
-    for title in dict.fromkeys(key for columns in extra for key in columns):
-        rows[0].append(title)
-        for row, columns in zip(rows[1:], extra, strict=True):
-            row.append(str(columns.get(title, "")))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [f"mesh {plan.mesh}, {len(plan.graph.program.inputs)} inputs"]
-    for row in rows:
-        cells = [
-            c.ljust(w) if i < 2 else c.rjust(w)
-            for i, (c, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    for step in plan.steps:
-        shown = [f"conflict: {c}" for c in step.conflicts] + list(step.notes)
-        lines += [f"  {step.name}: {text}" for text in shown[:6]]
-        if len(shown) > 6:
-            lines.append(f"  {step.name}: and {len(shown) - 6} more")
-    return "\n".join(lines)
+def explain(
+    path: str,
+    program: Program,
+    state: State,
+    tactics: Sequence[str],
+    conflicts: Sequence[Conflict],
+) -> str:
+    """Why the arrays at a path (or glob) are sharded as they are, tactic by tactic.
 
-
-def readable(count: float) -> str:
-    """Bytes as text: 1.5 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if count < 1024 or unit == "TiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError
-
-
-def explain(plan: Plan, path: str) -> str:
-    """See :meth:`Plan.explain`.
+    Args:
+      path: of an input, an output or a tag; or a glob.
+      program: the traced program.
+      state: every decision.
+      tactics: the schedule's names.
+      conflicts: those of every tactic.
 
     Raises:
       ValueError: where the path matches no input, output or tag.
     """
-    program = plan.graph.program
     named = [(v.path, v) for v in (*program.inputs, *program.outputs) if v.path]
     named += [(op.params["name"], op.outputs[0]) for op in program.walk() if op.name == "name"]
     pattern = path_pattern(path)
@@ -72,33 +53,33 @@ def explain(plan: Plan, path: str) -> str:
         raise ValueError(
             f"{path!r} matches no input, output or tag of the plan; there are e.g. {some}"
         )
-    return "\n".join(line for value, text in found.items() for line in _lines(plan, text, value))
+    lines: list[str] = []
+    for value, text in found.items():
+        reasons = _reasons(value, state, tactics)
+        reasons += [f"conflict: {c}" for c in conflicts if value in c.node.values]
+        dims = ", ".join("*".join(axes) or "-" for axes in state.layout(value))
+        lines.append(f"{text} {value.type_text()}: ({dims})")
+        lines += [f"  {r}" for r in reasons or ["no tactic reached it: whole on every axis"]]
+    return "\n".join(lines)
 
 
-def _lines(plan: Plan, path: str, value: Value) -> list[str]:
-    layout = plan.state.layout(value)
-    dims = ", ".join("*".join(axes) or "-" for axes in layout)
-    lines = [f"{path} {value.type_text()}: ({dims})"]
-    for decision in plan.state.journal:
+def _reasons(value: Value, state: State, tactics: Sequence[str]) -> list[str]:
+    """What was decided of an array, tactic by tactic, and how it came to it."""
+    lines: list[str] = []
+    for decision in state.journal:
         if decision.value is not value:
             continue
         what = "kept whole" if decision.what == ATOMIC else f"dimension {decision.what}"
-        tactic = plan.steps[decision.tactic].name
-        lines.append(f"  {decision.axis}: {what}, by {tactic!r}")
-        lines += [f"    {text}" for text in _chain(plan, value, decision.axis)]
-    for conflict in plan.conflicts:
-        if value in conflict.node.values:
-            lines.append(f"  conflict: {conflict}")
-    if len(lines) == 1:
-        lines.append("  no tactic reached it: whole on every axis")
+        lines.append(f"{decision.axis}: {what}, by {tactics[decision.tactic]!r}")
+        lines += [f"  {text}" for text in _chain(state, value, decision.axis)]
     return lines
 
 
-def _chain(plan: Plan, value: Value, axis: str) -> list[str]:
+def _chain(state: State, value: Value, axis: str) -> list[str]:
     """Op by op back to the array that a tactic named."""
     when = {
         (d.value, d.axis): (index, d)
-        for index, d in enumerate(plan.state.journal)
+        for index, d in enumerate(state.journal)
         if d.value is not None
     }
     lines: list[str] = []

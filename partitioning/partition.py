@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,9 +15,7 @@ from .ir.execute import evaluate, spec_of
 from .ir.program import Program, Value
 from .ir.trace import argument_names, trace
 from .mesh import Mesh
-
-if TYPE_CHECKING:
-    from .plan import Plan
+from .plan import Plan
 
 BACKENDS = ("explicit", "constraints")
 
@@ -114,10 +112,6 @@ class Partitioned:
         return self._plan(tree, leaves)
 
     def _plan(self, tree: Any, leaves: list[Any]) -> Plan:
-        from .plan import (
-            Plan,  # late, so that `python -m troupe.partitioning.plan` finds it unimported
-        )
-
         structs = [abstract(leaf) for leaf in leaves]
         key = tree, tuple(_key(s) for s in structs)
         plan = self._plans.get(key)

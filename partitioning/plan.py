@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from .decide.actions import Context, Tactic, apply, label
 from .decide.graph import Graph
 from .decide.propagate import Conflict, propagate
 from .decide.sharding import State
+from .explain import explain, table
 from .ir.execute import spec_of
 from .ir.program import COLLECTIVES, Op, Program
 from .ir.verify import verify
@@ -21,6 +22,7 @@ from .lower.cleanup import clean_up
 from .lower.lower import lower
 from .mesh import Mesh
 from .simulator.attach import Simulator
+from .simulator.simulate import Simulation, amount
 from .simulator.timing import Event
 
 
@@ -74,30 +76,31 @@ class PlanStep:
         return moved
 
     @functools.cached_property
-    def cost(self) -> Any:
-        """What the simulator says of the step."""
+    def simulation(self) -> Simulation:
+        """What the simulator says of the step: memory, FLOPs and time of one device."""
         return self.plan.simulate(self)
 
-    def __getattr__(self, name: str) -> Any:
-        # Predictions read as the step's own: step.flops, step.peak_memory_bytes.
-        if not name.startswith("_") and name not in PlanStep.__dataclass_fields__:
-            cost = self.cost
-            if cost is not None and hasattr(cost, name):
-                return getattr(cost, name)
-        raise AttributeError(f"plan step {self.name!r} has no {name!r}")
+    def columns(self) -> dict[str, str]:
+        """Title to text of what a printed plan says of the step."""
+        return {
+            "tactic": self.name,
+            "axis": self.axis,
+            **{name: str(count) for name, count in self.collectives.items()},
+            "sent": amount(sum(self.bytes_moved.values()), "B", 1024),
+            "conflicts": str(len(self.conflicts)),
+            **self.simulation.columns(),
+        }
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        return {
             "name": self.name,
             "axis": self.axis,
             "collectives": self.collectives,
             "bytes_moved": self.bytes_moved,
             "conflicts": [str(c) for c in self.conflicts],
             "notes": list(self.notes),
+            "simulation": self.simulation.to_json(),
         }
-        if hasattr(self.cost, "to_json"):
-            found["cost"] = self.cost.to_json()
-        return found
 
 
 def bytes_sent(op: Op, mesh: Any) -> int:
@@ -122,7 +125,7 @@ class Plan:
       state: every decision.
       steps: one entry per tactic, in order.
       gather_again: whether the backward pass gathers again what the forward pass gathered.
-      simulate: a function from a step to its predictions; by default `Simulator()`.
+      simulate: what simulates a step; by default `Simulator()`.
       donated: names of the donated arguments, whose memory results may take.
     """
 
@@ -132,7 +135,7 @@ class Plan:
         mesh: Mesh,
         schedule: Sequence[Tactic],
         gather_again: bool = False,
-        simulate: Any = None,
+        simulate: Callable[[PlanStep], Simulation] | None = None,
         donated: Sequence[str] = (),
     ):
         self.mesh = mesh
@@ -213,13 +216,16 @@ class Plan:
 
     def timeline(self) -> tuple[Event, ...]:
         """Kernels and collectives of the last step's program in order, with start and duration."""
-        return tuple(self.steps[-1].cost.timing.events)
+        return tuple(self.steps[-1].simulation.timing.events)
 
     def explain(self, path: str) -> str:
-        """Why the arrays at a path (or glob) are sharded as they are, tactic by tactic."""
-        from .explain import explain
+        """Why the arrays at a path (or glob) are sharded as they are, tactic by tactic.
 
-        return explain(self, path)
+        Raises:
+          ValueError: where the path matches no input, output or tag.
+        """
+        tactics = [step.name for step in self.steps]
+        return explain(path, self.graph.program, self.state, tactics, self.conflicts)
 
     def to_json(self) -> str:
         """The plan as JSON text: mesh, steps, and the sharding of every input."""
@@ -239,14 +245,11 @@ class Plan:
         return json.dumps(found, indent=2)
 
     def __str__(self) -> str:
-        from .explain import plan_table
-
-        return plan_table(self)
-
-
-if __name__ == "__main__":
-    import sys
-
-    from .command import main
-
-    sys.exit(main())
+        lines = [f"mesh {self.mesh}, {len(self.graph.program.inputs)} inputs"]
+        lines.append(table([step.columns() for step in self.steps], left=("tactic", "axis")))
+        for step in self.steps:
+            shown = [f"conflict: {c}" for c in step.conflicts] + list(step.notes)
+            lines += [f"  {step.name}: {text}" for text in shown[:6]]
+            if len(shown) > 6:
+                lines.append(f"  {step.name}: and {len(shown) - 6} more")
+        return "\n".join(lines)

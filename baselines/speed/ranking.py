@@ -95,7 +95,7 @@ def measure(
         mesh = Mesh(axes, jax.devices()[: int(np.prod(list(axes.values())))])
         step = partition(example.update, mesh, parse_schedule(schedule), simulate=simulator)
         plan = step.plan(state, batch)
-        predicted = plan.steps[-1].cost.predicted_seconds.total
+        predicted = plan.steps[-1].simulation.predicted_seconds.total
         place = functools.partial(NamedSharding, mesh.jax_mesh())
         shardings = jax.tree.map(place, plan.input_shardings)
         arguments = jax.block_until_ready(jax.device_put((state, batch), shardings))

@@ -29,10 +29,10 @@ class Simulator:
         object.__setattr__(self, "topology", self.topology or saved_topology(self.device))
         object.__setattr__(self, "device", get_device(self.device))
 
-    def __call__(self, step: Any) -> Prediction:
+    def __call__(self, step: Any) -> Simulation:
         """The prediction for one step of a plan."""
         plan = step.plan
-        found = simulate(
+        return simulate(
             step.program,
             self.device,
             self.topology,
@@ -40,31 +40,3 @@ class Simulator:
             plan.donated,
             self.overlap,
         )
-        return Prediction(**{f.name: getattr(found, f.name) for f in dataclasses.fields(found)})
-
-
-class Prediction(Simulation):
-    """A simulation as plans show it."""
-
-    def columns(self) -> dict[str, str]:
-        """Title to text of the columns that a printed plan gets."""
-        seconds = self.predicted_seconds
-        title = f"peak ({self.device.name})"
-        return {
-            title: amount(self.peak_memory_bytes, "B", 1024)
-            + ("" if self.fits else " (too large)"),
-            "FLOPs": amount(self.flops, "", 1000),
-            "seconds": f"{seconds.total:.3g}",
-            "exposed": f"{seconds.exposed:.3g}",
-        }
-
-
-def amount(value: float, unit: str, base: int) -> str:
-    """A number with a prefix: 1.5 GiB, 2.0 T."""
-    infix = "i" if base == 1024 else ""
-    for prefix in ("", "k" if base == 1000 else "K", "M", "G", "T"):
-        if abs(value) < base:
-            digits = 0 if not prefix or abs(value) >= 100 else 2 if abs(value) < 10 else 1
-            return f"{value:.{digits}f} {prefix + infix if prefix else ''}{unit}".rstrip()
-        value /= base
-    return f"{value:.2f} P{infix}{unit}".rstrip()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .simulate import amount
+
 _COLOURS = {
     "argument": "#9db4c0",
     "output": "#5c6b73",
@@ -33,7 +35,7 @@ def plan_figure(plan: Any) -> Any:
     except ImportError as error:
         raise ImportError("pictures need matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(13, 9), layout="constrained")
-    cost = plan.steps[-1].cost
+    cost = plan.steps[-1].simulation
     panels = figure.subplots(2, 2)
     draw_memory(panels[0][0], cost)
     draw_owners(panels[0][1], cost)
@@ -106,14 +108,12 @@ def draw_kinds(axes: Any, cost: Any) -> None:
 
 def draw_steps(axes: Any, plan: Any) -> None:
     """One bar per tactic: seconds; memory beside it as text."""
-    from .attach import amount
-
     names, compute, exposed = [], [], []
-    longest = max(step.cost.predicted_seconds.total for step in plan.steps)
+    longest = max(step.simulation.predicted_seconds.total for step in plan.steps)
     scale, unit = (1e3, "ms") if longest < 1 else (1.0, "s")
     for step in plan.steps:
-        seconds = step.cost.predicted_seconds
-        names.append(f"{step.name}\n{amount(step.cost.peak_memory_bytes, 'B', 1024)}")
+        seconds = step.simulation.predicted_seconds
+        names.append(f"{step.name}\n{amount(step.simulation.peak_memory_bytes, 'B', 1024)}")
         compute.append(scale * (seconds.compute + seconds.overhead))
         exposed.append(scale * seconds.exposed)
     places = range(len(names))

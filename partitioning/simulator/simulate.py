@@ -22,6 +22,17 @@ from .timing import Clock, Seconds, Timing
 from .topology import Topology, default_topology
 
 
+def amount(value: float, unit: str, base: int) -> str:
+    """A number with a prefix: 1.5 GiB, 2.0 T."""
+    infix = "i" if base == 1024 else ""
+    for prefix in ("", "k" if base == 1000 else "K", "M", "G", "T"):
+        if abs(value) < base:
+            digits = 0 if not prefix or abs(value) >= 100 else 2 if abs(value) < 10 else 1
+            return f"{value:.{digits}f} {prefix + infix if prefix else ''}{unit}".rstrip()
+        value /= base
+    return f"{value:.2f} P{infix}{unit}".rstrip()
+
+
 @dataclasses.dataclass(frozen=True)
 class Simulation:
     """What one program costs on one device."""
@@ -46,6 +57,17 @@ class Simulation:
     def fits(self) -> bool:
         """Whether the device's memory holds it."""
         return self.memory.peak <= self.device.memory_bytes
+
+    def columns(self) -> dict[str, str]:
+        """Title to text of the columns that a printed plan gets."""
+        seconds = self.predicted_seconds
+        peak = amount(self.peak_memory_bytes, "B", 1024)
+        return {
+            f"peak ({self.device.name})": peak + ("" if self.fits else " (too large)"),
+            "FLOPs": amount(self.flops, "", 1000),
+            "seconds": f"{seconds.total:.3g}",
+            "exposed": f"{seconds.exposed:.3g}",
+        }
 
     def to_json(self) -> dict[str, Any]:
         """The figures by name."""

@@ -53,17 +53,18 @@ def _plan(schedule="batch:data,megatron:model,zero3:data", mesh="data=4,model=2"
 
 def test_every_step_of_a_plan_says_what_it_costs():
     plan = _plan()
-    for step in plan.steps:
+    found = [step.simulation for step in plan.steps]
+    for step in found:
         assert step.peak_memory_bytes == step.memory.peak
         assert step.flops > 0
         seconds = step.predicted_seconds
         assert seconds.total >= seconds.compute > 0
         assert seconds.communication >= seconds.exposed >= 0
         assert step.fits
-    batch, both, sharded = plan.steps
+    batch, both, sharded = found
     assert both.flops < 0.7 * batch.flops
     assert sharded.memory.arguments < 0.4 * both.memory.arguments
-    data = json.loads(plan.to_json())["steps"][-1]["cost"]
+    data = json.loads(plan.to_json())["steps"][-1]["simulation"]
     assert data["fits"] is True
     assert data["peak_memory_bytes"] == sharded.peak_memory_bytes
     assert "peak (h200)" in str(plan)
@@ -85,7 +86,7 @@ def test_overlap_hides_communication():
         exposed[overlap] = (
             _plan(simulate=pt.Simulator("h200", overlap=overlap))
             .steps[-1]
-            .predicted_seconds.exposed
+            .simulation.predicted_seconds.exposed
         )
     assert exposed[True] < exposed[False]
 
@@ -95,7 +96,9 @@ def test_slower_links_cost_more():
     for bandwidth in (400e9, 4e9):
         topology = pt.Topology((pt.Level("host", 8, bandwidth, 1e-6),))
         seconds.append(
-            _plan(simulate=pt.Simulator("h200", topology)).steps[-1].predicted_seconds.total
+            _plan(simulate=pt.Simulator("h200", topology))
+            .steps[-1]
+            .simulation.predicted_seconds.total
         )
     assert seconds[1] > 1.5 * seconds[0]
 
@@ -103,7 +106,7 @@ def test_slower_links_cost_more():
 def test_a_topology_that_does_not_hold_the_mesh_is_refused():
     plan = _plan(simulate=pt.Simulator("h200", pt.Topology((pt.Level("host", 4, 1e9, 1e-6),))))
     with pytest.raises(ValueError, match="needs 8 devices and the topology"):
-        _ = plan.steps[-1].cost
+        _ = plan.steps[-1].simulation
 
 
 def test_an_unknown_device_is_refused_before_planning():
@@ -123,7 +126,7 @@ def test_forty_eight_layers_of_32_billion_parameters_are_simulated_in_little_mem
     )
     tracemalloc.start()
     plan = step.plan(example.state_shapes, example.batch_shapes)
-    cost = plan.steps[-1].cost
+    cost = plan.steps[-1].simulation
     used = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert used < 2**30
@@ -148,7 +151,7 @@ def test_the_command_prints_and_draws(capsys, tmp_path):
 def test_the_command_prints_json(capsys):
     assert main([*SMALL, "--schedule", "batch:data", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["steps"][0]["cost"]["predicted_seconds"]["total"] > 0
+    assert data["steps"][0]["simulation"]["predicted_seconds"]["total"] > 0
 
 
 @pytest.mark.parametrize(
