@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -31,6 +31,7 @@ LOCAL = ("all_slice", "axis_offset")
 Layout = tuple[tuple[str, ...], ...]
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Value:
     """One array of a program, known by identity.
 
@@ -46,30 +47,29 @@ class Value:
       whole: in a local program, the mesh axes on which a tactic wants the value kept whole.
     """
 
-    __slots__ = (
-        "data", "dtype", "layout", "name", "partial", "path", "shape", "weak_type", "whole",
-    )  # fmt: skip
+    shape: tuple[int, ...]
+    dtype: Any
+    weak_type: bool = False
+    name: str = ""
+    path: str = ""
+    data: Any = None
+    layout: Layout | None = None
+    partial: tuple[tuple[str, ...], str] | None = None
+    whole: tuple[str, ...] = ()
 
-    def __init__(
+    def like(
         self,
-        shape: tuple[int, ...],
-        dtype: Any,
-        weak_type: bool = False,
-        name: str = "",
-        path: str = "",
-        data: Any = None,
+        shape: tuple[int, ...] | None = None,
         layout: Layout | None = None,
         partial: tuple[tuple[str, ...], str] | None = None,
-    ):
-        self.shape = shape
-        self.dtype = dtype
-        self.weak_type = weak_type
-        self.name = name
-        self.path = path
-        self.data = data
-        self.layout = layout
-        self.partial = partial
-        self.whole: tuple[str, ...] = ()
+    ) -> Value:
+        """A new value of this one's type, name and path: of its shape and layout too, if not told
+        otherwise.
+        """
+        return Value(
+            self.shape if shape is None else shape, self.dtype, self.weak_type, self.name,
+            self.path, layout=self.layout if layout is None else layout, partial=partial,
+        )  # fmt: skip
 
     @property
     def size(self) -> int:
@@ -91,6 +91,7 @@ class Value:
         return f"Value({self.path or self.name or '_'}: {self.type_text()})"
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Op:
     """One operation.
 
@@ -104,41 +105,48 @@ class Op:
       regions: sub-programs: the body of scan and checkpoint, (cond, body) of while, the branches of
         cond.
       effects: jax effects; an op that has any is never dropped.
+      source_info: where jax says that it comes from; None for what nobody wrote.
+      prefix: the name stack of the calls that it was inlined from.
     """
 
-    __slots__ = (
-        "effects",
-        "inputs",
-        "name",
-        "outputs",
-        "params",
-        "prefix",
-        "primitive",
-        "regions",
-        "source_info",
-    )  # fmt: skip
+    name: str
+    primitive: Any
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    params: dict[str, Any] = dataclasses.field(default_factory=dict)
+    regions: tuple[Program, ...] = ()
+    effects: Any = ()
+    source_info: Any = None
+    prefix: str = ""
 
-    def __init__(
+    def on(
+        self,
+        inputs: Iterable[Value],
+        outputs: Iterable[Value],
+        params: dict[str, Any] | None = None,
+        regions: tuple[Program, ...] = (),
+    ) -> Op:
+        """The same operation on other values; its params are these if not told otherwise."""
+        return Op(
+            self.name, self.primitive, tuple(inputs), tuple(outputs),
+            self.params if params is None else params, regions, self.effects, self.source_info,
+            self.prefix,
+        )  # fmt: skip
+
+    def beside(
         self,
         name: str,
-        primitive: Any,
         inputs: tuple[Value, ...],
-        outputs: tuple[Value, ...],
-        params: dict[str, Any],
-        regions: tuple[Program, ...] = (),
-        effects: Any = (),
-        source_info: Any = None,
-        prefix: str = "",
-    ):
-        self.name = name
-        self.primitive = primitive
-        self.inputs = inputs
-        self.outputs = outputs
-        self.params = params
-        self.regions = regions
-        self.effects = effects
-        self.source_info = source_info
-        self.prefix = prefix
+        output: Value,
+        params: dict[str, Any] | None = None,
+        primitive: Any = None,
+    ) -> Op:
+        """Another op that stands where this one stood in the user's source: a collective, if it has
+        no primitive.
+        """
+        return Op(
+            name, primitive, inputs, (output,), params or {}, (), (), self.source_info, self.prefix
+        )
 
     @property
     def source(self) -> str:
@@ -178,6 +186,7 @@ class Signature:
     ends: tuple[int, ...]
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Program:
     """A straight line of ops in execution order.
 
@@ -189,21 +198,24 @@ class Program:
       signature: pytrees of a top-level program; None in a region.
     """
 
-    __slots__ = ("constants", "inputs", "ops", "outputs", "signature")
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    ops: list[Op]
+    constants: tuple[Value, ...] = ()
+    signature: Signature | None = None
 
-    def __init__(
-        self,
-        inputs: tuple[Value, ...],
-        outputs: tuple[Value, ...],
-        ops: list[Op],
-        constants: tuple[Value, ...] = (),
-        signature: Signature | None = None,
-    ):
-        self.inputs = inputs
-        self.outputs = outputs
-        self.ops = ops
-        self.constants = constants
-        self.signature = signature
+    def drop_dead(self) -> bool:
+        """Drops ops without effects whose results nobody reads; says whether there were any."""
+        needed = set(self.outputs)
+        kept: list[Op] = []
+        for op in reversed(self.ops):
+            if op.effects or any(v in needed for v in op.outputs):
+                needed.update(op.inputs)
+                kept.append(op)
+        kept.reverse()
+        changed = len(kept) != len(self.ops)
+        self.ops = kept
+        return changed
 
     def walk(self) -> Iterator[Op]:
         """Every op, those of regions right after the op that holds them."""

@@ -118,11 +118,12 @@ class _Tracer:
         self._constants(env, jaxpr, consts, constants)
         ops: list[Op] = []
         self._ops(env, jaxpr, prefix, ops, constants, caller)
-        outputs = tuple(_read(env, var) for var in jaxpr.outvars)
-        ops = _live(ops, outputs)
-        ops = _copy_sources(ops)
-        used = {v for op in ops for v in op.inputs} | set(outputs)
-        return Program(inputs, outputs, ops, tuple(c for c in constants if c in used))
+        program = Program(inputs, tuple(_read(env, var) for var in jaxpr.outvars), ops)
+        program.drop_dead()
+        program.ops = _copy_sources(program.ops)
+        used = {v for op in program.ops for v in op.inputs} | set(program.outputs)
+        program.constants = tuple(c for c in constants if c in used)
+        return program
 
     def _bind(self, env: dict[Any, Value], var: Any) -> Value:
         aval = var.aval
@@ -168,17 +169,10 @@ class _Tracer:
                 params, regions = self._regions(name, eqn, scope_of(source, prefix), source)
             ops.append(
                 Op(
-                    name,
-                    eqn.primitive,
-                    inputs,
-                    outputs,
-                    params,
-                    regions,
-                    eqn.effects,
-                    source,
+                    name, eqn.primitive, inputs, outputs, params, regions, eqn.effects, source,
                     prefix,
                 )
-            )
+            )  # fmt: skip
 
     def _regions(
         self, name: str, eqn: Any, scope: str, source: Any
@@ -211,18 +205,6 @@ def _read(env: dict[Any, Value], var: Any) -> Value:
     return env[var]
 
 
-def _live(ops: list[Op], outputs: tuple[Value, ...]) -> list[Op]:
-    """Drops ops whose results nobody reads."""
-    needed = set(outputs)
-    kept = []
-    for op in reversed(ops):
-        if op.effects or any(v in needed for v in op.outputs):
-            needed.update(op.inputs)
-            kept.append(op)
-    kept.reverse()
-    return kept
-
-
 def _copy_sources(ops: list[Op]) -> list[Op]:
     """Gives every use of an array made from nothing its own copy, right before the use."""
     made: dict[Value, Op] = {}
@@ -235,12 +217,8 @@ def _copy_sources(ops: list[Op]) -> list[Op]:
                 if value in made:
                     if value in seen:
                         source = made[value]
-                        copy = Value(value.shape, value.dtype, value.weak_type, value.name)
-                        kept.append(
-                            Op(source.name, source.primitive, source.inputs, (copy,), source.params,
-                               (), source.effects, source.source_info, source.prefix)
-                        )  # fmt: skip
-                        inputs[i] = copy
+                        inputs[i] = value.like()
+                        kept.append(source.on(source.inputs, (inputs[i],)))
                     else:
                         seen.add(value)
             op.inputs = tuple(inputs)

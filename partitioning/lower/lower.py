@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from ..decide.sharding import ATOMIC, State
 from ..ir.program import Layout, Op, Program, Value
 from ..ir.trace import trace
 from ..rules import rule_of
-from ..rules.factor import Rule
+from ..rules.factor import Axes, Rule
 from .reshard import retiled, steps
 
 
@@ -38,13 +38,11 @@ def lower(graph: Graph, state: State, gather_again: bool = False) -> Program:
         outputs[position] = state.layout(before)
     local = emitter.region(program, layouts, outputs)
     local.signature = program.signature
-    for value, source in zip(local.inputs, program.inputs, strict=True):
-        value.path = source.path
     return local
 
 
 class Emitter:
-    """Writes local ops, one region at a time. Rules with special factors write through it too."""
+    """Writes local ops, one region at a time; the :class:`LocalWriter` of rules."""
 
     def __init__(self, graph: Graph, state: State, gather_again: bool):
         self.graph = graph
@@ -56,7 +54,7 @@ class Emitter:
         self.reshaped: dict[tuple[Value, Layout, bool], Value] = {}
         self.offsets: dict[tuple[tuple[str, ...], int], Value] = {}
 
-    # What rules use.
+    # What rules use: LocalWriter says more.
 
     def rule(self, op: Op) -> Rule:
         rule = rule_of(op)
@@ -64,7 +62,6 @@ class Emitter:
         return rule
 
     def local_shape(self, shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
-        """The shape of one device's part."""
         mesh = self.mesh
         return tuple(
             [
@@ -73,12 +70,10 @@ class Emitter:
             ]
         )
 
-    def result_layouts(self, op: Op, axes: Mapping[int, tuple[str, ...]]) -> list[Layout]:
-        """The layouts in which the op's results come out, given the axes of each factor."""
+    def result_layouts(self, op: Op, axes: Axes) -> list[Layout]:
         return [tuple([axes.get(f, ()) for f in dims]) for dims in self.rule(op).results]
 
     def is_zero(self, value: Value) -> bool:
-        """Whether a global value is an array of zeros."""
         op = self.graph.makers.get(value)
         while op is not None and op.name in ("broadcast_in_dim", "convert_element_type", "reshape"):
             value = op.inputs[0]
@@ -86,7 +81,6 @@ class Emitter:
         return value.data is not None and value.size == 1 and not value.data
 
     def offset(self, axes: tuple[str, ...], size: int) -> Value:
-        """A scalar int32: this device's linear index over `axes`, times `size`."""
         found = self.offsets.get((axes, size))
         if found is None:
             found = Value((), jax.numpy.dtype("int32"), layout=())
@@ -97,9 +91,6 @@ class Emitter:
     def function(
         self, like: Op, fn: Callable[..., Any], operands: Sequence[Value], layouts: Sequence[Layout]
     ) -> list[Value]:
-        """Writes the ops of a traced jax function of local operands; results get the given
-        layouts.
-        """
         traced = trace(fn, *[jax.ShapeDtypeStruct(v.shape, v.dtype) for v in operands])
         env = dict(zip(traced.inputs, operands, strict=True))
         for op in traced.ops:
@@ -143,24 +134,12 @@ class Emitter:
 
     def like(self, value: Value, layout: Layout) -> Value:
         """A local value for a global one."""
-        return Value(
-            self.local_shape(value.shape, layout),
-            value.dtype,
-            value.weak_type,
-            value.name,
-            value.path,
-            layout=layout,
-        )
+        return value.like(self.local_shape(value.shape, layout), layout)
 
     def constant(self, value: Value) -> Value:
-        return Value(
-            value.shape,
-            value.dtype,
-            value.weak_type,
-            value.name,
-            data=value.data,
-            layout=((),) * value.ndim,
-        )
+        local = value.like(layout=((),) * value.ndim)
+        local.data = value.data
+        return local
 
     def read(self, value: Value) -> Value:
         local = self.env.get(value)
@@ -185,17 +164,9 @@ class Emitter:
                 params = {**params, "again": True}  # so that clean-ups keep it apart
             result = retiled(value, layout, self.mesh)
             self.ops.append(
-                Op(
-                    name,
-                    None,
-                    (value,),
-                    (result,),
-                    params,
-                    (),
-                    (),
-                    like.source_info if like else None,
-                    like.prefix if like else "",
-                )
+                like.beside(name, (value,), result, params)
+                if like
+                else Op(name, None, (value,), (result,), params)
             )
             value = result
         self.reshaped[local, target, again] = value
@@ -230,7 +201,7 @@ class Emitter:
             results = self.reduce(op, results, tuple(a for _, a in owed), rule.monoids[owed[0][0]])
         self.finish(op, results)
 
-    def op(self, op: Op, operands: list[Value], axes: Mapping[int, tuple[str, ...]]) -> list[Value]:
+    def op(self, op: Op, operands: list[Value], axes: Axes) -> list[Value]:
         """Writes the op itself on local operands."""
         if not axes:
             results = [self.like(v, ((),) * v.ndim) for v in op.outputs]
@@ -241,19 +212,7 @@ class Emitter:
             params = op.params
             if (localize := self.rule(op).localize) is not None:
                 params = localize(params, [v.shape for v in operands], [v.shape for v in results])
-        self.ops.append(
-            Op(
-                op.name,
-                op.primitive,
-                tuple(operands),
-                tuple(results),
-                params,
-                (),
-                op.effects,
-                op.source_info,
-                op.prefix,
-            )
-        )
+        self.ops.append(op.on(operands, results, params))
         return results
 
     def reduce(
@@ -264,27 +223,9 @@ class Emitter:
         order = tuple(a for a in self.mesh if a in axes)
         for value in results:
             value.partial = (order, monoid)
-            whole = Value(
-                value.shape,
-                value.dtype,
-                value.weak_type,
-                value.name,
-                value.path,
-                layout=value.layout,
-            )
-            self.ops.append(
-                Op(
-                    "all_reduce",
-                    None,
-                    (value,),
-                    (whole,),
-                    {"axes": order, "monoid": monoid},
-                    (),
-                    (),
-                    op.source_info,
-                    op.prefix,
-                )
-            )
+            whole = value.like()
+            params = {"axes": order, "monoid": monoid}
+            self.ops.append(op.beside("all_reduce", (value,), whole, params))
             reduced.append(whole)
         return reduced
 
@@ -302,19 +243,7 @@ class Emitter:
         lowering = {"scan": self.lower_scan, "while": self.lower_while, "cond": self.lower_cond}
         operands, regions, layouts = lowering.get(op.name, self.lower_call)(op)
         results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts, strict=True)]
-        self.ops.append(
-            Op(
-                op.name,
-                op.primitive,
-                tuple(operands),
-                tuple(results),
-                op.params,
-                regions,
-                op.effects,
-                op.source_info,
-                op.prefix,
-            )
-        )
+        self.ops.append(op.on(operands, results, regions=regions))
         self.finish(op, results)
 
     def enter(self, op: Op, values: Sequence[Value], layouts: Sequence[Layout]) -> list[Value]:

@@ -17,7 +17,7 @@ def retiled(value: Value, layout: Layout, mesh: Mapping[str, int]) -> Value:
     for dim, (old, new) in enumerate(zip(value.layout, layout, strict=True)):
         if old != new:
             shape[dim] = shape[dim] * _parts(old, mesh) // _parts(new, mesh)
-    return Value(tuple(shape), value.dtype, value.weak_type, value.name, value.path, layout=layout)
+    return value.like(tuple(shape), layout)
 
 
 def _parts(axes: tuple[str, ...], mesh: Mapping[str, int]) -> int:

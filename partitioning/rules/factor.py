@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ..ir.program import Op, Value
+import jax
 
-if TYPE_CHECKING:
-    from ..lower.lower import Emitter
+from ..ir.program import Layout, Op, Value
 
 #: The factor of a dimension that the op needs whole.
 WHOLE = -1
@@ -23,9 +22,43 @@ Localize = Callable[
     [Mapping[str, Any], list[tuple[int, ...]], list[tuple[int, ...]]], dict[str, Any]
 ]
 
-#: Writes the local ops of an op one of whose `special` factors is tiled. Takes the emitter, the op,
+#: For each tiled factor, its mesh axes, major to minor.
+Axes = Mapping[int, tuple[str, ...]]
+
+
+class LocalWriter(Protocol):
+    """What a rule writes local ops through, where shrinking shapes is not enough."""
+
+    def rule(self, op: Op) -> Rule:
+        """The rule of an op that has one."""
+
+    def result_layouts(self, op: Op, axes: Axes) -> list[Layout]:
+        """The layouts in which the op's results come out, given the axes of each factor."""
+
+    def local_shape(self, shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+        """The shape of one device's part."""
+
+    def is_zero(self, value: Value) -> bool:
+        """Whether a global value is an array of zeros."""
+
+    def offset(self, axes: tuple[str, ...], size: int) -> Value:
+        """A scalar int32: this device's linear index over `axes`, times `size`."""
+
+    def function(
+        self,
+        like: Op,
+        fn: Callable[..., jax.Array],
+        operands: Sequence[Value],
+        layouts: Sequence[Layout],
+    ) -> list[Value]:
+        """Writes the ops of a traced function of local operands, as of the source line of `like`;
+        results get the given layouts.
+        """
+
+
+#: Writes the local ops of an op one of whose `special` factors is tiled. Takes the writer, the op,
 #: the local operands and the axes of every factor; returns the local results.
-Expand = Callable[["Emitter", Op, list[Value], Mapping[int, tuple[str, ...]]], list[Value]]
+Expand = Callable[[LocalWriter, Op, list[Value], Axes], list[Value]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,9 @@ import numpy as np
 from jax import lax
 
 from ..ir.program import Op, Value
-from .factor import Builder, Rule
+from .factor import Axes, Builder, LocalWriter, Rule
 from .registry import register
 
-_Axes = Mapping[int, tuple[str, ...]]
 _SCATTERS = {
     "scatter-add": "sum",
     "scatter-sub": "sum",
@@ -82,7 +81,7 @@ def _summable(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, np.number)
 
 
-def _expand_gather(emit: Any, op: Op, operands: list[Value], axes: _Axes) -> list[Value]:
+def _expand_gather(emit: LocalWriter, op: Op, operands: list[Value], axes: Axes) -> list[Value]:
     """Every shard looks up the rows it holds and gives zero for the others."""
     rule = emit.rule(op)
     numbers = op.params["dimension_numbers"]
@@ -93,6 +92,7 @@ def _expand_gather(emit: Any, op: Op, operands: list[Value], axes: _Axes) -> lis
     starts = [emit.offset(table[d], operands[0].shape[d]) for d in table]
     layouts = emit.result_layouts(op, axes)
     shape = emit.local_shape(op.outputs[0].shape, layouts[0])
+    assert rule.localize is not None
     params = rule.localize({**op.params}, [v.shape for v in operands], [shape])
     columns = {dim: numbers.start_index_map.index(dim) for dim in table}
     sizes = {dim: op.inputs[0].shape[dim] for dim in table}
@@ -183,7 +183,7 @@ def scatter(op: Op) -> Rule:
     return build.rule(None, _expand_scatter)
 
 
-def _expand_scatter(emit: Any, op: Op, operands: list[Value], axes: _Axes) -> list[Value]:
+def _expand_scatter(emit: LocalWriter, op: Op, operands: list[Value], axes: Axes) -> list[Value]:
     """Every shard drops the updates of rows it does not hold; one of those that sum keeps the
     operand.
     """

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from ..ir.program import Op, Value
-from .factor import Builder, Rule
+from .factor import Axes, Builder, LocalWriter, Rule
 from .registry import register
 
 _Shapes = list[tuple[int, ...]]
@@ -218,9 +218,7 @@ def iota(op: Op) -> Rule:
     return build.rule(lambda params, ins, outs: {**params, "shape": outs[0]}, _expand_iota)
 
 
-def _expand_iota(
-    emit: Any, op: Op, operands: list[Value], axes: Mapping[int, tuple[str, ...]]
-) -> list[Value]:
+def _expand_iota(emit: LocalWriter, op: Op, operands: list[Value], axes: Axes) -> list[Value]:
     dim, (result,) = op.params["dimension"], op.outputs
     layout = tuple(axes.get(d, ()) for d in range(result.ndim))
     shape = emit.local_shape(result.shape, layout)

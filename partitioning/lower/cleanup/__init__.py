@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ...ir.program import Program
-from .dead import drop_dead
 from .loops import gather_before_loop, reduce_after_checkpoint, reduce_after_loop
 from .reductions import reduce_late, scatter_reductions, sum_before_reducing
 from .reshards import gather_early, share_equal, slice_of_gather
@@ -30,7 +29,7 @@ _SUM = CleanUp("reduce(a) + reduce(b) is reduce(a + b)", sum_before_reducing)
 _LEAVE = CleanUp("a reduction at a checkpoint's end happens after it", reduce_after_checkpoint)
 _AFTER = CleanUp("a sum in a loop's carry is reduced once, after the loop", reduce_after_loop)
 _BEFORE = CleanUp("a gather of what a loop only reads happens once, before it", gather_before_loop)
-_DEAD = CleanUp("ops that nobody reads go", drop_dead)
+_DEAD = CleanUp("ops that nobody reads go", lambda program, mesh: program.drop_dead())
 
 #: In order; a reduction that moved or merged may meet a slice or a sum that it did not meet before.
 CLEANUPS: tuple[CleanUp, ...] = (

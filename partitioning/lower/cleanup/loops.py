@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from ...ir.program import Op, Program, Value
-from .rewrite import Region, like, stays_whole
+from .rewrite import Region, stays_whole
 
 
 def gather_before_loop(program: Program, mesh: Mapping[str, int]) -> bool:
@@ -45,19 +45,8 @@ def _hoist(op: Op, body: Program, offset: int, count: int, counter: str) -> list
             kept.append(inner)
             continue
         made = inner.outputs[0]
-        outside = Value(made.shape, made.dtype, made.weak_type, made.name, layout=made.layout)
-        moved.append(
-            like(
-                inner,
-                "all_gather",
-                (op.inputs[offset + consts[inner.inputs[0]]],),
-                outside,
-                inner.params,
-            )
-        )
-        replaced[made] = Value(
-            made.shape, made.dtype, made.weak_type, made.name, layout=made.layout
-        )
+        moved.append(inner.on((op.inputs[offset + consts[inner.inputs[0]]],), (made.like(),)))
+        replaced[made] = made.like()
     if not moved:
         return []
     end = offset + count
@@ -128,42 +117,33 @@ def _sink(
     owed = reduction.inputs[0].partial
 
     def partial() -> Value:
-        return Value(
-            term.shape,
-            term.dtype,
-            carried.weak_type,
-            carried.name,
-            layout=term.layout,
-            partial=owed,
-        )
+        # The weak type is part of what a carry must keep.
+        value = carried.like(term.shape, term.layout, owed)
+        value.dtype = term.dtype
+        return value
 
     # The carry becomes the sum of what is owed, from zero; the old start is added after the
     # reduction.
     start, total, summed = partial(), op.outputs[index], partial()
     body.inputs = (*body.inputs[: consts + index], start, *body.inputs[consts + index + 1 :])
-    new_add = Op(
-        "add", lax.add_p, (start, term), (summed,), {}, (), (), add.source_info, add.prefix
-    )
+    new_add = add.beside("add", (start, term), summed, primitive=lax.add_p)
     body.ops = [new_add if o is add else o for o in body.ops if o is not reduction]
     body.outputs = (*body.outputs[:index], summed, *body.outputs[index + 1 :])
     zero = Value((), term.dtype, data=np.zeros((), term.dtype))
     zeros = Value(term.shape, term.dtype, carried.weak_type, layout=term.layout)
-    fill = Op("broadcast_in_dim", lax.broadcast_in_dim_p, (zero,), (zeros,),
-              {"shape": term.shape, "broadcast_dimensions": (), "sharding": None}, (), (),
-              op.source_info, op.prefix)  # fmt: skip
+    params = {"shape": term.shape, "broadcast_dimensions": (), "sharding": None}
+    fill = op.beside("broadcast_in_dim", (zero,), zeros, params, lax.broadcast_in_dim_p)
     before.setdefault(op, []).append(fill)
     init = op.inputs[consts + index]
     op.inputs = (*op.inputs[: consts + index], zeros, *op.inputs[consts + index + 1 :])
     owing = partial()
     op.outputs = (*op.outputs[:index], owing, *op.outputs[index + 1 :])
-    whole = Value(total.shape, total.dtype, total.weak_type, total.name, layout=total.layout)
+    whole = total.like()
     steps = after.setdefault(op, [])
-    steps.append(like(reduction, reduction.name, (owing,), whole, reduction.params))
+    steps.append(reduction.on((owing,), (whole,)))
     if not _is_zero(outer, init):
-        started = Value(total.shape, total.dtype, total.weak_type, total.name, layout=total.layout)
-        steps.append(
-            Op("add", lax.add_p, (init, whole), (started,), {}, (), (), add.source_info, add.prefix)
-        )
+        started = total.like()
+        steps.append(add.beside("add", (init, whole), started, primitive=lax.add_p))
         whole = started
     replaced[total] = whole
 
@@ -189,13 +169,11 @@ def reduce_after_checkpoint(program: Program, mesh: Mapping[str, int]) -> bool:
                 continue
             (term,) = reduction.inputs
             whole = op.outputs[index]
-            owing = Value(
-                term.shape, term.dtype, term.weak_type, layout=term.layout, partial=term.partial
-            )
+            owing = term.like(partial=term.partial)
             body.outputs = (*body.outputs[:index], term, *body.outputs[index + 1 :])
             body.ops = [o for o in body.ops if o is not reduction]
             op.outputs = (*op.outputs[:index], owing, *op.outputs[index + 1 :])
-            ops.append(like(reduction, reduction.name, (owing,), whole, reduction.params))
+            ops.append(reduction.on((owing,), (whole,)))
             changed = True
     program.ops = ops
     return changed

@@ -10,7 +10,7 @@ from jax import lax
 from ...ir.program import Layout, Op, Program, Value
 from ...rules import WHOLE, rule_of
 from ..reshard import retiled
-from .rewrite import Region, like, stays_whole
+from .rewrite import Region, stays_whole
 
 
 def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
@@ -41,7 +41,7 @@ def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
         if any(earlier):
             result = retiled(value, _tiled(value, earlier), mesh)
             result.partial = value.partial
-            ops.append(like(op, "all_slice", (value,), result, {"slices": earlier}))
+            ops.append(op.beside("all_slice", (value,), result, {"slices": earlier}))
             value = result
         for index, (dim, axes) in enumerate(scatters):
             slices_here = tuple(axes if d == dim else () for d in range(value.ndim))
@@ -49,11 +49,11 @@ def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
             if rest := tuple(a for _, names in scatters[index + 1 :] for a in names):
                 result.partial = (rest, "sum")
             params = {"dim": dim, "axes": axes, "monoid": "sum"}
-            ops.append(like(op, "reduce_scatter", (value,), result, params))
+            ops.append(op.beside("reduce_scatter", (value,), result, params))
             value = result
         if any(later):
             result = retiled(value, _tiled(value, later), mesh)
-            ops.append(like(op, "all_slice", (value,), result, {"slices": later}))
+            ops.append(op.beside("all_slice", (value,), result, {"slices": later}))
             value = result
         before[op] = ops
         dropped.add(op)
@@ -174,22 +174,12 @@ def _past(op: Op, at: int, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, 
         layout = tuple(a[: len(a) - len(axes)] if d == dim else a for d, a in enumerate(layout))
         params = {**params, "dim": dim}
     owed = retiled(result, layout, mesh)
-    owed.path, owed.partial = "", term.partial
+    owed.partial = term.partial
     rule = rule_of(op)
     if rule is not None and rule.localize is not None:
         local = rule.localize(local, [term.shape], [owed.shape])
-    linear = Op(
-        op.name,
-        op.primitive,
-        tuple(term if i == at else v for i, v in enumerate(op.inputs)),
-        (owed,),
-        local,
-        (),
-        (),
-        op.source_info,
-        op.prefix,
-    )
-    return linear, like(op, reduction.name, (owed,), result, params)
+    linear = op.on([term if i == at else v for i, v in enumerate(op.inputs)], (owed,), local)
+    return linear, op.beside(reduction.name, (owed,), result, params)
 
 
 def _followed(op: Op, at: int, dim: int) -> int | None:
@@ -308,10 +298,9 @@ def _merge(root: Op, leaves: list[_Leaf], ops: list[Op], dropped: set[Op]) -> Va
     total = _add_up(root, terms, ops, terms[0][0].partial)
     first = leaves[0].reduction
     assert first is not None
-    made = root.outputs[0]
-    reduced = Value(made.shape, made.dtype, made.weak_type, made.name, layout=made.layout)
-    reduced.whole = made.whole
-    ops.append(like(root, first.name, (total,), reduced, first.params))
+    reduced = root.outputs[0].like()
+    reduced.whole = root.outputs[0].whole
+    ops.append(root.beside(first.name, (total,), reduced, first.params))
     return reduced
 
 
@@ -324,14 +313,9 @@ def _add_up(
     """Writes the sum of signed terms, in order."""
 
     def write(name: str, primitive: object, inputs: tuple[Value, ...]) -> Value:
-        made = inputs[0]
-        result = Value(
-            made.shape, made.dtype, root.outputs[0].weak_type, made.name, layout=made.layout
-        )
-        result.partial = partial
-        ops.append(
-            Op(name, primitive, inputs, (result,), {}, (), (), root.source_info, root.prefix)
-        )
+        result = inputs[0].like(partial=partial)
+        result.weak_type = root.outputs[0].weak_type
+        ops.append(root.beside(name, inputs, result, primitive=primitive))
         return result
 
     value, sign = terms[0]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...ir.program import Op, Program, Value
 from ...rules import WHOLE, rule_of
 from ..reshard import retiled, steps
-from .rewrite import Region, like
+from .rewrite import Region
 
 
 def slice_of_gather(program: Program, mesh: Mapping[str, int]) -> bool:
@@ -37,7 +37,7 @@ def slice_of_gather(program: Program, mesh: Mapping[str, int]) -> bool:
         value, ops = source, []
         for name, params, layout in path:
             result = retiled(value, layout, mesh)
-            ops.append(like(op, name, (value,), result, params))
+            ops.append(op.beside(name, (value,), result, params))
             value = result
         before[op] = ops
         replaced[target] = value
@@ -81,7 +81,7 @@ def gather_early(program: Program, mesh: Mapping[str, int]) -> bool:
             a[: len(a) - len(axes)] if d == dim else a for d, a in enumerate(value.layout)
         )
         whole = retiled(value, layout, mesh)
-        ops = [like(op, "all_gather", (value,), whole, {**op.params, "dim": dim})]
+        ops = [op.on((value,), (whole,), {**op.params, "dim": dim})]
         for view in reversed(views):
             made = view.outputs[0] if view is not views[0] else None
             result = op.outputs[0] if made is None else _gathered(made, axes, mesh)
@@ -89,19 +89,7 @@ def gather_early(program: Program, mesh: Mapping[str, int]) -> bool:
             params = view.params
             if rule is not None and rule.localize is not None:
                 params = rule.localize(params, [whole.shape], [result.shape])
-            ops.append(
-                Op(
-                    view.name,
-                    view.primitive,
-                    (whole,),
-                    (result,),
-                    params,
-                    (),
-                    (),
-                    view.source_info,
-                    view.prefix,
-                )
-            )
+            ops.append(view.on((whole,), (result,), params))
             whole = result
         before[op] = ops
         dropped.add(op)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...ir.program import Op, Program, Value
 
 
@@ -69,11 +67,6 @@ def _final(value: Value, replaced: dict[Value, Value]) -> Value:
     while value in replaced:
         value = replaced[value]
     return value
-
-
-def like(op: Op, name: str, inputs: tuple[Value, ...], output: Value, params: dict[str, Any]) -> Op:
-    """A local op that stands where `op` stood in the user's source."""
-    return Op(name, None, inputs, (output,), params, (), (), op.source_info, op.prefix)
 
 
 def stays_whole(reduction: Op) -> bool:
