@@ -96,7 +96,12 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
 
     def make_extras_spec(self, policy: ActorCore) -> Nest:
         """What the policy stores beside an action, as `jax.ShapeDtypeStruct`."""
-        return jax.eval_shape(lambda key: policy.get_extras(policy.init(key)), jax.random.key(0))
+
+        def extras(key: jax.Array) -> Nest:
+            state = policy.init(key)
+            return policy.get_extras(state, state)
+
+        return jax.eval_shape(extras, jax.random.key(0))
 
     def make_adder(self, replay: EmbeddedReplay) -> Adder:
         return replay.adder()

@@ -76,20 +76,27 @@ class Learner(VariableSource, Worker, Protocol):
 
 
 class ActorCore(NamedTuple):
-    """A policy: three pure functions of one observation, batched by whoever calls it.
+    """A policy: pure functions of one observation, batched by whoever calls it.
+
+    A policy's state holds all that changes between two actions: a key, a count, a memory.
 
     Attributes:
-      init: `key -> state`. The state holds all that changes between two actions: the key, a step
-        count, a recurrent state. A fresh episode of a recurrent policy restarts from it.
+      init: `key -> state`.
       select_action: `(params, observation, state) -> (action, state)`.
-      get_extras: `state -> extras`, a nest stored in the replay beside the action just taken.
+      get_extras: `(before, after) -> extras`, a nest stored in the replay beside the action: what a
+        learner needs to compute that step again. `before` is the state that `select_action` was
+        given (reset where an episode begins), which has the memory the step began with; `after` is
+        the one it returned, which has what the step found, such as the action's probability.
+      reset: `state -> state`, at the first step of an episode; None where nothing is forgotten.
+      set_num_actions: `(state, count) -> state`, the state as if `count` actions had been taken
+        (int32 []). Schedules go by the count; a policy without one stays as it is.
     """
 
     init: Callable[[Key], Nest]
     select_action: Callable[[Nest, Nest, Nest], tuple[Nest, Nest]]
-    get_extras: Callable[[Nest], Nest] = lambda state: ()
+    get_extras: Callable[[Nest, Nest], Nest] = lambda before, after: ()
     reset: Callable[[Nest], Nest] | None = None
-    """`state -> state` at the first step of an episode; None where nothing is forgotten."""
+    set_num_actions: Callable[[Nest, jax.Array], Nest] = lambda state, count: state
 
 
 class UpdateOutput(NamedTuple):

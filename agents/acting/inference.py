@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import dm_env
 import jax
 import numpy as np
 
-from ..interfaces import ActorCore, Adder
+from ..interfaces import ActorCore
 from ..networks.core import dummy
-from ..snapshots import from_host, to_host, typed
+from ..snapshots import to_host, typed
 from ..variables.client import VariableClient
 from . import policies
 
@@ -183,74 +182,3 @@ class InferenceServer:
         output = self._step(self._client.params, observation, state, first)
         action, extras, state = (jax.tree.leaves(to_host(part)) for part in output)
         return [x[:count] for x in action], [x[:count] for x in extras], [x[:count] for x in state]
-
-
-class RemoteActor:
-    """An actor whose actions an inference server chooses (`interfaces.Actor`)."""
-
-    def __init__(
-        self,
-        policy: ActorCore,
-        key: jax.Array,
-        infer: Callable[[Leaves, np.ndarray], Answer],
-        action_spec: Nest,
-        adder: Adder | None = None,
-        *,
-        num_envs: int | None = None,
-    ):
-        """Makes the policy's state, which stays here.
-
-        Args:
-          policy: the one that the server runs.
-          key: for the state.
-          infer: `InferenceServer.infer`, near or far.
-          action_spec: of one environment.
-          adder: what writes to the replay.
-          num_envs: as of `actors.Actor`.
-        """
-        self._infer, self._adder = infer, adder
-        self._batched, self._num_envs = num_envs is not None, num_envs or 1
-        self._like = jax.jit(jax.vmap(policy.init))(jax.random.split(key, self._num_envs))
-        self._state = to_host(self._like)
-        self._structures = [
-            jax.tree.structure(part)
-            for part in (
-                action_spec,
-                jax.eval_shape(jax.vmap(policy.get_extras), self._like),
-                self._like,
-            )
-        ]
-        self._first = np.ones(self._num_envs, bool)
-        self._extras: Nest = ()
-
-    def select_action(self, observation: Nest) -> Nest:
-        if not self._batched:
-            observation = jax.tree.map(lambda x: np.asarray(x)[None], observation)
-        leaves = [np.asarray(x) for x in jax.tree.leaves((observation, self._state))]
-        answer = self._infer(leaves, self._first)
-        action, extras, self._state = map(jax.tree.unflatten, self._structures, answer)
-        self._first = np.zeros(self._num_envs, bool)
-        if not self._batched:
-            action, extras = jax.tree.map(lambda x: x[0], (action, extras))
-        self._extras = extras
-        return action
-
-    def observe_first(self, timestep: dm_env.TimeStep) -> None:
-        self._first = np.ones(self._num_envs, bool)
-        if self._adder is not None:
-            self._adder.add_first(timestep)
-
-    def observe(self, action: Nest, next_timestep: dm_env.TimeStep) -> None:
-        if self._batched:
-            self._first = np.asarray(next_timestep.step_type) == dm_env.StepType.FIRST
-        if self._adder is not None:
-            self._adder.add(action, next_timestep, self._extras)
-
-    def update(self, wait: bool = False) -> None:
-        """There is nothing to fetch: the server has the parameters."""
-
-    def save(self) -> Nest:
-        return self._state
-
-    def restore(self, state: Nest) -> None:
-        self._state = to_host(from_host(state, self._like))

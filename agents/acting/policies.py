@@ -21,8 +21,8 @@ def batch(policy: ActorCore) -> Callable[..., tuple[Nest, Nest, Nest]]:
     """
 
     def act(params: Nest, observation: Nest, state: Nest) -> tuple[Nest, Nest, Nest]:
-        action, state = policy.select_action(params, observation, state)
-        return action, policy.get_extras(state), state
+        action, after = policy.select_action(params, observation, state)
+        return action, policy.get_extras(state, after), after
 
     def step(params: Nest, observation: Nest, state: Nest, first: jax.Array):
         if policy.reset is not None:
@@ -48,6 +48,10 @@ class StepState(NamedTuple):
     extras: Nest = ()
 
 
+def _set_num_actions(state: StepState, count: jax.Array) -> StepState:
+    return state._replace(num_actions=jnp.asarray(count, jnp.int32))
+
+
 def epsilon_greedy(
     q_values: Callable[[Nest, Nest], jax.Array],
     epsilon: Callable[[jax.Array], jax.Array] | float,
@@ -70,7 +74,7 @@ def epsilon_greedy(
         action = jnp.where(draw[0] < threshold, anything, jnp.argmax(values).astype(jnp.int32))
         return action, StepState(state.key, state.num_actions + 1)
 
-    return ActorCore(init, select_action)
+    return ActorCore(init, select_action, set_num_actions=_set_num_actions)
 
 
 def stochastic(
@@ -91,7 +95,12 @@ def stochastic(
         action, extras = sample(params, key, observation)
         return action, StepState(state.key, state.num_actions + 1, extras)
 
-    return ActorCore(init, select_action, lambda state: state.extras)
+    return ActorCore(
+        init,
+        select_action,
+        lambda before, after: after.extras,
+        set_num_actions=_set_num_actions,
+    )
 
 
 def deterministic(action: Callable[[Nest, Nest], Nest]) -> ActorCore:

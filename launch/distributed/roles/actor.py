@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 from ... import seeds
 from ...local.loop import Loop
@@ -80,7 +79,8 @@ class ActorRole:
             num_streams=streams,
         )
         if taken := counts["actor_steps"] // streams:
-            actor.restore(with_count(actor.save(), taken))
+            # Schedules go by the count: whoever starts again, or joins, must not begin them anew.
+            actor.set_num_actions(taken)
         newer = _Newer(source)
         loop = Loop(environment, actor, newer, newer, steps_per_dispatch=1)  # type: ignore[arg-type]
         try:
@@ -188,18 +188,3 @@ class _Newer:
 
     def step(self) -> None:
         self._seen = self._source.version
-
-
-def with_count(state: Any, count: int) -> Any:
-    """A policy's state as if every stream had taken `count` actions.
-
-    Schedules go by the count, and a role that is started again, or joins others, must not begin
-    them anew. Counts are the leaves called `num_actions`.
-    """
-
-    def set_count(path: tuple[Any, ...], leaf: Any) -> Any:
-        last = path[-1] if path else None
-        name = getattr(last, "name", getattr(last, "key", None))
-        return np.full_like(leaf, count) if name == "num_actions" else leaf
-
-    return jax.tree_util.tree_map_with_path(set_count, state)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from ....agents.acting.inference import InferenceServer, RemoteActor
+from ....agents.acting.inference import InferenceServer
+from ....agents.acting.remote import RemoteActor
 from ....agents.variables.client import VariableClient
 from ....agents.variables.reader import VariableReader
 from ..engines.launchpad import calls

@@ -62,7 +62,7 @@ def counting_policy():
     return ActorCore(
         lambda key: jnp.zeros((), jnp.int32),
         select_action,
-        lambda state: {"memory": state},
+        lambda before, after: {"memory": before},
         reset=jnp.zeros_like,
     )
 
@@ -118,7 +118,9 @@ def test_memory_is_forgotten_where_an_episode_begins_and_only_there():
         actor.observe(np.asarray(seen[-1]), timesteps(kinds))
     seen.append(actor.select_action(np.zeros((2, 1), np.float32)).tolist())
     assert seen == [[1, 1], [2, 2], [3, 3], [1, 4], [2, 5]]
-    np.testing.assert_array_equal(adder.steps[3][2]["memory"], [1, 4])
+    # What is stored is the memory that a step began with, forgotten where an episode begins.
+    stored = [step[2]["memory"].tolist() for step in adder.steps]
+    assert stored == [[0, 0], [1, 1], [2, 2], [0, 3]]
     assert len(adder.firsts) == 1
     assert len(adder.steps) == 4
 
@@ -181,3 +183,25 @@ def test_saved_state_goes_on_where_it_was():
     np.testing.assert_array_equal(expected, [other.select_action(observation) for _ in range(5)])
     with pytest.raises(ValueError, match="another"):
         make().restore({"key": saved})
+
+
+def test_schedules_go_on_from_a_given_count():
+    policy = q_policy(lambda count: jnp.where(count < 500, 1.0, 0.0))
+    params = np.eye(2, 1, dtype=np.float32)
+    actor = Actor(policy, jax.random.key(0), VariableClient(Source(params)), num_envs=40)
+    observation = np.ones((40, 1), np.float32)
+    before = actor.save()
+    assert actor.select_action(observation).any()
+    actor.set_num_actions(500)
+    after = actor.save()
+    assert (after.num_actions == 500).all()
+    assert after.num_actions.dtype == np.int32
+    np.testing.assert_array_equal(after.key, before.key)
+    assert not actor.select_action(observation).any()
+
+
+def test_a_policy_without_a_count_takes_any():
+    actor = Actor(counting_policy(), jax.random.key(0), VariableClient(Source(())))
+    actor.select_action(np.zeros(1, np.float32))
+    actor.set_num_actions(7)
+    assert int(actor.save()[0]) == 1

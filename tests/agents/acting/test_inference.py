@@ -9,7 +9,8 @@ import pytest
 
 from troupe import environments
 from troupe.agents import Actor, ActorCore, VariableClient
-from troupe.agents.acting.inference import InferenceServer, RemoteActor
+from troupe.agents.acting.inference import InferenceServer
+from troupe.agents.acting.remote import RemoteActor
 
 
 class Source:
@@ -37,7 +38,7 @@ def reset(state):
     return {**state, "memory": jnp.zeros(2)}
 
 
-POLICY = ActorCore(init, select_action, lambda state: (state["memory"],), reset)
+POLICY = ActorCore(init, select_action, lambda before, after: (before["memory"],), reset)
 PARAMS = jnp.array([0.3, -0.2])
 
 

@@ -1,14 +1,12 @@
 """The actor's role by itself: what it asks of the ledger, its seeds and its schedules."""
 
 import jax
-import numpy as np
 import pytest
 
 pytest.importorskip("launchpad")
 
 from troupe import agents, environments, launch
-from troupe.agents.acting.policies import StepState
-from troupe.launch.distributed.roles.actor import ActorRole, with_count
+from troupe.launch.distributed.roles.actor import ActorRole
 from troupe.launch.distributed.roles.ledger import Ledger
 
 pytestmark = pytest.mark.distributed
@@ -45,7 +43,7 @@ class Source:
         return [self._params]
 
 
-def make_role(ledger, index=0, num_actors=1, seen=None, num_envs=2):
+def make_role(ledger, index=0, num_actors=1, seen=None, num_envs=2, actors=None):
     seen = [] if seen is None else seen
     builder = agents.find_builder("dqn")(
         agents.find_builder("dqn").config_class(hidden_sizes=(4,), num_envs=num_envs)
@@ -64,6 +62,8 @@ def make_role(ledger, index=0, num_actors=1, seen=None, num_envs=2):
         policy = builder.make_policy(networks, spec, num_streams=num_streams)
         source = Source(networks.init(jax.random.key(0)))
         actor = builder.make_actor(key, policy, spec, source, adder, num_envs=num_envs)
+        if actors is not None:
+            actors.append(actor)
         return actor, source
 
     return ActorRole(experiment, spec, index, num_actors, ledger, Connection(), make_actor)
@@ -106,10 +106,12 @@ def test_every_actor_and_every_life_has_environments_of_its_own():
 
 
 def test_schedules_go_on_where_the_run_is():
-    keys = jax.random.key_data(jax.random.split(jax.random.key(0), 3))
-    state = StepState(np.asarray(keys), np.zeros(3, np.int32), (np.ones(3),))
-    moved = with_count(state, 500)
-    assert moved.num_actions.tolist() == [500, 500, 500]
-    assert moved.num_actions.dtype == np.int32
-    np.testing.assert_array_equal(moved.key, state.key)
-    assert moved.extras is not None
+    before = {"done": {"actor_steps": 12}}  # Taken by others, or in an earlier life.
+    ledger = Ending(budget=40, evaluation_period=1000, episodes=1, final_episodes=1, state=before)
+    ledger.learner({"steps": 0, "drained": True})
+    actors = []
+    make_role(ledger, num_actors=2, actors=actors).run()
+    # Two actors of two environments: each stream took three actions before this one came.
+    acted = (ledger.actor_steps - 12) // 2
+    assert acted > 0
+    assert (actors[0].save().num_actions >= 3 + acted).all()
