@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from .decide.actions import label
 from .decide.graph import Node
 from .decide.propagate import Conflict
-from .decide.sharding import ATOMIC, State
+from .decide.sharding import ATOMIC, Decisions
 from .ir.program import Program, Value
 from .tactics.manual import path_pattern
 
@@ -25,7 +25,7 @@ def table(rows: Sequence[Mapping[str, str]], left: Sequence[str] = ()) -> str:
 def explain(
     path: str,
     program: Program,
-    state: State,
+    state: Decisions,
     tactics: Sequence[str],
     conflicts: Sequence[Conflict],
 ) -> str:
@@ -63,7 +63,7 @@ def explain(
     return "\n".join(lines)
 
 
-def _reasons(value: Value, state: State, tactics: Sequence[str]) -> list[str]:
+def _reasons(value: Value, state: Decisions, tactics: Sequence[str]) -> list[str]:
     """What was decided of an array, tactic by tactic, and how it came to it."""
     lines: list[str] = []
     for decision in state.journal:
@@ -75,7 +75,7 @@ def _reasons(value: Value, state: State, tactics: Sequence[str]) -> list[str]:
     return lines
 
 
-def _chain(state: State, value: Value, axis: str) -> list[str]:
+def _chain(state: Decisions, value: Value, axis: str) -> list[str]:
     """Op by op back to the array that a tactic named."""
     when = {
         (d.value, d.axis): (index, d)

@@ -13,7 +13,7 @@ import jax
 from .decide.actions import Context, Tactic, apply, label
 from .decide.graph import Graph
 from .decide.propagate import Conflict, propagate
-from .decide.sharding import State
+from .decide.sharding import Decisions
 from .explain import explain, table
 from .ir.execute import spec_of
 from .ir.program import COLLECTIVES, Op, Program
@@ -141,7 +141,7 @@ class Plan:
         self.mesh = mesh
         self.donated = tuple(donated)
         self.graph = Graph(program)
-        self.state = State(mesh.axes)
+        self.state = Decisions(mesh.axes)
         self.gather_again = gather_again
         self.simulate = Simulator() if simulate is None else simulate
         names = tuple(tactic.name for tactic in schedule)

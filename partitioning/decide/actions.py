@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ..ir.program import Value
 from .graph import Graph, Node
 from .propagate import Conflict, fits, propagate, settle
-from .sharding import ATOMIC, Decision, State
+from .sharding import ATOMIC, Decision, Decisions
 
 
 class Choice:
@@ -95,7 +95,7 @@ class Context:
       notes: a tactic may add lines for the plan.
     """
 
-    def __init__(self, graph: Graph, state: State, tactics: tuple[str, ...]):
+    def __init__(self, graph: Graph, state: Decisions, tactics: tuple[str, ...]):
         self.graph = graph
         self.state = state
         self.mesh = state.mesh

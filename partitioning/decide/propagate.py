@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from ..ir.program import Value
 from ..rules.factor import WHOLE
 from .graph import Graph, Node
-from .sharding import ATOMIC, State
+from .sharding import ATOMIC, Decisions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Conflict:
         return f"{self.op}{where}, axis {self.axis!r}: {' against '.join(self.candidates)}"
 
 
-def propagate(graph: Graph, state: State, seeds: Iterable[tuple[Value, str]]) -> list[Conflict]:
+def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]) -> list[Conflict]:
     """Settles every node that has exactly one fitting factor, starting from values that changed.
 
     Args:
@@ -94,7 +94,7 @@ def propagate(graph: Graph, state: State, seeds: Iterable[tuple[Value, str]]) ->
     return list(open_conflicts.values())
 
 
-def settle(state: State, node: Node, axis: str, factor: int) -> list[Value]:
+def settle(state: Decisions, node: Node, axis: str, factor: int) -> list[Value]:
     """Gives the node a factor; the values that carry it follow, where they are open and divide.
 
     Returns:
@@ -112,7 +112,7 @@ def settle(state: State, node: Node, axis: str, factor: int) -> list[Value]:
     return followed
 
 
-def fits(node: Node, factor: int, axis: str, state: State) -> bool:
+def fits(node: Node, factor: int, axis: str, state: Decisions) -> bool:
     """Whether the factor, already tiled as it is, divides by the axis too."""
     parts = state.mesh[axis]
     for other, taken in state.factors.get(node, {}).items():
@@ -122,7 +122,7 @@ def fits(node: Node, factor: int, axis: str, state: State) -> bool:
     return size > 0 and size % parts == 0
 
 
-def _conflict(node: Node, axis: str, state: State) -> Conflict:
+def _conflict(node: Node, axis: str, state: Decisions) -> Conflict:
     candidates: dict[int, str] = {}
     operands = len(node.rule.operands)
     for position, (value, dims) in enumerate(zip(node.values, node.dims, strict=True)):

@@ -34,7 +34,7 @@ class Decision:
     what: int
 
 
-class State:
+class Decisions:
     """Decisions, in the order in which they were taken. Nothing is ever taken back, but for trials.
 
     Attributes:
@@ -87,9 +87,9 @@ class State:
                 assert decision.node is not None
                 del self.factors[decision.node][decision.axis]
 
-    def replay(self, length: int) -> State:
+    def replay(self, length: int) -> Decisions:
         """A new state with only the first `length` decisions."""
-        state = State(self.mesh)
+        state = Decisions(self.mesh)
         for decision in self.journal[:length]:
             state.tactic = decision.tactic
             if decision.value is not None:

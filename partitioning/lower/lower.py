@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from ..decide.graph import Graph
-from ..decide.sharding import ATOMIC, State
+from ..decide.sharding import ATOMIC, Decisions
 from ..ir.program import Layout, Op, Program, Value
 from ..ir.trace import trace
 from ..rules import rule_of
@@ -17,7 +17,7 @@ from ..rules.factor import Axes, Rule
 from .reshard import retiled, steps
 
 
-def lower(graph: Graph, state: State, gather_again: bool = False) -> Program:
+def lower(graph: Graph, state: Decisions, gather_again: bool = False) -> Program:
     """The program of one device of the mesh, before clean-ups.
 
     Args:
@@ -44,7 +44,7 @@ def lower(graph: Graph, state: State, gather_again: bool = False) -> Program:
 class Emitter:
     """Writes local ops, one region at a time; the :class:`LocalWriter` of rules."""
 
-    def __init__(self, graph: Graph, state: State, gather_again: bool):
+    def __init__(self, graph: Graph, state: Decisions, gather_again: bool):
         self.graph = graph
         self.state = state
         self.gather_again = gather_again

@@ -12,8 +12,8 @@ from . import (
     worked,
 )
 from .factor import WHOLE as WHOLE
-from .factor import Builder as Builder
 from .factor import Rule as Rule
+from .factor import RuleBuilder as RuleBuilder
 from .registry import has_rule as has_rule
 from .registry import is_elementwise as is_elementwise
 from .registry import listed as listed
@@ -24,7 +24,24 @@ from .registry import table as table
 from .registry import without_rule as without_rule
 
 __all__ = [
-    "WHOLE", "Builder", "Rule", "contraction", "convolution", "elementwise", "has_rule",
-    "indexing", "is_elementwise", "listed", "opaque", "random", "reduction", "register", "rows",
-    "rule_of", "shape", "table", "without_rule", "worked",
+    "WHOLE",
+    "Rule",
+    "RuleBuilder",
+    "contraction",
+    "convolution",
+    "elementwise",
+    "has_rule",
+    "indexing",
+    "is_elementwise",
+    "listed",
+    "opaque",
+    "random",
+    "reduction",
+    "register",
+    "rows",
+    "rule_of",
+    "shape",
+    "table",
+    "without_rule",
+    "worked",
 ]  # fmt: skip

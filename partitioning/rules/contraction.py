@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.program import Op
-from .factor import Builder, Rule
+from .factor import Rule, RuleBuilder
 from .registry import register
 
 
@@ -15,7 +15,7 @@ from .registry import register
 def dot_general(op: Op) -> Rule:
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = op.params["dimension_numbers"]
     lhs, rhs = op.inputs
-    build = Builder(op)
+    build = RuleBuilder(op)
     result_dim = 0
     for left, right in zip(lhs_batch, rhs_batch, strict=True):
         build.factor(lhs.shape[left], [(0, left), (1, right)], [(0, result_dim)])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.program import Op
-from .factor import Builder, Rule
+from .factor import Rule, RuleBuilder
 from .registry import register
 
 
@@ -18,7 +18,7 @@ from .registry import register
     "spatial dimensions are needed whole",
 )
 def convolution(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     lhs, rhs = op.inputs
     numbers = op.params["dimension_numbers"]
     batch, features = numbers.lhs_spec[:2]
@@ -64,7 +64,7 @@ _WINDOWS = (
 
 @register(_WINDOWS, "convolution", "dimensions with a window of one pass through")
 def window(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     params = op.params
     rank = op.outputs[0].ndim
     ones = (1,) * rank

@@ -110,7 +110,7 @@ def _dims_text(dims: Dims) -> str:
     return "[" + " ".join("_" if f == WHOLE else _letter(f) for f in dims) + "]"
 
 
-class Builder:
+class RuleBuilder:
     """Numbers factors while a rule is written."""
 
     def __init__(self, op: Op):

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from ..ir.program import Op, Value
-from .factor import Axes, Builder, LocalWriter, Rule
+from .factor import Axes, LocalWriter, Rule, RuleBuilder
 from .registry import register
 
 _SCATTERS = {
@@ -26,7 +26,7 @@ _SCATTERS = {
 
 @register("dynamic_slice", "indexing", "dimensions that are kept in full pass through")
 def dynamic_slice(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     for dim, size in enumerate(op.outputs[0].shape):
         if op.inputs[0].shape[dim] == size:
             build.factor(size, [(0, dim)], [(0, dim)])
@@ -35,7 +35,7 @@ def dynamic_slice(op: Op) -> Rule:
 
 @register("dynamic_update_slice", "indexing", "dimensions that are replaced in full pass through")
 def dynamic_update_slice(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     for dim, size in enumerate(op.outputs[0].shape):
         if op.inputs[1].shape[dim] == size:
             build.factor(size, [(0, dim), (1, dim)], [(0, dim)])
@@ -48,7 +48,7 @@ def dynamic_update_slice(op: Op) -> Rule:
     "batch and offset dimensions pass through; one looked-up table dimension reduces by sum",
 )
 def gather(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     operand, indices = op.inputs
     numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
     result_batch = [d for d in range(op.outputs[0].ndim) if d not in numbers.offset_dims]
@@ -150,7 +150,7 @@ def _bind(op: Op, params: Mapping[str, Any], *operands: jax.Array) -> tuple[jax.
     "(scatter-add, -max, -min)",
 )
 def scatter(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     operand, indices, updates = op.inputs
     numbers = op.params["dimension_numbers"]
     monoid = _SCATTERS[op.name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.program import Op
-from .factor import Builder, Rule
+from .factor import Rule, RuleBuilder
 from .registry import register, without_rule
 
 without_rule(
@@ -19,7 +19,7 @@ without_rule(("random_gamma", "iota_2x32_shape"), "computed whole")
     "the dimensions of a batch of keys pass through; the words of a key are needed whole",
 )
 def keys(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     # Keys have one dimension less than their words; a scalar operand serves every key.
     ranks = [v.ndim for v in (*op.inputs, *op.outputs) if v.ndim]
     for dim in range(min(ranks) if op.outputs[0].ndim and ranks else 0):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..ir.program import Op
-from .factor import Builder, Rule
+from .factor import Rule, RuleBuilder
 from .registry import RuleOf, register
 
 _MONOIDS = {
@@ -19,7 +19,7 @@ _MONOIDS = {
 
 def _reduction(monoid: str) -> RuleOf:
     def rule(op: Op) -> Rule:
-        build = Builder(op)
+        build = RuleBuilder(op)
         axes = op.params["axes"]
         result_dim = 0
         for dim, size in enumerate(op.inputs[0].shape):

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from ..ir.program import Op, Value
-from .factor import Axes, Builder, LocalWriter, Rule
+from .factor import Axes, LocalWriter, Rule, RuleBuilder
 from .registry import register
 
 _Shapes = list[tuple[int, ...]]
@@ -19,7 +19,7 @@ _Shapes = list[tuple[int, ...]]
 
 @register("transpose", "shape", "permuted dimensions pass through")
 def transpose(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     for result_dim, dim in enumerate(op.params["permutation"]):
         build.factor(op.inputs[0].shape[dim], [(0, dim)], [(0, result_dim)])
     return build.rule()
@@ -27,7 +27,7 @@ def transpose(op: Op) -> Rule:
 
 @register("squeeze", "shape", "kept dimensions pass through")
 def squeeze(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     dropped = {d % op.inputs[0].ndim for d in op.params["dimensions"]}
     kept = [d for d in range(op.inputs[0].ndim) if d not in dropped]
     for result_dim, dim in enumerate(kept):
@@ -37,7 +37,7 @@ def squeeze(op: Op) -> Rule:
 
 @register("expand_dims", "shape", "kept dimensions pass through")
 def expand_dims(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     added = {d % op.outputs[0].ndim for d in op.params["dimensions"]}
     kept = [d for d in range(op.outputs[0].ndim) if d not in added]
     for dim, result_dim in enumerate(kept):
@@ -51,7 +51,7 @@ def expand_dims(op: Op) -> Rule:
     "mapped dimensions pass through; new ones are factors of the result alone",
 )
 def broadcast_in_dim(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     shape = op.outputs[0].shape
     mapped = {result_dim: dim for dim, result_dim in enumerate(op.params["broadcast_dimensions"])}
     for result_dim, size in enumerate(shape):
@@ -69,7 +69,7 @@ def broadcast_in_dim(op: Op) -> Rule:
     "dimensions of equal products align; the major part of a split or merged one passes through",
 )
 def reshape(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     shape = op.inputs[0].shape
     # A gradient of a grouped convolution transposes within its reshape.
     order = op.params.get("dimensions") or tuple(range(len(shape)))
@@ -113,9 +113,9 @@ def aligned_blocks(source: tuple[int, ...], target: tuple[int, ...]) -> list[tup
     return found
 
 
-def _untouched(op: Op, touched: set[int]) -> Builder:
+def _untouched(op: Op, touched: set[int]) -> RuleBuilder:
     """Dimensions not in `touched` pass through all operands and results of equal rank."""
-    build = Builder(op)
+    build = RuleBuilder(op)
     rank = op.outputs[0].ndim
     for dim in range(rank):
         if dim not in touched:
@@ -136,7 +136,7 @@ def pad(op: Op) -> Rule:
     touched = {
         d for d, config in enumerate(op.params["padding_config"]) if tuple(config) != (0, 0, 0)
     }
-    build = Builder(op)
+    build = RuleBuilder(op)
     for dim, size in enumerate(op.outputs[0].shape):
         if dim not in touched:
             build.factor(size, [(0, dim)], [(0, dim)])
@@ -170,7 +170,7 @@ def split(op: Op) -> Rule:
 
 @register("unstack", "shape", "other dimensions pass through; the unstacked one is needed whole")
 def unstack(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     axis = op.params["axis"]
     kept = [d for d in range(op.inputs[0].ndim) if d != axis]
     for result_dim, dim in enumerate(kept):
@@ -182,7 +182,7 @@ def unstack(op: Op) -> Rule:
 
 @register("stack", "shape", "the stacked dimensions pass through; the new one is needed whole")
 def stack(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     axis = op.params["axis"]
     for dim, size in enumerate(op.inputs[0].shape):
         result_dim = dim if dim < axis else dim + 1
@@ -202,7 +202,7 @@ def tile(op: Op) -> Rule:
     "every dimension passes through, but one that is split or joined",
 )
 def bitcast(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     source, target = op.inputs[0].shape, op.outputs[0].shape
     for dim in range(min(len(source), len(target))):
         if source[dim] == target[dim]:
@@ -212,7 +212,7 @@ def bitcast(op: Op) -> Rule:
 
 @register("iota", "shape", "every dimension tiles; the counted one by offset")
 def iota(op: Op) -> Rule:
-    build = Builder(op)
+    build = RuleBuilder(op)
     for dim, size in enumerate(op.outputs[0].shape):
         build.factor(size, [], [(0, dim)], special=dim == op.params["dimension"])
     return build.rule(lambda params, ins, outs: {**params, "shape": outs[0]}, _expand_iota)

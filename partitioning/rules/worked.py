@@ -5,13 +5,13 @@ whole.
 from __future__ import annotations
 
 from ..ir.program import Op
-from .factor import Builder, Rule
+from .factor import Rule, RuleBuilder
 from .registry import register
 
 
 def _batch(op: Op, worked: set[int]) -> Rule:
     """Dimensions not worked pass through every value that has them alike."""
-    build = Builder(op)
+    build = RuleBuilder(op)
     for dim, size in enumerate(op.inputs[0].shape):
         if dim in worked:
             continue

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from .fusion import Kernel, fuse, in_parallel, order
-from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, NEWER, OPAQUE, PARAM, Graph, Node
+from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, NEWER, OPAQUE, PARAM, ArrayGraph, ArrayNode
 from .heap import Buffer, pack, reuse
 
 
@@ -37,7 +37,10 @@ class Assignment:
 
 
 def assign(
-    graph: Graph, donated: Mapping[int, int] | None = None, body: bool = False, kind: str = "cpu"
+    graph: ArrayGraph,
+    donated: Mapping[int, int] | None = None,
+    body: bool = False,
+    kind: str = "cpu",
 ) -> Assignment:
     """Schedules a graph and assigns its buffers.
 
@@ -52,18 +55,18 @@ def assign(
 
 
 class _Assigner:
-    def __init__(self, graph: Graph, donated: dict[int, int], body: bool, kind: str):
+    def __init__(self, graph: ArrayGraph, donated: dict[int, int], body: bool, kind: str):
         self.graph = graph
         self.body = body
         self.kind = kind
         self.schedule = order(fuse(graph, frugal=kind != "cpu"), breadth_first=kind == "cpu")
         self.kernel = {k.root: k for k in self.schedule}
-        self.readers: dict[Node, list[Kernel]] = {}
+        self.readers: dict[ArrayNode, list[Kernel]] = {}
         for kernel in self.schedule:
             for node in kernel.inputs:
                 self.readers.setdefault(node, []).append(kernel)
         self.end = len(self.schedule)
-        self.group: dict[Node, Node] = {}
+        self.group: dict[ArrayNode, ArrayNode] = {}
         self.copied = 0
         self.inner: dict[Kernel, list[Assignment]] = {}
         self.extra: list[Buffer] = []
@@ -76,7 +79,7 @@ class _Assigner:
 
     # -- sharing ----------------------------------------------------------------------------------
 
-    def find(self, node: Node) -> Node:
+    def find(self, node: ArrayNode) -> ArrayNode:
         """The node that stands for everything that shares a buffer with this one."""
         root = node
         while root in self.group:
@@ -85,7 +88,7 @@ class _Assigner:
             self.group[node], node = root, self.group[node]
         return root
 
-    def last_read(self, node: Node) -> int:
+    def last_read(self, node: ArrayNode) -> int:
         readers = self.readers.get(node)
         return max(k.position for k in readers) if readers else self.kernel[node].position
 
@@ -100,7 +103,7 @@ class _Assigner:
         free_params = self.share_donated()
         results = {self.find(n) for n in self.graph.outputs}
         taken_over = {self.find(result) for _, result in self.pairs}
-        groups: dict[Node, list[Node]] = {}
+        groups: dict[ArrayNode, list[ArrayNode]] = {}
         for kernel in self.schedule:
             root = kernel.root
             if (
@@ -131,7 +134,7 @@ class _Assigner:
         heap = pack(temporaries)
         return Assignment(self.schedule, temporaries, heap, self.inner, self.copied)
 
-    def span(self, node: Node) -> tuple[int, int]:
+    def span(self, node: ArrayNode) -> tuple[int, int]:
         kernel = self.kernel[node]
         start = kernel.position
         if node.kind == ELEMENT:
@@ -157,7 +160,7 @@ class _Assigner:
             if alone and free and target not in self.graph.outputs:
                 self.join(target, node)
 
-    def join(self, first: Node, second: Node) -> None:
+    def join(self, first: ArrayNode, second: ArrayNode) -> None:
         a, b = self.find(first), self.find(second)
         if a is not b:
             self.group[b] = a
@@ -165,7 +168,7 @@ class _Assigner:
     def share_loops(self) -> None:
         """A loop's carries live in one buffer from before the loop until the last use of the
         result."""
-        taken: set[Node] = set()
+        taken: set[ArrayNode] = set()
         for kernel in self.schedule:
             loop = kernel.root
             if loop.kind != LOOP:
@@ -203,13 +206,13 @@ class _Assigner:
                 if element is not None:
                     self.join(source, element)
 
-    def carry_span(self, element: Node, span: tuple[int, int]) -> None:
+    def carry_span(self, element: ArrayNode, span: tuple[int, int]) -> None:
         """Makes the element's buffer live from the copy on."""
         ghost = Buffer(element.nbytes, [span], element)
         self.extra.append(ghost)
         self.group[element] = _NOWHERE
 
-    def is_result(self, node: Node) -> bool:
+    def is_result(self, node: ArrayNode) -> bool:
         return node in self.graph.outputs
 
     def share_donated(self) -> list[tuple[int, int, int]]:
@@ -260,7 +263,7 @@ class _Assigner:
                 windows.append((param.nbytes, last + 1, start))
         return windows
 
-    def buffer_start(self, node: Node) -> int:
+    def buffer_start(self, node: ArrayNode) -> int:
         root = self.find(node)
         return min(
             (self.kernel[n].position for n in (node, root) if n in self.kernel),
@@ -297,7 +300,7 @@ class _Assigner:
         return [b for b in temporaries if id(b) not in merged]
 
 
-_NOWHERE = Node(-1, PARAM, "elsewhere", 0, ())
+_NOWHERE = ArrayNode(-1, PARAM, "elsewhere", 0, ())
 
 
 def _merge(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

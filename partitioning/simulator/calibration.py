@@ -19,7 +19,7 @@ import jax
 from .collectives import KINDS
 from .device import Device
 from .fit import fit_device, fit_topology
-from .microbench import Bench, Sample
+from .microbench import Bench, Measurement
 from .topology import Topology
 
 
@@ -29,7 +29,7 @@ class Calibration:
 
     device: Device
     topology: Topology
-    samples: tuple[Sample, ...]
+    samples: tuple[Measurement, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Device, topology and the raw samples."""
@@ -52,7 +52,7 @@ class Calibration:
         return cls(
             Device.from_json(data["device"]),
             Topology.from_json(data["topology"]),
-            tuple(Sample(**{**s, "size": tuple(s["size"])}) for s in data["samples"]),
+            tuple(Measurement(**{**s, "size": tuple(s["size"])}) for s in data["samples"]),
         )
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from .collectives import KINDS
 from .device import PRODUCTS, Curve, Device
-from .microbench import Sample
+from .microbench import Measurement
 from .topology import Level, Measured, Topology
 
 
-def fit_device(name: str, kind: str, samples: Sequence[Sample], memory_bytes: int) -> Device:
+def fit_device(name: str, kind: str, samples: Sequence[Measurement], memory_bytes: int) -> Device:
     """The device whose predictions meet the samples."""
-    by_kind: dict[str, list[Sample]] = {}
+    by_kind: dict[str, list[Measurement]] = {}
     for sample in samples:
         by_kind.setdefault(sample.kind, []).append(sample)
     memory = sorted(by_kind["memory"], key=lambda s: s.nbytes)
@@ -69,7 +69,7 @@ def fit_device(name: str, kind: str, samples: Sequence[Sample], memory_bytes: in
     )
 
 
-def _per_result(samples: Sequence[Sample]) -> float:
+def _per_result(samples: Sequence[Measurement]) -> float:
     """Seconds that one more returned array takes."""
     if len(samples) < 2:
         return 0.0
@@ -77,7 +77,7 @@ def _per_result(samples: Sequence[Sample]) -> float:
     return max(many.seconds - few.seconds, 0.0) / (many.size[0] - few.size[0])
 
 
-def _per_transposed(by_kind: Mapping[str, Sequence[Sample]]) -> Curve | None:
+def _per_transposed(by_kind: Mapping[str, Sequence[Measurement]]) -> Curve | None:
     """Seconds more for each element of a right operand that lies transposed."""
     straight = {s.size: s.seconds for s in by_kind.get("straight", ())}
     points = [
@@ -87,7 +87,7 @@ def _per_transposed(by_kind: Mapping[str, Sequence[Sample]]) -> Curve | None:
     return Curve(*map(tuple, zip(*sorted(points), strict=True))) if points else None
 
 
-def _skew(samples: Sequence[Sample]) -> tuple[float, float]:
+def _skew(samples: Sequence[Measurement]) -> tuple[float, float]:
     """(fraction of the work, most seconds) that devices wait for the last one in a collective.
 
     What meeting costs beyond the cheapest collective that was measured: in proportion to the work
@@ -117,7 +117,7 @@ def _increasing(
     return tuple(s for s, _ in ordered), tuple(v for _, v in ordered)
 
 
-def fit_topology(samples: Sequence[Sample], count: int) -> Topology:
+def fit_topology(samples: Sequence[Measurement], count: int) -> Topology:
     """One level with the collectives that were measured; latency and bandwidth meet the reductions
     of all devices."""
     measured = tuple(

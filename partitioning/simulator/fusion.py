@@ -7,7 +7,7 @@ in which case it goes nowhere unless it can go everywhere.
 
 from __future__ import annotations
 
-from .graph import CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, RANDOM, Graph, Node
+from .graph import CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, RANDOM, ArrayGraph, ArrayNode
 
 # What a thread must have to do before a kernel is worth more than one.
 _BYTES_PER_THREAD = 128 << 10
@@ -27,10 +27,10 @@ class Kernel:
 
     __slots__ = ("inputs", "members", "position", "root", "shared")
 
-    def __init__(self, root: Node):
+    def __init__(self, root: ArrayNode):
         self.root = root
-        self.inputs: dict[Node, None] = {}
-        self.members: list[Node] = [root]
+        self.inputs: dict[ArrayNode, None] = {}
+        self.members: list[ArrayNode] = [root]
         self.shared: set[int] = set()
         self.position = -1
 
@@ -42,7 +42,7 @@ class Kernel:
         return f"Kernel({self.root!r} <- {[n.index for n in self.inputs]})"
 
 
-def fuse(graph: Graph, frugal: bool = False) -> list[Kernel]:
+def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
     """The kernels of a graph, in the order of its nodes. Parameters and constants get one as well.
 
     Args:
@@ -144,14 +144,14 @@ def in_parallel(kernel: Kernel) -> bool:
     return work >= 2 * _WORK_PER_THREAD
 
 
-def _may_repeat(node: Node) -> bool:
+def _may_repeat(node: ArrayNode) -> bool:
     """Whether computing the node in several kernels reads no more memory than writing it once."""
     if node.expensive:
         return False
     return node.unary or sum(n.nbytes for n in node.operands) <= node.nbytes
 
 
-def _pays(node: Node, times: int) -> bool:
+def _pays(node: ArrayNode, times: int) -> bool:
     """Whether reading the operands in so many kernels beats writing the result once and reading it
     there."""
     operands = sum(n.nbytes for n in node.operands)
@@ -212,7 +212,7 @@ def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
 def _late_sources(kernels: list[Kernel]) -> list[Kernel]:
     place = {kernel.root: kernel for kernel in kernels}
     schedule: list[Kernel] = []
-    placed: set[Node] = set()
+    placed: set[ArrayNode] = set()
     early = {PARAM, CONSTANT}
 
     def put(kernel: Kernel) -> None:

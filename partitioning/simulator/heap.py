@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .graph import Node
+from .graph import ArrayNode
 
 _PACKED = 3000  # how many temporaries are packed exactly; smaller ones are summed
 
@@ -25,7 +25,7 @@ class Buffer:
 
     nbytes: int
     spans: list[tuple[int, int]]
-    owner: Node
+    owner: ArrayNode
     offset: int = 0
 
     @property

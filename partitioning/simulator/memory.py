@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ir.program import Program
 from .buffers import Assignment, assign
-from .graph import CONSTANT, PARAM, Graph, Node, build
+from .graph import CONSTANT, PARAM, ArrayGraph, ArrayNode, build
 from .profile import module_of
 
 
@@ -91,7 +91,7 @@ def memory_of(
     program: Program,
     donated: Collection[str] = (),
     kind: str = "cpu",
-    graph: Graph | None = None,
+    graph: ArrayGraph | None = None,
     assignment: Assignment | None = None,
     owners: int = 12,
 ) -> Memory:
@@ -165,7 +165,7 @@ def _alive(assignment: Assignment, at: int) -> list[Owner]:
     return owners
 
 
-def _owner(node: Node, kind: str, path: str = "", nbytes: int | None = None) -> Owner:
+def _owner(node: ArrayNode, kind: str, path: str = "", nbytes: int | None = None) -> Owner:
     module = module_of(node.op.scope) if node.op is not None else ""
     name = path or (f"{module}/{node.name}" if module else node.name)
     if node.op is not None and node.op.backward:

@@ -18,7 +18,7 @@ _ALL = ("outer", "inner")
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
+class Measurement:
     """One measured kernel or collective."""
 
     kind: str
@@ -80,10 +80,12 @@ class Bench:
     def net(self, seconds: float, times: int) -> float:
         return max(seconds - self.step_seconds, 0.05 * seconds) / times
 
-    def step(self) -> Sample:
-        return Sample("step", "float32", (1,), 0, 4, self.run(lambda x: x + 1, [((1,), "float32")]))
+    def step(self) -> Measurement:
+        return Measurement(
+            "step", "float32", (1,), 0, 4, self.run(lambda x: x + 1, [((1,), "float32")])
+        )
 
-    def loop(self) -> Sample:
+    def loop(self) -> Measurement:
         times = 500
 
         def body(x: Any) -> Any:
@@ -92,9 +94,9 @@ class Bench:
             )[None]
 
         seconds = self.run(body, [((4, 4), "float32")])
-        return Sample("loop", "float32", (times,), 0, 0, self.net(seconds, times))
+        return Measurement("loop", "float32", (times,), 0, 0, self.net(seconds, times))
 
-    def vector(self, count: int) -> Sample:
+    def vector(self, count: int) -> Measurement:
         """One fused kernel that multiplies and adds many times per element."""
         times = 64
 
@@ -104,11 +106,11 @@ class Bench:
             return x
 
         seconds = self.run(body, [((count,), "float32")])
-        return Sample(
+        return Measurement(
             "vector", "float32", (count,), 2.0 * times * count, 8.0 * count, self.net(seconds, 1)
         )
 
-    def transcendental(self, count: int) -> Sample:
+    def transcendental(self, count: int) -> Measurement:
         """One fused kernel that takes exponentials."""
         times = 16
 
@@ -118,7 +120,7 @@ class Bench:
             return x
 
         seconds = self.run(body, [((count,), "float32")])
-        return Sample(
+        return Measurement(
             "transcendental",
             "float32",
             (count,),
@@ -127,7 +129,7 @@ class Bench:
             self.net(seconds, 1),
         )
 
-    def memory(self, size: int) -> Sample:
+    def memory(self, size: int) -> Measurement:
         """A kernel that reads and writes `size` bytes in all, in place, as often as a loop turns.
 
         In a loop, because compilers make one kernel of a chain of such, barriers or not.
@@ -138,9 +140,11 @@ class Bench:
             return lax.fori_loop(0, times, lambda i, y: y * 0.5 + 1.0, x)
 
         seconds = self.run(body, [((size // 8,), "float32")])
-        return Sample("memory", "float32", (size,), size / 4, float(size), self.net(seconds, times))
+        return Measurement(
+            "memory", "float32", (size,), size / 4, float(size), self.net(seconds, times)
+        )
 
-    def matmul(self, dtype: str, m: int, k: int, n: int) -> Sample:
+    def matmul(self, dtype: str, m: int, k: int, n: int) -> Measurement:
         flops = 2.0 * m * k * n
         times = max(2, min(64, int(self.work / flops))) if n == k else 1
 
@@ -152,9 +156,9 @@ class Bench:
 
         seconds = self.run(body, [((m, k), dtype), ((k, n), dtype)])
         nbytes = float((m * k + k * n + m * n) * jnp.dtype(dtype).itemsize)
-        return Sample("matmul", dtype, (m, k, n), flops, nbytes, self.net(seconds, times))
+        return Measurement("matmul", dtype, (m, k, n), flops, nbytes, self.net(seconds, times))
 
-    def straight(self, k: int, transposed: bool) -> Sample:
+    def straight(self, k: int, transposed: bool) -> Measurement:
         """A product with few rows, whose right operand may lie transposed: [256, k]."""
         times, m, n = 16, 64, 256
 
@@ -168,7 +172,7 @@ class Bench:
         right = (n, k) if transposed else (k, n)
         seconds = self.net(self.run(body, [((m, k), "float32"), (right, "float32")]), times)
         kind = "transposed" if transposed else "straight"
-        return Sample(kind, "float32", (m, k, n), 2.0 * m * k * n, 0, seconds)
+        return Measurement(kind, "float32", (m, k, n), 2.0 * m * k * n, 0, seconds)
 
     def convolution(
         self,
@@ -180,7 +184,7 @@ class Bench:
         window: int,
         groups: int = 1,
         gradient: bool = False,
-    ) -> Sample:
+    ) -> Measurement:
         """A convolution or the gradient of its weights; in groups, which some compilers have other
         kernels for."""
         inputs = features // groups
@@ -212,18 +216,18 @@ class Bench:
         kind = "weight_gradient" if gradient else "convolution"
         if groups > 1:
             kind = f"grouped_{kind}"
-        return Sample(kind, dtype, shape, flops, nbytes, self.net(seconds, 1))
+        return Measurement(kind, dtype, shape, flops, nbytes, self.net(seconds, 1))
 
-    def results(self, count: int) -> Sample:
+    def results(self, count: int) -> Measurement:
         """A call that returns so many small arrays."""
 
         def body(*xs: Any) -> Any:
             return tuple(x + 1 for x in xs)
 
         seconds = self.run(body, [((1,), "float32")] * count)
-        return Sample("results", "float32", (count,), 0, 0, self.net(seconds, 1))
+        return Measurement("results", "float32", (count,), 0, 0, self.net(seconds, 1))
 
-    def collective(self, kind: str, size: int, group: int) -> Sample:
+    def collective(self, kind: str, size: int, group: int) -> Measurement:
         """A collective in groups of so many devices, all groups at once.
 
         Args:
@@ -253,9 +257,9 @@ class Bench:
 
         own = length // group if kind == "all_gather" else length
         seconds = self.run(body, [((own,), "float32")] * times, group)
-        return Sample(kind, "float32", (group,), 0, 4.0 * length, self.net(seconds, times))
+        return Measurement(kind, "float32", (group,), 0, 4.0 * length, self.net(seconds, times))
 
-    def turns(self, products: int, together: bool) -> Sample:
+    def turns(self, products: int, together: bool) -> Measurement:
         """So many matrix products in a row on every device; after them, perhaps, all meet."""
         times, n = 16, 128
 
@@ -270,4 +274,4 @@ class Bench:
 
         kind = "together" if together else "apart"
         seconds = self.net(self.run(body, [((n, n), "float32")]), times)
-        return Sample(kind, "float32", (products,), 2.0 * n**3 * products, 0, seconds)
+        return Measurement(kind, "float32", (products,), 2.0 * n**3 * products, 0, seconds)

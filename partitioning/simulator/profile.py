@@ -23,7 +23,7 @@ _NOISE = frozenset(
 
 
 @dataclasses.dataclass
-class Row:
+class Totals:
     """Totals of one module or of one kind of op; `f` before the backward pass, `b` of it."""
 
     name: str
@@ -41,7 +41,7 @@ class Row:
         """Forward and backward together."""
         return self.forward_flops + self.backward_flops
 
-    def add(self, other: Row) -> None:
+    def add(self, other: Totals) -> None:
         """Adds another row's figures to this one."""
         for field in dataclasses.fields(self)[1:]:
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
@@ -64,10 +64,10 @@ class OpRecord:
 class Profile:
     """The profile of one program."""
 
-    total: Row
-    modules: dict[str, Row]
+    total: Totals
+    modules: dict[str, Totals]
     """Module path to its own totals, without those of modules inside it."""
-    kinds: dict[str, Row]
+    kinds: dict[str, Totals]
     """Op name to totals."""
     _entries: list[tuple[Op, str, bool, int, costs.Cost]] = dataclasses.field(repr=False)
 
@@ -87,14 +87,14 @@ class Profile:
             result = ", ".join(v.type_text() for v in op.outputs)
             yield OpRecord(op.name, module, op.source, backward, runs, cost.times(runs), result)
 
-    def inclusive(self) -> dict[str, Row]:
+    def inclusive(self) -> dict[str, Totals]:
         """Module path to the totals of it and of all modules inside it; "" is the whole."""
-        rows: dict[str, Row] = {}
+        rows: dict[str, Totals] = {}
         for path, row in self.modules.items():
             parts = path.split("/") if path else []
             for depth in range(len(parts) + 1):
                 outer = "/".join(parts[:depth])
-                rows.setdefault(outer, Row(outer)).add(row)
+                rows.setdefault(outer, Totals(outer)).add(row)
         return dict(sorted(rows.items()))
 
     def to_json(self) -> dict[str, Any]:
@@ -136,11 +136,11 @@ def profile(fn: Callable[..., Any] | Program, *shapes: Any) -> Profile:
     entries: list[tuple[Op, str, bool, int, costs.Cost]] = []
     kept: collections.Counter[str] = collections.Counter()
     _Walk(entries, kept).program(program, 1)
-    modules: dict[str, Row] = {}
-    kinds: dict[str, Row] = {}
-    total = Row("")
+    modules: dict[str, Totals] = {}
+    kinds: dict[str, Totals] = {}
+    total = Totals("")
     for op, module, backward, runs, cost in entries:
-        row = Row(
+        row = Totals(
             "",
             runs,
             0.0 if backward else cost.flops * runs,
@@ -149,11 +149,11 @@ def profile(fn: Callable[..., Any] | Program, *shapes: Any) -> Profile:
             cost.bytes_read * runs,
             cost.bytes_written * runs,
         )
-        modules.setdefault(module, Row(module)).add(row)
-        kinds.setdefault(op.name, Row(op.name)).add(row)
+        modules.setdefault(module, Totals(module)).add(row)
+        kinds.setdefault(op.name, Totals(op.name)).add(row)
         total.add(row)
     for module, nbytes in kept.items():
-        modules.setdefault(module, Row(module)).activation_bytes += nbytes
+        modules.setdefault(module, Totals(module)).activation_bytes += nbytes
         total.activation_bytes += nbytes
     return Profile(total, modules, kinds, entries)
 
@@ -231,7 +231,7 @@ def _si(value: float) -> str:
     return f"{value:.0f} "
 
 
-def _table(title: str, rows: list[tuple[str, Row]]) -> str:
+def _table(title: str, rows: list[tuple[str, Totals]]) -> str:
     heads = [title, "FLOPs forward", "backward", "read", "written", "kept"]
     body = [
         [

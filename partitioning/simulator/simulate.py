@@ -18,7 +18,7 @@ from .buffers import assign
 from .device import Device, get_device
 from .graph import build
 from .memory import Memory, donation_pairs, memory_of
-from .timing import Clock, Seconds, Timing
+from .timing import Queues, Seconds, Timing
 from .topology import Topology, default_topology
 
 
@@ -147,7 +147,7 @@ def _simulate(
     memory = memory_of(program, donated, device.kind, graph, assignment)
     overlap = device.kind != "cpu" if overlap is None else overlap
     overhead = device.step_seconds + device.result_seconds * max(len(program.outputs) - 1, 0)
-    timing = Clock(device, placement, overlap).time(assignment, overhead)
+    timing = Queues(device, placement, overlap).time(assignment, overhead)
     return Simulation(device, memory, costs.program_flops(program), timing)
 
 

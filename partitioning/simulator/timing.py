@@ -19,7 +19,7 @@ from .buffers import Assignment
 from .collectives import collective_cost
 from .device import Device
 from .fusion import Kernel
-from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, PARAM, Node
+from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, PARAM, ArrayNode
 from .topology import Segment
 
 _SLICES = frozenset(["dynamic_slice", "slice", "gather", "all_slice"])
@@ -156,7 +156,7 @@ def kernel_work(kernel: Kernel) -> Work:
     return Work(kind, dtype, flops, vector, transcendental, nbytes, tuple(transposed))
 
 
-def _transposed(node: Node, op: Op) -> list[tuple[int, int]]:
+def _transposed(node: ArrayNode, op: Op) -> list[tuple[int, int]]:
     """(elements, terms of a sum) of a product's right operand, where what is summed lies last."""
     contract, batch = op.params["dimension_numbers"]
     side = 0 if node.late else 1  # A result that is wanted transposed has its operands swapped.
@@ -187,7 +187,7 @@ def _product_kind(op: Op) -> str:
     return kind if groups == 1 else f"grouped_{kind}"
 
 
-def _written(node: Node) -> float:
+def _written(node: ArrayNode) -> float:
     """Bytes a node writes: of an in-place update only the update."""
     if node.in_place >= 0 and node.op is not None:
         updates = [n.nbytes for i, n in enumerate(node.operands) if i != node.in_place]
@@ -211,7 +211,7 @@ def work_seconds(work: Work, device: Device) -> float:
     )
 
 
-class Clock:
+class Queues:
     """Times assignments on one device of a mesh.
 
     Args:
@@ -238,7 +238,7 @@ class Clock:
           overhead: seconds that the call takes besides.
         """
         device = self.device
-        ready: dict[Node, float] = {}
+        ready: dict[ArrayNode, float] = {}
         compute_free = wire_free = compute = wire = 0.0
         # The work done when the devices met last. They start one after another, as after much work.
         met = -math.inf
@@ -311,7 +311,7 @@ class Clock:
         )
         return Timing(seconds, {k: v * trips for k, v in worst.by_kind.items()}, worst.events)
 
-    def collective(self, node: Node) -> tuple[float, float]:
+    def collective(self, node: ArrayNode) -> tuple[float, float]:
         """(seconds, bytes of the whole) of a collective."""
         assert node.op is not None
         op = node.op
@@ -332,7 +332,7 @@ class Clock:
         return max(cost.seconds, local), nbytes
 
     def event(
-        self, node: Node, kind: str, start: float, seconds: float, nbytes: float, flops: float
+        self, node: ArrayNode, kind: str, start: float, seconds: float, nbytes: float, flops: float
     ) -> Event:
         return Event(node.name, kind, start, seconds, nbytes, flops, node.op)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..decide.actions import Tactic
 from .batch import BatchParallel as batch_parallel
-from .batch import Sequence as sequence
+from .batch import SequenceParallel as sequence
 from .weights import Embedding as embedding
 from .weights import Expert as expert
 from .weights import Megatron as megatron

@@ -82,7 +82,7 @@ def _fed(context: Context, names: tuple[str, ...], dim: int) -> list[Value]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sequence:
+class SequenceParallel:
     """Each device takes its share of the positions; what attends to all of them is gathered.
 
     Attributes:

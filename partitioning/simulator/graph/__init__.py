@@ -15,6 +15,6 @@ from .nodes import LOOP as LOOP
 from .nodes import NEWER as NEWER
 from .nodes import OPAQUE as OPAQUE
 from .nodes import PARAM as PARAM
-from .nodes import Graph as Graph
-from .nodes import Node as Node
+from .nodes import ArrayGraph as ArrayGraph
+from .nodes import ArrayNode as ArrayNode
 from .opaque import RANDOM as RANDOM

@@ -6,9 +6,9 @@ import math
 
 from ...ir.program import Op, Value
 from .. import costs
-from .builder import Builder
+from .builder import GraphBuilder
 from .library import taken_by_library
-from .nodes import CONSTANT, FUSIBLE, NEWER, OPAQUE, Node, uniform
+from .nodes import CONSTANT, FUSIBLE, NEWER, OPAQUE, ArrayNode, uniform
 
 REDUCE_WINDOW = 32  # a reduction over a longer dimension first reduces blocks of this length
 
@@ -29,7 +29,7 @@ _EXPENSIVE = costs.TRANSCENDENTAL | {"div", "rem", "gather", "all_slice_offset"}
 _IN_PLACE = frozenset(["dynamic_update_slice"])
 
 
-def is_view(builder: Builder, op: Op, operands: list[Node]) -> bool:
+def is_view(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> bool:
     name, out, source = op.name, op.outputs[0], op.inputs[0] if op.inputs else None
     if source is None or not op.outputs or len(op.outputs) > 1:
         return False
@@ -51,7 +51,7 @@ def is_view(builder: Builder, op: Op, operands: list[Node]) -> bool:
     return False
 
 
-def fusible(builder: Builder, op: Op, operands: list[Node]) -> Node:
+def fusible(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     name, out = op.name, op.outputs[0]
     if name in ("slice", "dynamic_slice", "all_slice") and uniform(operands[0]):
         name, operands = (
@@ -88,7 +88,7 @@ def fusible(builder: Builder, op: Op, operands: list[Node]) -> Node:
     return node
 
 
-def _spread(builder: Builder, value: Value, operand: Node, like: Value) -> Node:
+def _spread(builder: GraphBuilder, value: Value, operand: ArrayNode, like: Value) -> ArrayNode:
     """An operand of fewer elements repeated; a kernel of the library may need that in memory."""
     key = ("spread", operand.index, value.shape, like.shape)
     if key not in builder.known:
@@ -100,7 +100,7 @@ def _spread(builder: Builder, value: Value, operand: Node, like: Value) -> Node:
     return builder.known[key]
 
 
-def reduce(builder: Builder, op: Op, operands: list[Node]) -> Node:
+def reduce(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     out, source = op.outputs[0], op.inputs[0]
     axes = op.params["axes"]
     shape = list(source.shape)

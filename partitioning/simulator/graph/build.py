@@ -7,15 +7,15 @@ from typing import Any
 from ...ir.program import COLLECTIVES, Op, Program
 from .. import costs
 from .arrays import FUSIBLE_MOVES, fusible, is_view, reduce
-from .builder import Builder
+from .builder import GraphBuilder
 from .combine import combine_all_reduces
 from .control import cond, inline, scan, while_loop
-from .nodes import NEWER, Graph, Node
+from .nodes import NEWER, ArrayGraph, ArrayNode
 from .opaque import RANDOM, opaque, random, select_and_scatter
 from .products import convolution, dot
 
 
-def build(program: Program, kind: str = "cpu") -> Graph:
+def build(program: Program, kind: str = "cpu") -> ArrayGraph:
     """The compiler's view of a program.
 
     Args:
@@ -23,7 +23,7 @@ def build(program: Program, kind: str = "cpu") -> Graph:
       kind: the device's kind; it decides how reductions, half-precision products and checkpoints
         are compiled.
     """
-    builder = Builder(kind, lower)
+    builder = GraphBuilder(kind, lower)
     for value in program.inputs:
         builder.env[value] = builder.param(value)
     builder.graph.params = list(builder.graph.nodes)
@@ -34,7 +34,7 @@ def build(program: Program, kind: str = "cpu") -> Graph:
     return builder.finish()
 
 
-def lower(builder: Builder, op: Op) -> None:
+def lower(builder: GraphBuilder, op: Op) -> None:
     name = op.name
     if name in ("checkpoint", "custom_vjp_call", "custom_jvp_call", "shard_map") and op.regions:
         inline(builder, op)
@@ -48,7 +48,7 @@ def lower(builder: Builder, op: Op) -> None:
         plain(builder, op)
 
 
-def plain(builder: Builder, op: Op) -> None:
+def plain(builder: GraphBuilder, op: Op) -> None:
     name, inputs = op.name, op.inputs
     out = op.outputs[0] if op.outputs else None
     if out is None:
@@ -94,7 +94,7 @@ def plain(builder: Builder, op: Op) -> None:
         builder.known[key] = node
 
 
-def make(builder: Builder, op: Op, operands: list[Node]) -> Node:
+def make(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     """The node (or nodes) of an op; binds its outputs."""
     name, out = op.name, op.outputs[0]
     if name == "dot_general":

@@ -10,10 +10,10 @@ import numpy as np
 
 from ...ir.program import Op, Program, Value
 from .library import leave_to_library
-from .nodes import CONSTANT, ELEMENT, FUSIBLE, NEWER, PARAM, Graph, Node, finish
+from .nodes import CONSTANT, ELEMENT, FUSIBLE, NEWER, PARAM, ArrayGraph, ArrayNode, finish
 
 
-class Builder:
+class GraphBuilder:
     """A graph in the making.
 
     Args:
@@ -27,17 +27,17 @@ class Builder:
       epoch: computations of different epochs are not shared.
     """
 
-    def __init__(self, kind: str, lower: Callable[[Builder, Op], None]):
+    def __init__(self, kind: str, lower: Callable[[GraphBuilder, Op], None]):
         self.kind = kind
         self.lower = lower
-        self.graph = Graph()
-        self.env: dict[Value, Node] = {}
-        self.known: dict[Any, Node] = {}
+        self.graph = ArrayGraph()
+        self.env: dict[Value, ArrayNode] = {}
+        self.known: dict[Any, ArrayNode] = {}
         self.epoch = 0
 
-    def inside(self) -> Builder:
+    def inside(self) -> GraphBuilder:
         """A builder for the body of a loop or a branch."""
-        return Builder(self.kind, self.lower)
+        return GraphBuilder(self.kind, self.lower)
 
     def node(
         self,
@@ -45,20 +45,20 @@ class Builder:
         name: str,
         nbytes: int,
         shape: tuple[int, ...],
-        operands: Sequence[Node] = (),
+        operands: Sequence[ArrayNode] = (),
         op: Op | None = None,
-    ) -> Node:
-        node = Node(len(self.graph.nodes), kind, name, nbytes, shape)
+    ) -> ArrayNode:
+        node = ArrayNode(len(self.graph.nodes), kind, name, nbytes, shape)
         node.operands = list(operands) if len(operands) < 2 else list(dict.fromkeys(operands))
         node.op = op
         node.fuses = kind == FUSIBLE
         self.graph.nodes.append(node)
         return node
 
-    def param(self, value: Value) -> Node:
+    def param(self, value: Value) -> ArrayNode:
         return self.node(PARAM, "parameter", value.nbytes, value.shape)
 
-    def read(self, value: Value) -> Node:
+    def read(self, value: Value) -> ArrayNode:
         node = self.env.get(value)
         if node is None:
             key: Any = ("literal", id(value))
@@ -78,7 +78,7 @@ class Builder:
         for op in program.ops:
             self.lower(self, op)
 
-    def finish(self) -> Graph:
+    def finish(self) -> ArrayGraph:
         """The graph, once every op has been added and its results are known."""
         finish(self.graph)
         if self.kind == "cpu" and NEWER:
@@ -90,13 +90,13 @@ class Builder:
         """Whether the compiler honours optimisation barriers; the CPU's did not at first."""
         return self.kind != "cpu" or NEWER
 
-    def element(self, group: Node, position: int, value: Value) -> Node:
+    def element(self, group: ArrayNode, position: int, value: Value) -> ArrayNode:
         node = self.node(ELEMENT, group.name, value.nbytes, value.shape, [group], group.op)
         node.data = position
         self.env[value] = node
         return node
 
-    def zeros(self, value: Value, operands: Sequence[Node] = ()) -> Node:
+    def zeros(self, value: Value, operands: Sequence[ArrayNode] = ()) -> ArrayNode:
         """A fresh array filled with one number: zero, or the scalar `operands` of another graph."""
         key = ("zeros", value.shape, str(value.dtype), *[n.index for n in operands])
         if key not in self.known:

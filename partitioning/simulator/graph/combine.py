@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .nodes import ELEMENT, OPAQUE, Graph, Node
+from .nodes import ELEMENT, OPAQUE, ArrayGraph, ArrayNode
 
 
-def combine_all_reduces(graph: Graph) -> None:
+def combine_all_reduces(graph: ArrayGraph) -> None:
     """Makes one of all_reduces over the same axes that do not wait for each other."""
     for by_level in (False, True):
         groups = _independent(graph, by_level)
@@ -15,11 +15,11 @@ def combine_all_reduces(graph: Graph) -> None:
             return
 
 
-def _independent(graph: Graph, by_level: bool) -> list[list[Node]]:
+def _independent(graph: ArrayGraph, by_level: bool) -> list[list[ArrayNode]]:
     """Groups of all_reduces of which none needs another's result; by level they make no circle."""
     before: list[int] = []
     level: list[int] = []
-    masks: dict[Any, list[tuple[int, list[Node]]]] = {}
+    masks: dict[Any, list[tuple[int, list[ArrayNode]]]] = {}
     count = 0
     for node in graph.nodes:
         seen = depth = 0
@@ -44,11 +44,11 @@ def _independent(graph: Graph, by_level: bool) -> list[list[Node]]:
     return [members for groups in masks.values() for _, members in groups if len(members) > 1]
 
 
-def _reorder(graph: Graph, groups: list[list[Node]]) -> bool:
+def _reorder(graph: ArrayGraph, groups: list[list[ArrayNode]]) -> bool:
     """Puts one node in the place of each group; false, and nothing done, where it cannot be."""
-    group_of: dict[Node, Node] = {}
+    group_of: dict[ArrayNode, ArrayNode] = {}
     for members in groups:
-        group = Node(-1, OPAQUE, "all_reduce", 0, ())
+        group = ArrayNode(-1, OPAQUE, "all_reduce", 0, ())
         group.operands = list(dict.fromkeys(n for m in members for n in m.operands))
         group.op = members[0].op
         group.data = sum(m.nbytes for m in members)
@@ -56,8 +56,8 @@ def _reorder(graph: Graph, groups: list[list[Node]]) -> bool:
         group_of.update(dict.fromkeys(members, group))
     needs = {n: [group_of[n]] if n in group_of else n.operands for n in graph.nodes}
     needs.update({g: g.operands for g in group_of.values()})
-    ordered: list[Node] = []
-    state: dict[Node, int] = {}
+    ordered: list[ArrayNode] = []
+    state: dict[ArrayNode, int] = {}
     for start in graph.nodes:
         stack = [start]
         while stack:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from ...ir.program import Op, Program
-from .builder import Builder
-from .nodes import BRANCH, CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, Graph, Node, uniform
+from .builder import GraphBuilder
+from .nodes import (
+    BRANCH,
+    CONSTANT,
+    ELEMENT,
+    FUSIBLE,
+    LOOP,
+    OPAQUE,
+    PARAM,
+    ArrayGraph,
+    ArrayNode,
+    uniform,
+)
 
 
-def inline(builder: Builder, op: Op) -> None:
+def inline(builder: GraphBuilder, op: Op) -> None:
     region = op.regions[0]
     sources = [builder.read(v) for v in op.inputs]
     outside = builder.epoch
@@ -24,10 +35,10 @@ def inline(builder: Builder, op: Op) -> None:
         builder.env[outer] = builder.read(inner)
 
 
-def barrier(builder: Builder, op: Op, sources: list[Node]) -> list[Node]:
+def barrier(builder: GraphBuilder, op: Op, sources: list[ArrayNode]) -> list[ArrayNode]:
     """The same arrays, none of them to be had before all are."""
     group = builder.node(OPAQUE, "barrier", 0, (), sources, op)
-    passed: dict[Node, Node] = {}
+    passed: dict[ArrayNode, ArrayNode] = {}
     for position, source in enumerate(group.operands):
         if source.kind == CONSTANT:
             passed[source] = source
@@ -38,12 +49,12 @@ def barrier(builder: Builder, op: Op, sources: list[Node]) -> list[Node]:
     return [passed[source] for source in sources]
 
 
-def scan(builder: Builder, op: Op) -> None:
+def scan(builder: GraphBuilder, op: Op) -> None:
     consts, carry = op.params["num_consts"], op.params["num_carry"]
     region = op.regions[0]
     inner = builder.inside()
     counter = inner.node(PARAM, "counter", 4, ())
-    params: list[Node] = []
+    params: list[ArrayNode] = []
     for i, (inside, outside) in enumerate(zip(region.inputs, op.inputs, strict=True)):
         param = inner.param(outside)
         params.append(param)
@@ -85,7 +96,7 @@ def scan(builder: Builder, op: Op) -> None:
     loop(builder, op, [*read, *zeros], inner.graph, [*starts, *zeros])
 
 
-def _inside(builder: Builder, region: Program) -> Builder:
+def _inside(builder: GraphBuilder, region: Program) -> GraphBuilder:
     """A region whose inputs are parameters and whose results are outputs."""
     inner = builder.inside()
     for inside in region.inputs:
@@ -96,7 +107,7 @@ def _inside(builder: Builder, region: Program) -> Builder:
     return inner
 
 
-def while_loop(builder: Builder, op: Op) -> None:
+def while_loop(builder: GraphBuilder, op: Op) -> None:
     skip, consts = op.params["cond_nconsts"], op.params["body_nconsts"]
     region = op.regions[1]
     inner = _inside(builder, region)
@@ -106,7 +117,13 @@ def while_loop(builder: Builder, op: Op) -> None:
     loop(builder, op, operands, inner.graph, operands[skip + consts :])
 
 
-def loop(builder: Builder, op: Op, operands: list[Node], body: Graph, carried: list[Node]) -> None:
+def loop(
+    builder: GraphBuilder,
+    op: Op,
+    operands: list[ArrayNode],
+    body: ArrayGraph,
+    carried: list[ArrayNode],
+) -> None:
     node = builder.node(LOOP, op.name, 0, (), operands, op)
     node.body = (body,)
     node.data = carried
@@ -114,7 +131,7 @@ def loop(builder: Builder, op: Op, operands: list[Node], body: Graph, carried: l
         builder.element(node, i, value)
 
 
-def cond(builder: Builder, op: Op) -> None:
+def cond(builder: GraphBuilder, op: Op) -> None:
     operands = [builder.read(v) for v in op.inputs]
     node = builder.node(BRANCH, "cond", 0, (), operands, op)
     bodies = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from ...ir.program import Op
-from .nodes import Graph, Node
+from .nodes import ArrayGraph, ArrayNode
 
 #: Fewer elements are not worth a library's call.
 SMALLEST = 4096
@@ -40,7 +40,7 @@ def taken_by_library(op: Op) -> bool:
     )
 
 
-def leave_to_library(graph: Graph) -> None:
+def leave_to_library(graph: ArrayGraph) -> None:
     """Gives every node that the library computes the node whose array its kernel writes.
 
     Args:
@@ -52,7 +52,7 @@ def leave_to_library(graph: Graph) -> None:
             _grow(start, results)
 
 
-def _grow(start: Node, results: set[Node]) -> None:
+def _grow(start: ArrayNode, results: set[ArrayNode]) -> None:
     """Around one reduction: up to what nobody else reads, down while there is one reader."""
     members = {start}
     root = start
@@ -78,11 +78,11 @@ def _grow(start: Node, results: set[Node]) -> None:
     root.feeds = False
 
 
-def _starts(node: Node) -> bool:
+def _starts(node: ArrayNode) -> bool:
     return node.name == "reduce" and node.op is not None and taken_by_library(node.op)
 
 
-def _supported(node: Node) -> bool:
+def _supported(node: ArrayNode) -> bool:
     if node.library is not None:
         return False
     if node.name == "broadcast_in_dim" or _starts(node):
@@ -99,7 +99,7 @@ def _supported(node: Node) -> bool:
     )
 
 
-def _product(node: Node) -> bool:
+def _product(node: ArrayNode) -> bool:
     """A product of matrices, neither of them a vector, the left one as it lies in memory."""
     assert node.op is not None
     (lhs_contract, _), (lhs_batch, _) = node.op.params["dimension_numbers"]

@@ -16,7 +16,7 @@ PARAM, CONSTANT, FUSIBLE, OPAQUE, LOOP, BRANCH, ELEMENT = range(7)
 NEWER = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 7)
 
 
-class Node:
+class ArrayNode:
     """One array (or, for a loop or a branch, a group of arrays) of the compiled program.
 
     Attributes:
@@ -73,8 +73,8 @@ class Node:
         self.name = name
         self.nbytes = nbytes
         self.shape = shape
-        self.operands: list[Node] = []
-        self.users: list[Node] = []
+        self.operands: list[ArrayNode] = []
+        self.users: list[ArrayNode] = []
         self.op: Op | None = None
         self.flops = 0.0
         self.transcendentals = 0.0
@@ -82,20 +82,20 @@ class Node:
         self.reuses = False
         self.elementwise = False
         self.unary = True
-        self.direct: frozenset[Node] = frozenset()
+        self.direct: frozenset[ArrayNode] = frozenset()
         self.in_place = -1
         self.fuses = False
         self.feeds = True
         self.late = False
-        self.library: Node | None = None
-        self.body: tuple[Graph, ...] = ()
+        self.library: ArrayNode | None = None
+        self.body: tuple[ArrayGraph, ...] = ()
         self.data: Any = None
 
     def __repr__(self) -> str:
-        return f"Node({self.index} {self.name} {self.shape} {self.nbytes})"
+        return f"ArrayNode({self.index} {self.name} {self.shape} {self.nbytes})"
 
 
-class Graph:
+class ArrayGraph:
     """Nodes in an order that respects dependencies, inputs and results.
 
     Attributes:
@@ -107,14 +107,14 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self.params: list[Node] = []
-        self.outputs: list[Node] = []
+        self.nodes: list[ArrayNode] = []
+        self.params: list[ArrayNode] = []
+        self.outputs: list[ArrayNode] = []
         self.trips = 1
-        self.carried: list[Node] = []
+        self.carried: list[ArrayNode] = []
 
 
-def finish(graph: Graph) -> None:
+def finish(graph: ArrayGraph) -> None:
     """Drops what no result needs and records who reads what."""
     needed = [False] * len(graph.nodes)
     for node in graph.outputs:
@@ -132,6 +132,6 @@ def finish(graph: Graph) -> None:
             operand.users.append(node)
 
 
-def uniform(node: Node) -> bool:
+def uniform(node: ArrayNode) -> bool:
     """Whether every element of a node is the same."""
     return node.name == "broadcast_in_dim" and all(math.prod(n.shape) == 1 for n in node.operands)

@@ -6,14 +6,14 @@ import math
 
 from ...ir.program import Op
 from .. import costs
-from .builder import Builder
-from .nodes import ELEMENT, FUSIBLE, OPAQUE, Node
+from .builder import GraphBuilder
+from .nodes import ELEMENT, FUSIBLE, OPAQUE, ArrayNode
 from .products import ordered
 
 RANDOM = frozenset(["random_bits", "random_split", "random_fold_in", "threefry2x32"])
 
 
-def random(builder: Builder, op: Op, operands: list[Node]) -> Node:
+def random(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     """Threefry: two arrays of counters go through a loop, in place; then they are mixed."""
     out = op.outputs[0]
     half = 4 * out.size
@@ -31,7 +31,7 @@ def random(builder: Builder, op: Op, operands: list[Node]) -> Node:
     return node
 
 
-def select_and_scatter(builder: Builder, op: Op, operands: list[Node]) -> Node:
+def select_and_scatter(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     """The gradient of a maximum over windows: find where each maximum was, scatter there."""
     source, operand = op.inputs
     out = op.outputs[0]
@@ -61,7 +61,7 @@ def select_and_scatter(builder: Builder, op: Op, operands: list[Node]) -> Node:
     return node
 
 
-def opaque(builder: Builder, op: Op, operands: list[Node]) -> Node:
+def opaque(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     if builder.kind == "cpu" and op.name in ("all_gather", "reduce_scatter", "all_to_all"):
         return laid_out(builder, op, operands)
     sizes = [v.nbytes for v in op.outputs]
@@ -77,7 +77,7 @@ def opaque(builder: Builder, op: Op, operands: list[Node]) -> Node:
     return node
 
 
-def laid_out(builder: Builder, op: Op, operands: list[Node]) -> Node:
+def laid_out(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     """Collectives that need the split dimension outermost: copies around them where it is not.
 
     An all_to_all always cuts its operand into pieces and puts those it gets together.

@@ -7,13 +7,13 @@ from typing import Any
 
 from ...ir.program import Op, Value
 from .. import costs
-from .builder import Builder
-from .nodes import FUSIBLE, OPAQUE, Node
+from .builder import GraphBuilder
+from .nodes import FUSIBLE, OPAQUE, ArrayNode
 
 _HALF = frozenset(["bfloat16", "float16"])
 
 
-def dot(builder: Builder, op: Op, operands: list[Node]) -> Node:
+def dot(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = op.params["dimension_numbers"]
     out = op.outputs[0]
     if builder.kind == "cpu" and math.prod(op.inputs[0].shape[d] for d in lhs_contract) == 1:
@@ -39,7 +39,7 @@ def dot(builder: Builder, op: Op, operands: list[Node]) -> Node:
     return convert(builder, op, node, 0.5) if half else node
 
 
-def outer(builder: Builder, op: Op, operands: list[Node]) -> Node:
+def outer(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     """A product that sums nothing: the compiler multiplies, in whatever kernel needs it."""
     out = op.outputs[0]
     node = builder.node(FUSIBLE, "mul", out.nbytes, out.shape, operands, op)
@@ -48,7 +48,7 @@ def outer(builder: Builder, op: Op, operands: list[Node]) -> Node:
     return node
 
 
-def convolution(builder: Builder, op: Op, operands: list[Node]) -> Node:
+def convolution(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     """Operands and result in the only order that the CPU's convolution knows, features last."""
     dims = op.params["dimension_numbers"]
     out = op.outputs[0]
@@ -66,7 +66,9 @@ def convolution(builder: Builder, op: Op, operands: list[Node]) -> Node:
     return node
 
 
-def ordered(builder: Builder, op: Op, value: Value, operand: Node, order: tuple[int, ...]) -> Node:
+def ordered(
+    builder: GraphBuilder, op: Op, value: Value, operand: ArrayNode, order: tuple[int, ...]
+) -> ArrayNode:
     """The operand with its dimensions in another order: a copy, unless nothing really moves."""
     moved = [d for d in order if value.shape[d] > 1]
     if moved == sorted(moved):
@@ -78,7 +80,7 @@ def ordered(builder: Builder, op: Op, value: Value, operand: Node, order: tuple[
     return builder.known[key]
 
 
-def convert(builder: Builder, op: Op, operand: Node, factor: float) -> Node:
+def convert(builder: GraphBuilder, op: Op, operand: ArrayNode, factor: float) -> ArrayNode:
     """The operand in another precision: `factor` times its bytes."""
     key = ("convert", operand.index, factor)
     if key not in builder.known:
@@ -98,14 +100,14 @@ def convert(builder: Builder, op: Op, operand: Node, factor: float) -> Node:
 
 
 def reordered(
-    builder: Builder,
+    builder: GraphBuilder,
     op: Op,
     value: Value,
-    operand: Node,
+    operand: ArrayNode,
     batch: Any,
     contract: Any,
     contract_first: bool,
-) -> Node:
+) -> ArrayNode:
     """The operand with batch, then free, then contracting dimensions (contracting first on the
     right)."""
     free = [d for d in range(value.ndim) if d not in batch and d not in contract]

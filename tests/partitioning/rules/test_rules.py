@@ -203,7 +203,7 @@ def test_aligned_blocks(source: Any, target: Any, expected: Any) -> None:
 def test_every_local_op_types() -> None:
     """Tiling each factor of each case in turn gives an op that jax accepts."""
     from troupe.partitioning.decide.graph import Graph
-    from troupe.partitioning.decide.sharding import State
+    from troupe.partitioning.decide.sharding import Decisions
     from troupe.partitioning.ir.verify import verify
     from troupe.partitioning.lower.lower import lower
 
@@ -217,7 +217,7 @@ def test_every_local_op_types() -> None:
                 divisor = next((d for d in (2, 3, 5) if size % d == 0), None)
                 if divisor is None:
                     continue
-                state = State({"x": divisor})
+                state = Decisions({"x": divisor})
                 state.set_node(node, "x", factor)
                 local = lower(graph, state)
                 verify(local, state.mesh, types=True)

@@ -9,7 +9,7 @@ from troupe.partitioning.simulator.calibration import Calibration, calibrate
 from troupe.partitioning.simulator.collectives import KINDS, collective_cost
 from troupe.partitioning.simulator.device import Device, get_device
 from troupe.partitioning.simulator.fit import fit_device, fit_topology
-from troupe.partitioning.simulator.microbench import Sample
+from troupe.partitioning.simulator.microbench import Measurement
 from troupe.partitioning.simulator.simulate import topology_of
 from troupe.partitioning.simulator.timing import Work, work_seconds
 from troupe.partitioning.simulator.topology import Segment
@@ -17,18 +17,18 @@ from troupe.partitioning.simulator.topology import Segment
 
 def _samples(overhead=1e-6, bandwidth=1e10, rate=1e12):
     found = [
-        Sample("step", "float32", (1,), 0, 4, 1e-4),
-        Sample("loop", "float32", (1,), 0, 0, 2e-6),
-        Sample("vector", "float32", (1,), 1e6, 0, overhead + 1e-5),
-        Sample("transcendental", "float32", (1,), 1e5, 0, overhead + 1e-5),
+        Measurement("step", "float32", (1,), 0, 4, 1e-4),
+        Measurement("loop", "float32", (1,), 0, 0, 2e-6),
+        Measurement("vector", "float32", (1,), 1e6, 0, overhead + 1e-5),
+        Measurement("transcendental", "float32", (1,), 1e5, 0, overhead + 1e-5),
     ]
     for size in (64, 1e4, 1e6, 1e8):
         seconds = overhead + (0 if size == 64 else size / bandwidth)
-        found.append(Sample("memory", "float32", (int(size),), 0, size, seconds))
+        found.append(Measurement("memory", "float32", (int(size),), 0, size, seconds))
     for n in (8, 128, 1024):
         flops = 2.0 * n**3
         for kind in ("matmul", "convolution"):
-            found.append(Sample(kind, "float32", (n, n, n), flops, 0, overhead + flops / rate))
+            found.append(Measurement(kind, "float32", (n, n, n), flops, 0, overhead + flops / rate))
     return found
 
 
@@ -47,7 +47,9 @@ def test_convolutions_in_groups_have_a_rate_of_their_own():
     flops, tenth = 2.0 * 512**3, 1e11
     samples = _samples()
     samples += [
-        Sample("grouped_convolution", "float32", (n,), 2.0 * n**3, 0, 1e-6 + 2.0 * n**3 / tenth)
+        Measurement(
+            "grouped_convolution", "float32", (n,), 2.0 * n**3, 0, 1e-6 + 2.0 * n**3 / tenth
+        )
         for n in (8, 128, 1024)
     ]
     device = fit_device("made-up", "cpu", samples, 2**30)
@@ -64,10 +66,10 @@ ALPHA, BETA, COUNT = 1e-5, 1e9, 8
 
 def _collectives():
     return [
-        Sample("all_reduce", "float32", (COUNT,), 0, size, 6 * ALPHA + 2 * 7 / 8 * size / BETA)
+        Measurement("all_reduce", "float32", (COUNT,), 0, size, 6 * ALPHA + 2 * 7 / 8 * size / BETA)
         for size in (1e3, 1e5, 1e7)
     ] + [
-        Sample("all_gather", "float32", (group,), 0, size, group * (ALPHA + size / BETA))
+        Measurement("all_gather", "float32", (group,), 0, size, group * (ALPHA + size / BETA))
         for size in (1e3, 1e5, 1e7)
         for group in (2, 4, 8)
     ]
@@ -101,7 +103,7 @@ def test_a_collective_that_was_measured_costs_what_was_measured():
 
 def test_every_array_returned_costs_the_same():
     samples = _samples() + [
-        Sample("results", "float32", (count,), 0, 0, 1e-5 * count) for count in (1, 64)
+        Measurement("results", "float32", (count,), 0, 0, 1e-5 * count) for count in (1, 64)
     ]
     device = fit_device("made-up", "cpu", samples, 2**30)
     assert device.result_seconds == pytest.approx(1e-5)

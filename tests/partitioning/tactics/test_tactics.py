@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec
 from troupe import partitioning as pt
 from troupe.partitioning import models
 from troupe.partitioning.decide.graph import Graph
-from troupe.partitioning.decide.sharding import State
+from troupe.partitioning.decide.sharding import Decisions
 from troupe.partitioning.ir.trace import trace
 from troupe.partitioning.tactics.structure import gradients, optimizer_state, parameters
 
@@ -34,7 +34,7 @@ def counts(found: pt.Plan) -> tuple[int, ...]:
 def test_parameters_moments_and_gradients_are_told_apart(name: str) -> None:
     example = models.make(name)
     graph = Graph(trace(example.update, example.state_shapes, example.batch_shapes))
-    context = pt.Context(graph, State(MESH.axes), ())
+    context = pt.Context(graph, Decisions(MESH.axes), ())
     weights = {v.path for v in parameters(context)}
     moments = {v.path for v in optimizer_state(context)}
     leaves = jax.tree_util.tree_leaves(example.state_shapes["params"])
