@@ -94,7 +94,7 @@ def test_actions_are_those_of_an_actor_with_parameters(spec, num_envs):
 
 
 def test_requests_of_several_actors_share_a_batch(spec):
-    server = make_server(spec, batch_size=4, wait_seconds=5.0)
+    server = make_server(spec, batch_size=4, wait_seconds=60.0)
     actors = [
         RemoteActor(POLICY, jax.random.key(i), server.infer, spec.actions, num_envs=2)
         for i in range(2)
@@ -103,7 +103,7 @@ def test_requests_of_several_actors_share_a_batch(spec):
     threads = [threading.Thread(target=a.select_action, args=(observation,)) for a in actors]
     for thread in threads:
         thread.start()
-    assert server.serve_once(5.0) == 4  # Full, so the five seconds are not waited for.
+    assert server.serve_once(60.0) == 4  # Full, so the minute is not waited for.
     for thread in threads:
         thread.join()
     assert (server.calls, server.rows) == (1, 4)
@@ -116,7 +116,7 @@ def test_a_batch_is_not_waited_for_longer_than_its_limit(spec):
         target=actor.select_action, args=(np.ones(spec.observations.shape, np.float32),)
     )
     thread.start()
-    assert server.serve_once(5.0) == 1
+    assert server.serve_once(60.0) == 1
     thread.join()
 
 
