@@ -1,7 +1,7 @@
 """Agents: the builder and the parts it makes."""
 
 from .acting.actor import Actor
-from .builder import Builder
+from .builder import Builder, OffPolicyBuilder
 from .catalogue import AGENTS, find_builder
 from .interfaces import ActorCore, Update, UpdateOutput
 from .learning.learner import Learner
@@ -13,6 +13,7 @@ __all__ = [
     "ActorCore",
     "Builder",
     "Learner",
+    "OffPolicyBuilder",
     "Update",
     "UpdateOutput",
     "VariableClient",

@@ -11,15 +11,17 @@ import jax
 from ..environments.spaces import ActionMode
 from ..environments.specs import EnvironmentSpec
 from .acting.actor import Actor
+from .configs import OffPolicyConfig, PriorityConfig
 from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learning.learner import Learner
 from .learning.mesh import Partition
 from .replay import EmbeddedReplay
-from .replay.items import ReplaySpec, Sample
+from .replay.items import Item, ReplaySpec, Sample, Transitions
 from .variables.client import VariableClient
 
 Nest = Any
 ConfigT = TypeVar("ConfigT")
+OffPolicyConfigT = TypeVar("OffPolicyConfigT", bound=OffPolicyConfig)
 NetworksT = TypeVar("NetworksT")
 
 
@@ -155,3 +157,25 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
     @property
     def steps_per_dispatch(self) -> int:
         return self.config.steps_per_dispatch  # type: ignore[attr-defined]
+
+
+class OffPolicyBuilder(Builder[OffPolicyConfigT, NetworksT]):
+    """An agent that learns from a replay as its config says: networks, policy and update are left
+    to be said."""
+
+    def make_item(self, spec: EnvironmentSpec) -> Item:
+        """What the replay holds: transitions of the config's `n_step`, unless overridden."""
+        return Transitions(self.config.n_step, self.config.discount)
+
+    def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
+        config = self.config
+        return ReplaySpec(
+            item=self.make_item(spec),
+            batch_size=config.batch_size,
+            max_size=config.max_replay_size,
+            min_size=config.min_replay_size,
+            samples_per_insert=config.samples_per_insert,
+            priority_exponent=(
+                config.priority_exponent if isinstance(config, PriorityConfig) else None
+            ),
+        )

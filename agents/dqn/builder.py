@@ -6,17 +6,16 @@ import jax
 
 from ...environments.specs import EnvironmentSpec
 from ..acting import policies
-from ..builder import Builder
+from ..builder import OffPolicyBuilder
 from ..interfaces import ActorCore, Update
 from ..learning import schedules
 from ..networks.core import Network
-from ..replay.items import ReplaySpec, Transitions
 from .config import DQNConfig
 from .networks import make_q_network
 from .update import make_update
 
 
-class DQNBuilder(Builder[DQNConfig, Network]):
+class DQNBuilder(OffPolicyBuilder[DQNConfig, Network]):
     """Deep Q-networks for one discrete action."""
 
     name = "dqn"
@@ -42,17 +41,6 @@ class DQNBuilder(Builder[DQNConfig, Network]):
         steps = config.epsilon_decay_steps / num_streams
         return policies.epsilon_greedy(
             q_values, schedules.linear(config.epsilon_start, config.epsilon_end, steps)
-        )
-
-    def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
-        config = self.config
-        return ReplaySpec(
-            item=Transitions(config.n_step, config.discount),
-            batch_size=config.batch_size,
-            max_size=config.max_replay_size,
-            min_size=config.min_replay_size,
-            samples_per_insert=config.samples_per_insert,
-            priority_exponent=config.priority_exponent,
         )
 
     def make_update(self, networks: Network, spec: EnvironmentSpec) -> Update:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
-from ..configs import require
+from ..configs import AdamConfig, AllBounds, MLPConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(AdamConfig, MLPConfig):
     """Settings of proximal policy optimisation. The defaults suit small control tasks."""
 
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Units of the hidden layers of policy and value, each an MLP (images: the Nature network)."""
     num_envs: int = 8
-    """Environments that an actor steps together."""
     rollout_length: int = 128
     """Steps of every environment that an update learns from."""
     num_epochs: int = 4
     """Passes over a rollout."""
     num_minibatches: int = 4
     """Parts of a pass, each one gradient step; divides num_envs * rollout_length."""
-    discount: float = 0.99
-    """gamma, per step."""
     gae_lambda: float = 0.95
     """lambda of generalised advantage estimation."""
     clip: float = 0.2
@@ -32,11 +30,8 @@ class PPOConfig:
     value_cost: float = 0.5
     """Weight of the value's squared error."""
     learning_rate: float = 3e-4
-    """Step size of Adam."""
     adam_epsilon: float = 1e-5
-    """Added to the root of Adam's second moment."""
     max_gradient_norm: float | None = 0.5
-    """Gradients are scaled down to this global norm; None leaves them."""
     anneal_steps: int | None = None
     """Actor steps in which learning rate and clip go linearly to 0; None keeps them."""
     normalize_advantages: bool = True
@@ -48,26 +43,20 @@ class PPOConfig:
     steps_per_dispatch: int = 1
     """Updates in one dispatch. On-policy learning has one."""
 
-    def __post_init__(self):
-        require(
-            self,
-            num_envs=(1, None),
-            rollout_length=(1, None),
-            num_epochs=(1, None),
-            num_minibatches=(1, None),
-            discount=(0.0, 1.0),
-            gae_lambda=(0.0, 1.0),
-            clip=(0.0, None),
-            entropy_cost=(0.0, None),
-            value_cost=(0.0, None),
-            learning_rate=(0.0, None),
-            adam_epsilon=(0.0, None),
-            max_gradient_norm=(0.0, None),
-            anneal_steps=(1, None),
-            steps_per_dispatch=(1, 1),
-        )
-        if any(size < 1 for size in self.hidden_sizes):
-            raise ValueError(f"hidden_sizes is {self.hidden_sizes}; each must be at least 1.")
+    bounds: ClassVar[AllBounds] = {
+        "rollout_length": (1, None),
+        "num_epochs": (1, None),
+        "num_minibatches": (1, None),
+        "gae_lambda": (0.0, 1.0),
+        "clip": (0.0, None),
+        "entropy_cost": (0.0, None),
+        "value_cost": (0.0, None),
+        "anneal_steps": (1, None),
+        "steps_per_dispatch": (1, 1),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.num_envs * self.rollout_length % self.num_minibatches:
             raise ValueError(
                 f"num_minibatches is {self.num_minibatches}; it must divide num_envs * "

@@ -6,6 +6,8 @@ from typing import Literal
 import pytest
 
 from troupe.agents import AGENTS, find_builder
+from troupe.agents.configs import AdamConfig
+from troupe.agents.ppo import PPOConfig
 from troupe.launch.errors import RequestError
 from troupe.launch.request import fields
 
@@ -113,6 +115,14 @@ def test_values_of_json_become_those_of_the_config():
 def test_the_text_of_a_default_parses_to_it():
     for field in fields.fields(Config).values():
         assert field.parse(fields.text(field.default)) == field.default
+
+
+def test_fields_of_mixins_keep_their_docstrings_under_another_default():
+    found = fields.fields(PPOConfig)
+    assert found["learning_rate"].doc == fields.fields(AdamConfig)["learning_rate"].doc
+    assert (found["learning_rate"].default, AdamConfig().learning_rate) == (3e-4, 1e-3)
+    assert found["steps_per_dispatch"].doc == "Updates in one dispatch. On-policy learning has one."
+    assert fields.make(PPOConfig, {"learning_rate": "1e-4"}).learning_rate == 1e-4
 
 
 @pytest.mark.parametrize("agent", AGENTS)
