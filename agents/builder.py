@@ -11,11 +11,13 @@ import jax
 from ..environments.spaces import ActionMode
 from ..environments.specs import EnvironmentSpec
 from .acting.actor import Actor
+from .acting.inference import InferenceSource
+from .acting.remote import RemoteActor
 from .configs import OffPolicyConfig, PriorityConfig
 from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learning.learner import Learner
 from .learning.mesh import Partition
-from .replay import EmbeddedReplay
+from .replay import EmbeddedReplay, Replay, ReplayFactory
 from .replay.items import Item, ReplaySpec, Sample, Transitions
 from .variables.client import VariableClient
 
@@ -83,11 +85,19 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         spec: EnvironmentSpec,
         policy: ActorCore,
         *,
+        make_replay: ReplayFactory = EmbeddedReplay,
         num_envs: int | None = None,
         seed: int = 0,
-    ) -> EmbeddedReplay:
-        """The replay inside this process."""
-        return EmbeddedReplay(
+    ) -> Replay:
+        """The replay.
+
+        Args:
+          make_replay: what makes it; of several processes each has a factory of its own, for the
+            face that it needs, so that only what comes of it is seen by all of them.
+          num_envs: N, environments whose steps this process writes.
+          seed: of the draws.
+        """
+        return make_replay(
             self.make_replay_spec(spec),
             spec,
             self.make_extras_spec(policy),
@@ -99,16 +109,17 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
     def make_extras_spec(self, policy: ActorCore) -> Nest:
         """What the policy stores beside an action, as `jax.ShapeDtypeStruct`."""
 
-        def extras(key: jax.Array) -> Nest:
-            state = policy.init(key)
+        def extras() -> Nest:
+            # Within, so that no device is touched: a program is made where none may be.
+            state = policy.init(jax.random.key(0))
             return policy.get_extras(state, state)
 
-        return jax.eval_shape(extras, jax.random.key(0))
+        return jax.eval_shape(extras)
 
-    def make_adder(self, replay: EmbeddedReplay) -> Adder:
+    def make_adder(self, replay: Replay) -> Adder:
         return replay.adder()
 
-    def make_dataset_iterator(self, replay: EmbeddedReplay) -> Iterator[Sample]:
+    def make_dataset_iterator(self, replay: Replay) -> Iterator[Sample]:
         """Batches for the learner, fused for one dispatch: every array is [K, B, ...]."""
         return replay.dataset(self.steps_per_dispatch)
 
@@ -122,8 +133,11 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         *,
         num_envs: int | None = None,
         device: jax.Device | None = None,
-    ) -> Actor:
-        del spec  # For agents whose actors need it.
+    ) -> Actor | RemoteActor:
+        """The actor; where `variable_source` is an `InferenceSource`, its server chooses."""
+        if isinstance(variable_source, InferenceSource):
+            infer = variable_source.infer
+            return RemoteActor(policy, key, infer, spec.actions, adder, num_envs=num_envs)
         client = VariableClient(variable_source, device=device)
         return Actor(policy, key, client, adder, num_envs=num_envs, device=device)
 
@@ -133,7 +147,7 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         networks: NetworksT,
         spec: EnvironmentSpec,
         dataset: Iterator[Sample],
-        replay: EmbeddedReplay | None = None,
+        replay: Replay | None = None,
         *,
         device: jax.Device | None = None,
         partition: Partition | None = None,

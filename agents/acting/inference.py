@@ -10,12 +10,12 @@ import collections
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
-from ..interfaces import ActorCore
+from ..interfaces import ActorCore, VariableSource
 from ..networks.core import dummy
 from ..snapshots import to_host, typed
 from ..variables.client import VariableClient
@@ -24,6 +24,14 @@ from . import policies
 Nest = Any
 Leaves = list[np.ndarray]
 Answer = tuple[Leaves, Leaves, Leaves]
+
+
+@runtime_checkable
+class InferenceSource(VariableSource, Protocol):
+    """A source that, in place of variables, gives the actions that a server chose with them."""
+
+    def infer(self, leaves: Leaves, first: np.ndarray) -> Answer:
+        """See `InferenceServer.infer`."""
 
 
 class _Request:

@@ -1,7 +1,7 @@
 """Replay: items that actors write and learners draw. `items` says what they are."""
 
 from .embedded.replay import EmbeddedReplay
-from .interface import Replay
+from .interface import Replay, ReplayFactory
 from .items import (
     Episodes,
     ReplaySpec,
@@ -18,6 +18,7 @@ __all__ = [
     "EmbeddedReplay",
     "Episodes",
     "Replay",
+    "ReplayFactory",
     "ReplaySpec",
     "Rollouts",
     "Sample",

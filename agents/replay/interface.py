@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from ..interfaces import Adder, Nest
-from .items import Sample
+from .items import ReplaySpec, Sample
 
 
 @runtime_checkable
 class Replay(Protocol):
     """Items in, batches out. K: batches drawn together, B: batch."""
+
+    spec: ReplaySpec
+    """What it was made from; of a replay that processes share, this one's part of the batch."""
 
     def adder(self) -> Adder:
         """What writes into this replay."""
@@ -23,6 +26,9 @@ class Replay(Protocol):
 
     def can_sample(self, num_batches: int = 1) -> bool:
         """Whether the pace lets the learner draw `num_batches` batches."""
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for a dispatch's batches, at most so long. Returns whether they are ready."""
 
     def sample(self, num_batches: int | None = None) -> Sample:
         """A batch, [B, ...]; with `num_batches` K, as many at once, [K, B, ...]."""
@@ -66,3 +72,29 @@ class Replay(Protocol):
     @property
     def observed_samples_per_insert(self) -> float:
         """Items drawn per item inserted since the replay held its `min_size`; 0 before."""
+
+
+class ReplayFactory(Protocol):
+    """Makes a replay, or the face that a role has of one that lives elsewhere."""
+
+    def __call__(
+        self,
+        replay_spec: ReplaySpec,
+        environment_spec: Any,
+        extras_spec: Nest,
+        /,
+        *,
+        num_envs: int | None,
+        seed: int,
+        steps_per_sample: int,
+    ) -> Replay:
+        """The replay.
+
+        Args:
+          replay_spec: what an item is, how many are held, and the pace.
+          environment_spec: its `observations` and `actions` say what rows hold.
+          extras_spec: of what the policy stores beside an action.
+          num_envs: N, environments stepped together; None: one, without a dimension for it.
+          seed: of the draws.
+          steps_per_sample: K, batches that the learner draws at once.
+        """

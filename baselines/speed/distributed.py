@@ -30,8 +30,9 @@ from ...agents.variables.board import shared_folder
 from ...agents.variables.publisher import Publisher
 from ...agents.variables.reader import VariableReader
 from ...launch import Checkpointing, Evaluation, launch, make_program
-from ...launch.distributed.engines.launchpad import calls, launcher
+from ...launch.distributed.engines.launchpad import launcher
 from ...launch.distributed.engines.launchpad.nodes import ServiceNode, WorkerNode
+from ...launch.distributed.roles import calls
 from ...launch.distributed.roles.variables import VariableRole
 from ...launch.distributed.supervision import role
 from ...launch.distributed.supervision.role import Settings
@@ -84,7 +85,7 @@ def actor_rate(agent: str, step_ms: float, actors: int, seconds: float) -> dict[
 class _Reader:
     """Keeps up with the variables, and writes down when the first two versions arrived."""
 
-    def __init__(self, variables: calls.Remote, index: int):
+    def __init__(self, variables: Any, index: int):
         self._variables, self._index = variables, index
 
     def run(self) -> None:
@@ -100,7 +101,7 @@ class _Reader:
 class _Sender:
     """Publishes one large version when all readers run, and measures calls that find nothing."""
 
-    def __init__(self, variables: calls.Remote, num_bytes: int, readers: int):
+    def __init__(self, variables: Any, num_bytes: int, readers: int):
         self._variables, self._num_bytes, self._readers = variables, num_bytes, readers
 
     def run(self) -> None:
@@ -134,7 +135,7 @@ class _Steps:
     In turn without readers, whose processes are stopped, and with them.
     """
 
-    def __init__(self, variables: calls.Remote, readers: int, rounds: int, seconds: float):
+    def __init__(self, variables: Any, readers: int, rounds: int, seconds: float):
         self._variables, self._readers = variables, readers
         self._rounds, self._seconds = rounds, seconds
 

@@ -15,6 +15,7 @@ import json
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -142,13 +143,13 @@ def _bare_rate(address: str, count: int, seconds: float) -> float:
 @contextlib.contextmanager
 def _server(batch_size: int) -> Iterator[str]:
     """A server in a process of its own, as in a distributed run."""
-    from ...launch.distributed.engines.launchpad import loopback
+    from ...launch.distributed import addresses
 
-    (port,) = loopback.free_ports(1)
+    (port,) = addresses.free_ports(1)
     command = [
         sys.executable,
         "-m",
-        f"{__package__}.replay_speed",
+        f"{__package__}.replay",
         "--serve",
         str(port),
         "--batch-size",
@@ -165,15 +166,15 @@ def _server(batch_size: int) -> Iterator[str]:
 
 
 def _serve(port: int, batch_size: int) -> None:
-    import reverb
+    from ...agents.replay.reverb import ReverbServer
+    from ...launch.distributed.addresses import LOOPBACK
+    from ...launch.distributed.engines.launchpad import servers
 
-    from ...agents.replay.reverb import make_tables
-    from ...launch.distributed.engines.launchpad import loopback
-
-    with loopback.bound_to():
-        server = reverb.Server(make_tables(_spec(batch_size, True), _ENVIRONMENT), port)
+    with servers.kept_to(LOOPBACK):
+        server = ReverbServer(_spec(batch_size, True), _ENVIRONMENT, (), f"{LOOPBACK}:{port}")
     print("ready", flush=True)
-    server.wait()
+    threading.Event().wait()
+    server.close()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

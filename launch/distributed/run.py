@@ -22,9 +22,10 @@ from ..files.directory import RunDirectory
 from ..files.result import Result, versions
 from ..telling import metrics, report
 from ..telling.monitor import Monitor
-from .engines.launchpad import launcher, loopback
-from .engines.launchpad.calls import Unreachable
+from . import addresses
+from .engines.launchpad import launcher, servers
 from .engines.launchpad.program import Program, make_program
+from .roles.calls import Unreachable
 from .roles.ledger import DONE, TRAIN
 from .supervision.supervisor import RoleError, Supervisor
 
@@ -81,7 +82,7 @@ def _launch(
         directory.write(directory.config, request or default)
         log = stack.enter_context(report.Logged(reporter, directory.logs / "main.log"))
         log.line(_first_line(program))
-        if program.listen != loopback.LOOPBACK:
+        if program.listen != addresses.LOOPBACK:
             log.line(
                 f"warning: the run listens on {program.listen}; whoever can connect to it can run "
                 "code on this machine in your name"
@@ -95,7 +96,7 @@ def _launch(
         if kind == "threads":
             import reverb  # noqa: F401 - the servers' libraries must be there to be kept local.
 
-            stack.enter_context(loopback.bound_to(program.listen))
+            stack.enter_context(servers.kept_to(program.listen))
         conductor = _Conductor(program, kind, directory, supervisor, rows, log, stop, began)
         return conductor.run()
 

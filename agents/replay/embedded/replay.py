@@ -66,6 +66,7 @@ class EmbeddedReplay:
             raise ValueError(f"steps_per_sample is {steps_per_sample}; it must be at least 1.")
         self.spec = spec
         self._specs = environment_spec, extras_spec
+        self._steps_per_sample = steps_per_sample
         self._dispatch = steps_per_sample * spec.batch_size
         self._queued = isinstance(spec.item, Rollouts)
         max_size = spec.max_size
@@ -127,6 +128,10 @@ class EmbeddedReplay:
         if self._queued:
             return len(entries) >= wanted
         return self._pace.can_sample(len(entries), entries.next, entries.sampled, wanted)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether a dispatch's batches can be drawn; nothing comes while its one thread waits."""
+        return self.can_sample(self._steps_per_sample)
 
     def sample(self, num_batches: int | None = None) -> Sample:
         """Draws a batch, [B, ...]; with `num_batches` K, as many at once, [K, B, ...].

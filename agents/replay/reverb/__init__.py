@@ -8,7 +8,16 @@ Importing this package imports TensorFlow.
 """
 
 from .adder import ReverbAdder
+from .faces import ReverbFace, ReverbServer
 from .reader import ReverbReplay
 from .tables import LARGEST, TABLE, make_tables
 
-__all__ = ["LARGEST", "TABLE", "ReverbAdder", "ReverbReplay", "make_tables"]
+__all__ = [
+    "LARGEST",
+    "TABLE",
+    "ReverbAdder",
+    "ReverbFace",
+    "ReverbReplay",
+    "ReverbServer",
+    "make_tables",
+]

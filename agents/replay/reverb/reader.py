@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,15 @@ import tensorflow as tf
 
 from ..items import ReplaySpec, Sample, SampleInfo
 from ..nests import Nest
-from ..shapes import held_bytes, sample_shapes
-from .adder import ReverbAdder
+from .faces import ReverbFace
 from .largest import LargestPriority
 from .tables import TABLE
 from .wire import Wire
 
 _PATIENCE_MS = 400  # How long the reader waits for the pace before it looks around.
-_FRESH_SECONDS = 0.5  # How old the server's numbers may be.
 
 
-class ReverbReplay:
+class ReverbReplay(ReverbFace):
     """What the learner holds of a replay in a Reverb server.
 
     A thread reads batches ahead of the learner and makes them ready; another writes priorities
@@ -39,6 +37,7 @@ class ReverbReplay:
         extras_spec: Nest,
         address: str,
         *,
+        num_envs: int | None = None,
         steps_per_sample: int = 1,
     ) -> None:
         """Begins to read.
@@ -49,14 +48,13 @@ class ReverbReplay:
             environment_spec: Likewise.
             extras_spec: Likewise.
             address: Of the server, host:port.
+            num_envs: Of who writes here, if anybody does.
             steps_per_sample: K, batches that the learner draws at once.
         """
-        self.spec = spec
-        self._arguments = spec, environment_spec, extras_spec, address
+        super().__init__(spec, environment_spec, extras_spec, address, num_envs=num_envs)
         self._place: Callable[[Sample], Sample] = lambda sample: sample
         self._leading = (steps_per_sample, spec.batch_size)
         self._wire = Wire(spec, environment_spec, extras_spec)
-        self._client = reverb.Client(address)
         self._address = address
         self._changed = threading.Condition()
         self._batches: list[Sample] = []
@@ -65,8 +63,6 @@ class ReverbReplay:
         self._failure: BaseException | None = None
         self._is_closed = False
         self._updates: queue.Queue[tuple[np.ndarray, np.ndarray] | None] = queue.Queue(64)
-        self._numbers: tuple[int, int, int] = 0, 0, 0
-        self._numbers_until = 0.0
         self._threads = [threading.Thread(target=self._read, name="replay-reader", daemon=True)]
         if spec.priority_exponent is not None:
             self._largest = LargestPriority(address)
@@ -75,17 +71,7 @@ class ReverbReplay:
         for thread in self._threads:
             thread.start()
 
-    def adder(
-        self, num_envs: int | None = None, while_waiting: Callable[[], None] | None = None
-    ) -> ReverbAdder:
-        """What writes into this replay."""
-        return ReverbAdder(*self._arguments, num_envs=num_envs, while_waiting=while_waiting)
-
-    def can_insert(self) -> bool:
-        """True: it is the server that holds actors up."""
-        return True
-
-    def can_sample(self, num_batches: int | None = None) -> bool:
+    def can_sample(self, num_batches: int = 1) -> bool:
         """Whether batches are ready, so that `sample` does not wait."""
         self._check(num_batches)
         return bool(self._batches)
@@ -114,18 +100,9 @@ class ReverbReplay:
             self._changed.notify_all()
         return _first(batch) if num_batches is None else batch
 
-    def sample_shapes(self, num_batches: int | None = None) -> Sample:
-        """What `sample` will give, as `jax.ShapeDtypeStruct`."""
-        return sample_shapes(*self._arguments[:3], num_batches, key_dtype=np.uint64)
-
     def place_batches(self, place: Callable[[Sample], Sample]) -> None:
         """Has the thread that reads make batches ready by `place`; those read before stay."""
         self._place = place
-
-    def dataset(self, num_batches: int | None = None) -> Iterator[Sample]:
-        """Batches without end, as `sample` gives them."""
-        while True:
-            yield self.sample(num_batches)
 
     def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         """Gives items new priorities, in the background; where too much waits, the oldest goes.
@@ -152,27 +129,9 @@ class ReverbReplay:
                 with contextlib.suppress(queue.Empty):
                     self._updates.get_nowait()
 
-    def save(self) -> Nest:
-        """Has the server write a checkpoint, and says into which folder."""
-        return {"folder": np.array(self._client.checkpoint())}
-
-    def restore(self, state: Nest) -> None:
-        """Raises ValueError: it is the server that goes on from a checkpoint."""
-        raise ValueError(
-            f"a Reverb server goes on from {state['folder']} when it is started with that folder; "
-            "it cannot be given to a client."
-        )
-
-    @property
-    def num_bytes(self) -> int:
-        """About the bytes of what is held, as of a moment ago."""
-        return held_bytes(*self._arguments[:3], len(self))
-
-    def flush(self) -> None:
-        """Nothing waits to be written here."""
-
     def close(self) -> None:
         """Ends the threads."""
+        super().close()
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -181,48 +140,6 @@ class ReverbReplay:
                 self._updates.put_nowait(None)
         for thread in self._threads:
             thread.join(4 * _PATIENCE_MS / 1000)
-
-    def __len__(self) -> int:
-        return self._look()[0]
-
-    @property
-    def size(self) -> int:
-        """Items held, as of a moment ago."""
-        return self._look()[0]
-
-    @property
-    def inserted(self) -> int:
-        """Items ever inserted, as of a moment ago."""
-        return self._look()[1]
-
-    @property
-    def sampled(self) -> int:
-        """Items ever drawn, as of a moment ago; those that wait for the learner among them."""
-        return self._look()[2]
-
-    @property
-    def observed_samples_per_insert(self) -> float:
-        """Items drawn per item inserted since the replay held its `min_size`; 0 before."""
-        _, inserted, sampled = self._look()
-        since = inserted - (0 if self._wire.is_rollout else self.spec.min_size)
-        return sampled / since if since > 0 else 0.0
-
-    def _look(self) -> tuple[int, int, int]:
-        """Items held, inserted and drawn; the last known where the server does not answer."""
-        now = time.monotonic()
-        if now >= self._numbers_until:
-            # Asking a server that does not answer takes seconds: not again soon.
-            self._numbers_until = now + 10 * _FRESH_SECONDS
-            with contextlib.suppress(reverb.ReverbError, RuntimeError):
-                info = self._client.server_info(1)[TABLE]
-                pace = info.rate_limiter_info
-                self._numbers = (
-                    info.current_size,
-                    pace.insert_stats.completed,
-                    pace.sample_stats.completed,
-                )
-                self._numbers_until = now + _FRESH_SECONDS
-        return self._numbers
 
     def _check(self, num_batches: int | None) -> None:
         k = self._leading[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..engines.launchpad import loopback
+from .. import addresses
 from ..supervision.role import Settings
 
 ADDRESS = "JAX_COORDINATOR_ADDRESS"
@@ -29,6 +29,6 @@ class Meeting:
           first: whether it is the first of the gang to start, with which a new life begins.
         """
         if first:
-            self._address = f"127.0.0.1:{loopback.free_ports(1)[0]}"
+            self._address = f"{addresses.LOOPBACK}:{addresses.free_ports(1)[0]}"
         environment = (*settings.environment, (ADDRESS, self._address))
         return dataclasses.replace(settings, environment=environment)

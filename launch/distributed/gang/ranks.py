@@ -8,7 +8,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RequestError
-from ...local import components
 from ..supervision.role import Settings
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> lis
 
     Raises:
       RequestError: if the batch, the mesh or the accelerators cannot be shared out equally, the
-        mesh has more devices than there are GPUs, or the agent cannot be partitioned.
+        mesh has more devices than there are GPUs.
     """
     hosts, on_device = roles.learner_hosts, roles.learner_device != "cpu"
     common: dict[str, Any] = {
@@ -38,7 +37,6 @@ def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> lis
     }
     if hosts == 1 and experiment.partition is None:
         return [Settings(accelerator=on_device, **common)]
-    components.check_partitionable(experiment.builder)
     _check_batch(experiment, spec, hosts)
     if hosts > 1:
         common |= {"gang": "learner", "stopped_seconds": _STOPPED_SECONDS}

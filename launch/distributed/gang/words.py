@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from ...errors import RunError
-from ..engines.launchpad import calls
+from ..roles import calls
 from ..supervision import role
 from . import joining, meeting
 

@@ -6,22 +6,20 @@ import signal
 import threading
 import time
 import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-import jax
 
 from ... import seeds
 from ...local.loop import Loop
 from ...signals import Stop
-from ..engines.launchpad import calls
 from ..supervision import heartbeat, role
+from . import calls
+from .inference import RemotePolicy
 from .ledger import DONE, TRAIN
 
 if TYPE_CHECKING:
-    from ....environments import EnvironmentSpec
-    from ...experiment import Experiment
-    from .replay import Connection
+    from ...maker import Maker
+    from .board import VariableBoard
+    from .service import ReplayService
 
 _REPORT_SECONDS = 0.25
 
@@ -31,54 +29,42 @@ class ActorRole:
 
     def __init__(
         self,
-        experiment: Experiment,
-        spec: EnvironmentSpec,
+        maker: Maker,
         index: int,
-        num_actors: int,
         counter: calls.Remote,
-        connection: Connection,
-        make_actor: Callable[..., Any],
+        service: ReplayService,
+        board: VariableBoard,
+        inference: calls.Remote | None = None,
     ):
-        """Connects to the others; nothing is made yet.
+        """Nothing is made yet.
 
         Args:
-          experiment: what is run.
-          spec: of one environment.
+          maker: of the actor.
           index: its number among the actors.
-          num_actors: how many there are.
           counter: keeps the ledger.
-          connection: to the replay.
-          make_actor: makes the actor and the source of its parameters, whose attribute `version`
-            changes with them, from experiment, spec, key, adder and the numbers of environments
-            and of streams.
+          service: the replay.
+          board: has the variables.
+          inference: the server that chooses its actions; None: it has the variables itself.
         """
-        self._experiment, self._spec = experiment, spec
-        self._index, self._num_actors = index, num_actors
-        self._counter = counter
-        self._connection, self._make_actor = connection, make_actor
+        self._maker, self._experiment = maker, maker.experiment
+        self._index, self._counter = index, counter
+        self._service, self._board, self._inference = service, board, inference
 
     def run(self) -> None:
         name = f"actor/{self._index}"
         life = calls.insist(self._counter.enter, name)
         counts = calls.insist(self._counter.look)
-        seed = self._experiment.seed
-        num_envs = self._experiment.builder.num_envs
+        maker, index = self._maker, self._index + 1
+        num_envs = maker.builder.num_envs
         environment = self._experiment.environment_factory(
-            seed=seeds.derive(seed, "environment", self._index + 1, life),
+            seed=seeds.derive(self._experiment.seed, "environment", index, life),
             num_envs=num_envs,
             evaluation=False,
         )
-        adder = self._connection.adder(num_envs)
-        streams = num_envs * self._num_actors
-        actor, source = self._make_actor(
-            self._experiment,
-            self._spec,
-            jax.random.key(seeds.derive(seed, "actor", self._index + 1, life)),
-            adder,
-            num_envs=num_envs,
-            num_streams=streams,
-        )
-        if taken := counts["actor_steps"] // streams:
+        replay = maker.replay(num_envs, self._service.writer())
+        source = self._source()
+        actor = maker.actor(maker.key("actor", index, life), source, replay, num_envs=num_envs)
+        if taken := counts["actor_steps"] // maker.num_streams:
             # Schedules go by the count: whoever starts again, or joins, must not begin them anew.
             actor.set_num_actions(taken)
         newer = _Newer(source)
@@ -87,7 +73,15 @@ class ActorRole:
             self._act(loop, name, life, RoleStop())
         finally:
             environment.close()
-            adder.close()
+            replay.close()
+
+    def _source(self) -> Any:
+        """What the actor's parameters, or its actions, come from."""
+        if self._inference is not None:
+            return RemotePolicy(self._inference)
+        reader = self._board.reader()
+        reader.get_variables()
+        return reader
 
     def _act(self, loop: Loop, name: str, life: int, stop: RoleStop) -> None:
         granted, want, reported, episodes = 0, 4 * self._experiment.builder.num_envs, 0, 0

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....agents.variables.reader import VariableReader
 from ...judging.evaluation import Evaluator
-from ..engines.launchpad import calls
 from ..supervision import role
+from . import calls
 from .actor import RoleStop
 from .ledger import DONE
 
 if TYPE_CHECKING:
-    from ....environments import EnvironmentSpec
-    from ...experiment import Experiment
+    from ...maker import Maker
+    from .board import VariableBoard
 
 _ASK_SECONDS = 0.25
 
@@ -23,29 +22,26 @@ class EvaluatorRole:
 
     def __init__(
         self,
-        experiment: Experiment,
-        spec: EnvironmentSpec,
+        maker: Maker,
         index: int,
         counter: calls.Remote,
-        variables: calls.Remote,
+        board: VariableBoard,
     ):
         """Connects to the others; nothing is made yet.
 
         Args:
-          experiment: what is run.
-          spec: of one environment.
+          maker: of the policy.
           index: its number among the evaluators.
           counter: gives the orders and takes the outcomes.
-          variables: the variable server.
+          board: has the variables.
         """
-        self._experiment, self._spec = experiment, spec
+        self._maker = maker
         self._name = f"evaluator/{index}"
-        self._counter, self._variables = counter, variables
+        self._counter, self._board = counter, board
 
     def run(self) -> None:
-        reader = VariableReader(self._variables, while_waiting=calls.check_stop)
-        networks = self._experiment.make_networks(self._spec)
-        evaluator = Evaluator(self._experiment, self._spec, networks, reader)
+        reader, maker = self._board.reader(), self._maker
+        evaluator = Evaluator(maker.experiment, maker.spec, maker.networks, reader)
         while not role.pause(_ASK_SECONDS):
             order = calls.insist(self._counter.next_evaluation, self._name)
             if order is None:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from ...files.checkpoints import Store
 from ..gang import words
 from ..supervision import role
-from .learner import make_learner
+from .learner import make_learner, make_replay
+from .service import ReplayService
 
 if TYPE_CHECKING:
-    from ....environments import EnvironmentSpec
-    from ...experiment import Experiment
-    from .replay import Connection
+    from ...maker import Maker
 
 _STOP_SECONDS = 3.0
 
@@ -23,35 +22,32 @@ class FollowerRole:
 
     def __init__(
         self,
-        experiment: Experiment,
-        spec: EnvironmentSpec,
+        maker: Maker,
         checkpoints: str,
-        connection: Connection,
+        service: ReplayService,
         size: int,
         rank: int,
     ):
         """Nothing is made yet.
 
         Args:
-          experiment: what is run.
-          spec: of one environment.
+          maker: of the learner.
           checkpoints: folder of the run's checkpoints; every rank goes on from the newest.
-          connection: to the replay.
+          service: the replay.
           size: processes of the learner.
           rank: of this one, from 1.
         """
-        self._experiment, self._spec = experiment, spec
+        self._maker, self._service = maker, service
         self._store = Store(checkpoints)
-        self._connection = connection
         self._gang = words.Follower(size, rank)
 
     def run(self) -> None:
         self._gang.join()
         # Rank 0 writes none before it has compared states, for which this one must have read.
         checkpoint = self._store.newest(lambda damage: None)
-        replay = self._connection.learner(self._gang.size)
+        replay = make_replay(self._maker, self._service, self._gang.size)
         try:
-            learner = make_learner(self._experiment, self._spec, replay, self._gang.size)
+            learner = make_learner(self._maker, replay, self._gang.size)
             if checkpoint is not None:
                 learner.restore(checkpoint.read("learner", like=learner.save()))
             self._follow(learner, replay)
@@ -59,7 +55,7 @@ class FollowerRole:
             replay.close()
 
     def _follow(self, learner, replay) -> None:
-        batches = self._experiment.builder.steps_per_dispatch
+        batches = self._maker.builder.steps_per_dispatch
         announced, stop_by = False, float("inf")
         while time.monotonic() < stop_by:
             if role.pause(0.0) and stop_by == float("inf"):

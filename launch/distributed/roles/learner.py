@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -10,22 +9,21 @@ import jax
 import numpy as np
 import tree
 
-from ....agents.variables.publisher import Publisher
-from ... import seeds
 from ...experiment import Partition
 from ...files.checkpoints import Store
-from ...local import components
 from ...local.saver import REPLAY_LIMIT
-from ..engines.launchpad import calls
 from ..gang import words
 from ..supervision import heartbeat, role
+from . import calls
+from .board import VariableBoard
 from .ledger import DONE, DRAIN, SAVE, TRAIN
 from .replay_files import ReplayFiles
+from .service import ReplayService
 
 if TYPE_CHECKING:
+    from ....agents.replay.interface import Replay
     from ....environments import EnvironmentSpec
-    from ...experiment import Experiment
-    from .replay import Connection
+    from ...maker import Maker
 
 _REPORT_SECONDS = 0.25
 _DRAINED_SECONDS = 2.0
@@ -36,32 +34,29 @@ class LearnerRole:
 
     def __init__(
         self,
-        experiment: Experiment,
-        spec: EnvironmentSpec,
+        maker: Maker,
         checkpoints: str,
         counter: calls.Remote,
-        variables: calls.Remote,
-        connection: Connection,
+        board: VariableBoard,
+        service: ReplayService,
         replay_folder: str,
         hosts: int = 1,
     ):
         """Connects to the others; nothing is made yet.
 
         Args:
-          experiment: what is run.
-          spec: of one environment.
+          maker: of the learner.
           checkpoints: folder of the run's checkpoints; the learner goes on from the newest.
           counter: keeps the ledger.
-          variables: the variable server.
-          connection: to the replay.
+          board: takes the variables.
+          service: the replay.
           replay_folder: where it writes its own part of checkpoints.
           hosts: processes of the learner; see `follower` for the others.
         """
-        self._experiment, self._spec = experiment, spec
-        self._store = Store(checkpoints, experiment.checkpointing.keep)
-        self._counter, self._variables = counter, variables
-        self._connection = connection
-        self._files = ReplayFiles(replay_folder, connection.checkpoint)
+        self._maker, self._experiment, self._spec = maker, maker.experiment, maker.spec
+        self._store = Store(checkpoints, self._experiment.checkpointing.keep)
+        self._counter, self._board, self._service = counter, board, service
+        self._files = ReplayFiles(replay_folder, service.checkpoint)
         self._gang = words.of(hosts)
         self._notes: list[str] = []
         self._status: dict[str, Any] = {"drained": False, "saved": False}
@@ -69,13 +64,12 @@ class LearnerRole:
     def run(self) -> None:
         self._gang.join()
         checkpoint = self._store.newest(self._notes.append)
-        self._replay = self._connection.learner(self._gang.size)
-        self._learner = make_learner(self._experiment, self._spec, self._replay, self._gang.size)
+        hosts = self._gang.size
+        self._replay = make_replay(self._maker, self._service, hosts)
+        self._learner = make_learner(self._maker, self._replay, hosts)
         if checkpoint is not None:
             self._learner.restore(checkpoint.read("learner", like=self._learner.save()))
-        shared = role.current().workspace / "variables"
-        shared.mkdir(exist_ok=True)
-        self._publisher = Publisher(shared, self._variables)
+        self._publisher = self._board.publisher()
         self._names = variable_names(self._learner)
         self._offer()
         if checkpoint is None:
@@ -207,31 +201,27 @@ class LearnerRole:
         return setting == "always" and held > 0
 
 
-def make_learner(experiment: Experiment, spec: EnvironmentSpec, replay: Any, hosts: int) -> Any:
+def make_replay(maker: Maker, service: ReplayService, hosts: int) -> Replay:
+    """What one process of a learner of `hosts` draws its share of each batch from."""
+    return maker.replay(maker.num_streams, service.reader(hosts))
+
+
+def make_learner(maker: Maker, replay: Replay, hosts: int) -> Any:
     """The learner of one process.
 
     Args:
-      experiment: what is run.
-      spec: of one environment.
+      maker: of the learner.
       replay: this process's face of the replay.
       hosts: processes of the learner, joined already. Where the experiment has no partition, each
         of their devices takes its share of the batch.
     """
-    builder = experiment.builder
-    if hosts > 1 and experiment.partition is None:
+    partition = maker.experiment.partition
+    if hosts > 1 and partition is None:
         from .... import partitioning
 
         mesh = partitioning.Mesh({"data": jax.device_count()})
         partition = Partition(mesh, partitioning.parse_schedule("batch:data"))
-        experiment = dataclasses.replace(experiment, partition=partition)
-    return builder.make_learner(
-        jax.random.key(seeds.derive(experiment.seed, "learner")),
-        experiment.make_networks(spec),
-        spec,
-        replay.dataset(builder.steps_per_dispatch),
-        replay,
-        **components.partition_argument(experiment),
-    )
+    return maker.learner(replay, partition)
 
 
 def _row_bytes(spec: EnvironmentSpec) -> int:

@@ -1,4 +1,4 @@
-"""The replay's part of a run's checkpoints: folders that Reverb writes, and their sums."""
+"""The replay's part of a run's checkpoints: folders that it writes, and their sums."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...files.checkpoints import Store, sha256_of
-from ..engines.launchpad import calls
+from . import calls
 
 
 class ReplayFiles:
     """Folders of one run's replay.
 
-    Reverb writes a checkpoint into a folder that it names itself, within one that the server was
-    given; a manifest beside a learner's checkpoint says which folder belongs to it and what its
+    The replay writes a checkpoint into a folder that it names itself, within one that the server
+    was given; a manifest beside a learner's checkpoint says which folder belongs to it and what its
     files were.
     """
 

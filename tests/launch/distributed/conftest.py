@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from troupe.launch.distributed.engines.launchpad import loopback
+from troupe.launch.distributed import addresses
 
 USERLAND = pathlib.Path(__file__).with_name("userland.py")
 
@@ -76,7 +76,7 @@ class Run:
                 fields = line.split()
                 if fields[3] == "0A" and fields[9] in inodes:
                     ports.add(int(fields[1].split(":")[1], 16))
-        return {port: loopback.listening(port) for port in ports}
+        return {port: addresses.listening(port) for port in ports}
 
     def tell(self):
         """Lets go what waits until it is told."""

@@ -1,36 +1,26 @@
 """The actor's role by itself: what it asks of the ledger, its seeds and its schedules."""
 
 import jax
-import pytest
 
-pytest.importorskip("launchpad")
-
-from troupe import agents, environments, launch
+from troupe import environments, launch
+from troupe.agents.dqn import DQNBuilder, DQNConfig
+from troupe.agents.replay import EmbeddedReplay
 from troupe.launch.distributed.roles.actor import ActorRole
 from troupe.launch.distributed.roles.ledger import Ledger
-
-pytestmark = pytest.mark.distributed
-
-
-class Adder:
-    """Stands for the replay's writer."""
-
-    def __init__(self):
-        self.rows = 0
-
-    def add_first(self, timestep):
-        pass
-
-    def add(self, action, next_timestep, extras=()):
-        self.rows += len(action)
-
-    def close(self):
-        pass
+from troupe.launch.maker import Maker
 
 
-class Connection:
-    def adder(self, num_envs):
-        return Adder()
+class Near:
+    """A replay and a board in this process."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def writer(self):
+        return EmbeddedReplay
+
+    def reader(self):
+        return self.source
 
 
 class Source:
@@ -39,15 +29,20 @@ class Source:
     def __init__(self, params):
         self._params = params
 
-    def get_variables(self, names):
+    def get_variables(self, names=("policy",)):
         return [self._params]
 
 
 def make_role(ledger, index=0, num_actors=1, seen=None, num_envs=2, actors=None):
     seen = [] if seen is None else seen
-    builder = agents.find_builder("dqn")(
-        agents.find_builder("dqn").config_class(hidden_sizes=(4,), num_envs=num_envs)
-    )
+
+    class Builder(DQNBuilder):
+        def make_actor(self, *arguments, **options):
+            actor = super().make_actor(*arguments, **options)
+            (actors if actors is not None else []).append(actor)
+            return actor
+
+    builder = Builder(DQNConfig(hidden_sizes=(4,), num_envs=num_envs))
 
     def make_environment(*, seed, num_envs, evaluation):
         seen.append(seed)
@@ -57,16 +52,9 @@ def make_role(ledger, index=0, num_actors=1, seen=None, num_envs=2, actors=None)
     with environments.make("fake/ragged", seed=0, num_envs=1) as environment:
         spec = environments.make_spec(environment)
 
-    def make_actor(experiment, spec, key, adder, *, num_envs, num_streams):
-        networks = builder.make_networks(spec)
-        policy = builder.make_policy(networks, spec, num_streams=num_streams)
-        source = Source(networks.init(jax.random.key(0)))
-        actor = builder.make_actor(key, policy, spec, source, adder, num_envs=num_envs)
-        if actors is not None:
-            actors.append(actor)
-        return actor, source
-
-    return ActorRole(experiment, spec, index, num_actors, ledger, Connection(), make_actor)
+    maker = Maker(experiment, spec, num_envs * num_actors)
+    near = Near(Source(maker.networks.init(jax.random.key(0))))
+    return ActorRole(maker, index, ledger, near, near)
 
 
 def end(ledger):

@@ -9,14 +9,14 @@ import sys
 import numpy as np
 import pytest
 
-from troupe.launch.distributed.engines.launchpad import loopback
+from troupe.launch.distributed import addresses
 
 RANK = pathlib.Path(__file__).with_name("rank.py")
 
 
 def run_ranks(folder, size, devices=1, **environment):
     """Runs ranks to their ends; their exit codes, what they said, and what they found."""
-    port = loopback.free_ports(1)[0]
+    port = addresses.free_ports(1)[0]
     flags = f"--xla_force_host_platform_device_count={devices}"
     environment = {**os.environ, "XLA_FLAGS": flags, **environment}
     processes = []

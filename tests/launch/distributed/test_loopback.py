@@ -11,7 +11,8 @@ pytest.importorskip("launchpad")
 
 _SERVERS = """
 import os, courier, reverb
-from troupe.launch.distributed.engines.launchpad import loopback
+from troupe.launch.distributed import addresses
+from troupe.launch.distributed.engines.launchpad import servers
 
 def courier_at(port):
     server = courier.Server(port=port)
@@ -22,30 +23,30 @@ def courier_at(port):
 def reverb_at(port):
     return reverb.Server([reverb.Table.queue("queue", 2)], port=port)
 
-first, second, third, fourth, fifth = loopback.free_ports(5)
-with loopback.bound_to():
+first, second, third, fourth, fifth = addresses.free_ports(5)
+with servers.kept_to("127.0.0.1"):
     kept = courier_at(first), reverb_at(second)
 for port in (first, second):
-    assert loopback.listening(port) == ["::ffff:127.0.0.1"], loopback.listening(port)
-    loopback.require_bound(port)
+    assert addresses.listening(port) == ["::ffff:127.0.0.1"], addresses.listening(port)
+    addresses.require_only("127.0.0.1", port)
     try:
-        loopback.require_free(port)
+        addresses.require_free(port)
     except OSError as error:
         assert f"port {port} is taken" in str(error)
     else:
         raise AssertionError("a taken port passed for a free one")
 assert courier.Client(f"127.0.0.1:{first}", call_timeout=5).echo(3) == 3
 assert "queue" in reverb.Client(f"127.0.0.1:{second}").server_info()
-with loopback.bound_to("127.0.0.2"):
+with servers.kept_to("127.0.0.2"):
     asked = courier_at(fourth), reverb_at(fifth)
     for port in (fourth, fifth):
-        assert loopback.listening(port) == ["::ffff:127.0.0.2"], loopback.listening(port)
-        loopback.require_bound(port)
+        assert addresses.listening(port) == ["::ffff:127.0.0.2"], addresses.listening(port)
+        addresses.require_only("127.0.0.2", port)
 assert courier.Client(f"127.0.0.2:{fourth}", call_timeout=5).echo(3) == 3
 outside = courier_at(third)  # What the libraries do by themselves.
-assert loopback.listening(third) == ["::"]
+assert addresses.listening(third) == ["::"]
 try:
-    loopback.require_bound(third)
+    addresses.require_only("127.0.0.1", third)
 except OSError as error:
     assert "others may reach it" in str(error)
 else:

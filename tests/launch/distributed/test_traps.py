@@ -12,7 +12,7 @@ import pytest
 from dm_env import specs
 
 from troupe.agents.replay import ReplaySpec, Transitions
-from troupe.launch.distributed.engines.launchpad import loopback
+from troupe.launch.distributed import addresses
 from troupe.launch.telling import metrics
 
 lp = pytest.importorskip("launchpad")
@@ -179,7 +179,7 @@ def test_steps_count_before_their_episode_ends(doomed):
 def test_a_call_of_a_role_that_is_gone_comes_back():
     """Clients that wait for a dead server without limit."""
     address = lp.Address("gone")
-    address.bind(launcher.HostAddress(loopback.LOOPBACK, *loopback.free_ports(1)))
+    address.bind(launcher.HostAddress(addresses.LOOPBACK, *addresses.free_ports(1)))
     remote = base.RemoteHandle(address, "ghost").dereference()
     began = time.monotonic()
     with pytest.raises(calls.Unreachable, match="no answer from the ghost"):

@@ -1,4 +1,4 @@
-"""Calls between roles: with a time limit, and with two errors, no answer and a bad one."""
+"""Calls between roles through Courier."""
 
 from __future__ import annotations
 
@@ -7,27 +7,14 @@ from typing import Any
 
 from pybind11_abseil.status import StatusCode, StatusNotOk
 
-from ....errors import RunError
-from ...supervision import role
+from ...roles.calls import RemoteError, Unreachable
 
 CALL_SECONDS = 2.0
 _NO_ANSWER = (StatusCode.DEADLINE_EXCEEDED, StatusCode.UNAVAILABLE, StatusCode.CANCELLED)
 
 
-class Unreachable(OSError):
-    """Nobody answered in time."""
-
-
-class RemoteError(RunError):
-    """The other role failed at the call."""
-
-
-class Stopped(Exception):
-    """This role is asked to end."""
-
-
-class Remote:
-    """Another role, by its public methods."""
+class CourierRemote:
+    """Another role, by its public methods (`roles.calls.Remote`)."""
 
     def __init__(self, client: Any, name: str):
         """Wraps a connection.
@@ -39,10 +26,6 @@ class Remote:
         self._client, self._name = client, name
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        """The method of that name of the other role.
-
-        It raises `Unreachable`, or `RemoteError` with what the other role raised.
-        """
         if method.startswith("_"):
             raise AttributeError(method)
         function = getattr(self._client, method)
@@ -58,27 +41,3 @@ class Remote:
 
         self.__dict__[method] = call
         return call
-
-
-def insist(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls until somebody answers, giving signs of life in between.
-
-    Raises:
-      Stopped: if this role is asked to end before.
-    """
-    while True:
-        try:
-            return function(*args)
-        except Unreachable:
-            if role.pause(0.1):
-                raise Stopped from None
-
-
-def check_stop() -> None:
-    """Gives a sign of life.
-
-    Raises:
-      Stopped: if this role is asked to end.
-    """
-    if role.pause(0.0):
-        raise Stopped

@@ -13,12 +13,12 @@ from launchpad import context
 from launchpad.launch import serialization
 
 from ....errors import RequestError
+from ... import addresses
 from ...deployment import KINDS
 from ...gang.meeting import Meeting
 from ...supervision import heartbeat
 from ...supervision.role import Settings
 from ...supervision.supervisor import Member, Supervisor
-from . import loopback
 from .processes import ProcessHandle, ProcessLauncher
 from .threads import ThreadLauncher
 
@@ -61,7 +61,7 @@ def start(
     workspace: pathlib.Path,
     logs: pathlib.Path,
     say: Say = lambda line: None,
-    address: str = loopback.LOOPBACK,
+    address: str = addresses.LOOPBACK,
 ) -> Supervisor:
     """Prepares a program; its roles start with the supervisor's first `poll`.
 
@@ -75,7 +75,7 @@ def start(
       logs: folder of the roles' log files.
       say: told what happens, a line at a time.
       address: where the roles' servers listen, an IPv4 address of this machine. Servers that are
-        threads listen there only within `loopback.bound_to`.
+        threads listen there only within `servers.kept_to`.
     """
     check(program, kind)
     _bind(program, kind, address)
@@ -131,7 +131,7 @@ def _bind(program: lp.Program, kind: str, host: str) -> None:
             node._initialize_context(launch_type, launch_config=None)
             for handle in node.input_handles:
                 handle.connect(node, label)
-    addresses = {id(a): a for node in program.get_all_nodes() for a in node.addresses}
-    ports = loopback.free_ports(len(addresses), host)
-    for address, port in zip(addresses.values(), ports, strict=True):
+    found = {id(a): a for node in program.get_all_nodes() for a in node.addresses}
+    ports = addresses.free_ports(len(found), host)
+    for address, port in zip(found.values(), ports, strict=True):
         address.bind(HostAddress(host, port))

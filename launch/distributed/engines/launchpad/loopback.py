@@ -5,34 +5,27 @@ both rebuild Python objects from whatever is sent to them. gRPC offers no option
 network namespace needs rights that containers seldom give. So the one place is used where the
 address passes through this process: the libraries' own call of `bind`. While a server starts, the
 entry through which its library calls `bind` (its global offset table) leads to a function that
-replaces the wildcard address by the one meant. Afterwards the socket table is read, and a server
-that listens anywhere else is an error, not a surprise.
+replaces the wildcard address by the one meant. Where that cannot be done, nothing may start.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import ipaddress
 import mmap
 import os
 import pathlib
 import platform
-import random
 import socket
 import struct
 import threading
 from collections.abc import Iterator
 
-from ....errors import RequestError
-
-LOOPBACK = "127.0.0.1"
 _LIBRARIES = ("courier/python/server.so", "reverb/libpybind.so")
 _PT_DYNAMIC = 2
 _DT_STRTAB, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_JMPREL, _DT_PLTRELSZ = 5, 6, 7, 8, 23, 2
 _LOCK = threading.Lock()
 _KEPT: list[mmap.mmap] = []
-_bound: list[str] = []  # The addresses that servers are kept to, the innermost last.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -125,16 +118,21 @@ def _slots(path: str, base: int, symbol: bytes) -> list[int]:
 
 
 @contextlib.contextmanager
-def bound_to(address: str = LOOPBACK) -> Iterator[None]:
+def bound_to(address: str) -> Iterator[None]:
     """While it lasts, Courier and Reverb servers that start in this process bind to one address.
 
     Only libraries that are loaded already are kept to it.
 
     Args:
       address: of IPv4.
+
+    Raises:
+      OSError: if a library cannot be kept to it, or none is loaded.
     """
     with _LOCK:
         slots = [slot for path, base in _loaded_libraries() for slot in _slots(path, base, b"bind")]
+        if not slots:
+            raise OSError(f"no server's library is loaded that could be kept to {address}.")
         own_bind = ctypes.cast(_libc.bind, ctypes.c_void_p).value
         assert own_bind is not None
         code = _write_code(own_bind, address)
@@ -148,96 +146,7 @@ def bound_to(address: str = LOOPBACK) -> Iterator[None]:
 
         lead([_address(code)] * len(slots))
         _KEPT.append(code)  # A thread may be in it when the table is led back.
-        _bound.append(address)
         try:
             yield
         finally:
-            _bound.pop()
             lead(before)
-
-
-def listening(port: int) -> list[str]:
-    """The addresses on which anything on this machine listens at `port`."""
-    found = []
-    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        path = pathlib.Path(f"/proc/self/net/{table}")
-        if not path.exists():
-            continue
-        for line in path.read_text().splitlines()[1:]:
-            _, local, _, state = line.split()[:4]
-            address, number = local.split(":")
-            if state == "0A" and int(number, 16) == port:
-                words = struct.pack(f"={len(address) // 8}I", *_words(address))
-                found.append(socket.inet_ntop(family, words))
-    return found
-
-
-def _words(address: str) -> list[int]:
-    return [int(address[i : i + 8], 16) for i in range(0, len(address), 8)]
-
-
-def is_loopback(address: str) -> bool:
-    return address.removeprefix("::ffff:").startswith("127.") or address == "::1"
-
-
-def require_free(port: int) -> None:
-    """Raises OSError where something listens at `port`; gRPC would share the port in silence."""
-    taken = listening(port)
-    if taken:
-        raise OSError(f"port {port} is taken: something listens on {', '.join(taken)} already.")
-
-
-def require_bound(port: int) -> None:
-    """Raises OSError where what listens at `port` can be reached in other ways than was asked for.
-
-    Asked for is the address of `bound_to`, or else loopback.
-    """
-    addresses = listening(port)
-    wanted = _bound[-1] if _bound else LOOPBACK
-    if any(address.removeprefix("::ffff:") != wanted for address in addresses):
-        raise OSError(
-            f"the server at port {port} listens on {', '.join(addresses)}, where others may reach "
-            f"it; it was to listen on {wanted} only."
-        )
-
-
-def require_own(address: str) -> None:
-    """Raises RequestError where servers cannot listen on `address`."""
-    try:
-        version = ipaddress.ip_address(address).version
-    except ValueError:
-        version = None
-    if version != 4 or address == "0.0.0.0":
-        raise RequestError(
-            f"servers cannot listen on {address!r}: it must be one IPv4 address of this machine, "
-            f"such as {LOOPBACK}."
-        )
-    with socket.socket() as one:
-        try:
-            one.bind((address, 0))
-        except OSError as error:
-            raise RequestError(
-                f"servers cannot listen on {address}: this machine has no such address "
-                f"({error.strerror})."
-            ) from error
-
-
-def free_ports(count: int, address: str = LOOPBACK) -> list[int]:
-    """Ports of an address at which nothing listens, all different.
-
-    They lie outside the range from which the system takes ports for outgoing connections, so that
-    none is taken while a server is started again.
-    """
-    limits = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
-    ports = random.SystemRandom().sample(range(10_000, max(int(limits[0]), 12_000)), 2_000)
-    found: list[int] = []
-    for port in ports:
-        with socket.socket() as one:
-            try:
-                one.bind((address, port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise OSError(f"of {len(ports)} ports only {len(found)} are free; {count} are needed.")

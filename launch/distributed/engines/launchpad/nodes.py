@@ -10,26 +10,29 @@ import courier
 import launchpad as lp
 from launchpad import address as lp_address
 from launchpad.nodes import base as lp_base
+from launchpad.nodes.courier import courier_utils
 
 from .....agents.learning import dispatch
+from ...roles import calls
 from ...supervision.role import Settings
-from . import loopback
-from .calls import CALL_SECONDS, Remote, Stopped
+from . import servers
+from .calls import CALL_SECONDS, CourierRemote
 
 
-class _Fresh:
+class _Fresh(lp.PyClassNode):
     """Runs a new instance in every life; Launchpad keeps the first, and threads would find it."""
-
-    _instance: Any
 
     def run(self) -> None:
         self._instance = None
         dispatch.configure_cpu()
-        with contextlib.suppress(Stopped):
-            super().run()  # type: ignore[misc]
+        with contextlib.suppress(calls.Stopped):
+            self._work()
+
+    def _work(self) -> None:
+        self._construct_instance().run()
 
 
-class WorkerNode(_Fresh, lp.PyClassNode):
+class WorkerNode(_Fresh):
     """A role that is not called by others: `constructor(*args, **kwargs).run()`."""
 
     def __init__(self, settings: Settings, constructor: Callable[..., Any], *args: Any, **kw: Any):
@@ -38,18 +41,18 @@ class WorkerNode(_Fresh, lp.PyClassNode):
 
 
 class RemoteHandle(lp_base.Handle):
-    """Stands for a service in the arguments of other nodes, which get a `Remote`."""
+    """Stands for a service in the arguments of other nodes, which get a `CourierRemote`."""
 
     def __init__(self, address: lp_address.Address, name: str):
         self._address, self._name = address, name
 
-    def dereference(self) -> Remote:
+    def dereference(self) -> CourierRemote:
         client = courier.Client(self._address.resolve(), call_timeout=CALL_SECONDS)
-        return Remote(client, self._name)
+        return CourierRemote(client, self._name)
 
 
 class ServiceNode(_Fresh, lp.CourierNode):
-    """A role whose public methods others call. Its class derives from `Service`."""
+    """A role whose public methods others call (`roles.calls.Service`)."""
 
     def __init__(
         self,
@@ -68,34 +71,25 @@ class ServiceNode(_Fresh, lp.CourierNode):
           constructor: makes the role from `args` and `kw`.
           threads: calls that are answered at the same time.
         """
-        super().__init__(constructor, *args, courier_kwargs={"thread_pool_size": threads}, **kw)
-        self.name = name
+        super().__init__(constructor, *args, **kw)
+        self.name, self._threads = name, threads
         self.role_settings = settings
+
+    def _work(self) -> None:
+        service = self._construct_instance()
+        service.prepare()
+        with servers.starting(self._address.resolve()) as port:
+            server = courier_utils.make_courier_server(
+                service, port=port, thread_pool_size=self._threads
+            )
+            server.Start()
+        try:
+            service.run()
+        finally:
+            server.Stop()
 
     def create_handle(self) -> RemoteHandle:
         return self._track_handle(RemoteHandle(self._address, self.name))
-
-
-class Service:
-    """Base of roles in a `ServiceNode`: `run` calls `_serve` when it is ready for calls."""
-
-    _server: courier.Server
-
-    def set_courier_server(self, server: courier.Server) -> None:
-        self._server = server
-
-    def _serve(self) -> None:
-        """Begins to answer.
-
-        Raises:
-          OSError: if the port is taken, or can be reached otherwise than was asked for.
-        """
-        loopback.require_free(self._server.port)
-        self._server.Start()
-        loopback.require_bound(self._server.port)
-
-    def _end(self) -> None:
-        self._server.Stop()
 
 
 class AddressHandle(lp_base.Handle):
@@ -108,7 +102,7 @@ class AddressHandle(lp_base.Handle):
         return self._address.resolve()
 
 
-class AddressNode(_Fresh, lp.PyClassNode):
+class AddressNode(_Fresh):
     """A role with a port that it serves in its own way; it gets its own address as `address`."""
 
     def __init__(self, settings: Settings, constructor: Callable[..., Any], *args: Any, **kw: Any):

@@ -15,9 +15,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ... import addresses
 from ...supervision import heartbeat
 from ...supervision.role import Settings
-from . import loopback, zygote
+from . import zygote
 
 _LIGHT = ("cloudpickle", "launchpad", "courier", "jax", "haiku", "optax", "gymnasium")
 _REVERB = (*_LIGHT, "reverb", "acme.adders.reverb")
@@ -130,7 +131,7 @@ class ProcessLauncher:
         workspace: pathlib.Path,
         logs: pathlib.Path,
         board: heartbeat.Board,
-        address: str = loopback.LOOPBACK,
+        address: str = addresses.LOOPBACK,
     ):
         """Nothing runs before the first `start`.
 

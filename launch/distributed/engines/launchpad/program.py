@@ -17,6 +17,8 @@ from ....experiment import Experiment, check_identity
 from ....files.checkpoints import Checkpoint, Store
 from ....files.directory import RunDirectory
 from ....local import components
+from ....maker import Maker
+from ... import addresses
 from ...deployment import Roles
 from ...gang import ranks as ranks_of
 from ...roles import inference
@@ -25,11 +27,12 @@ from ...roles.counter import Counter
 from ...roles.evaluator import EvaluatorRole
 from ...roles.follower import FollowerRole
 from ...roles.learner import LearnerRole
-from ...roles.replay import Connection, ReplayRole
+from ...roles.replay import ReplayRole
 from ...roles.variables import VariableRole
 from ...supervision.role import Settings
-from . import loopback
+from .board import CourierBoard
 from .nodes import AddressNode, ServiceNode, WorkerNode
+from .replay import ReverbService
 
 if TYPE_CHECKING:
     from .....environments import EnvironmentSpec
@@ -87,7 +90,7 @@ def make_program(
         asked.
     """
     wanted = Roles.of(roles)
-    loopback.require_own(wanted.listen)
+    addresses.require_own(wanted.listen)
     path = pathlib.Path(directory)
     program = Program(experiment, path, wanted.actors, wanted.listen)
     if resume:
@@ -129,11 +132,13 @@ class _Parts:
         self._directory = RunDirectory(program.directory)
         self._replay_folder = str(program.directory.resolve() / "replay")
         self._checkpoints = str(self._directory.checkpoints.resolve())
-        self._streams = roles.actors * self._experiment.builder.num_envs
+        streams = roles.actors * self._experiment.builder.num_envs
+        self._maker = Maker(self._experiment, spec, streams)
+        self._maker.check_replay()
 
     def add(self) -> None:
-        program, roles, experiment, spec = (
-            self._program, self._roles, self._experiment, self._spec,
+        program, roles, experiment, spec, maker = (
+            self._program, self._roles, self._experiment, self._spec, self._maker,
         )  # fmt: skip
         counter = self._add("counter", self._counter())
         program.counter = counter
@@ -144,55 +149,47 @@ class _Parts:
             "replay",
             AddressNode(
                 _held(reverb=True),
-                ReplayRole,
-                experiment,
-                spec,
-                self._streams,
-                self._replay_folder,
-                self._checkpoints,
-                counter,
+                _serve_replay,
+                maker=maker,
+                folder=self._replay_folder,
+                checkpoints=self._checkpoints,
+                counter=counter,
             ),
         )
         ranks = ranks_of.settings(experiment, spec, roles)
-        connection = Deferred(Connection, replay, experiment, spec, self._streams)
+        service, board = Deferred(ReverbService, replay), Deferred(CourierBoard, variables)
         self._add(
             "learner",
             WorkerNode(
                 ranks[0],
                 LearnerRole,
-                experiment,
-                spec,
+                maker,
                 self._checkpoints,
                 counter,
-                variables,
-                connection,
+                board,
+                service,
                 self._replay_folder,
                 hosts=len(ranks),
             ),
         )
         for rank in range(1, len(ranks)):
-            follows = (experiment, spec, self._checkpoints, connection, len(ranks), rank)
+            follows = (maker, self._checkpoints, service, len(ranks), rank)
             self._add("learner", WorkerNode(ranks[rank], FollowerRole, *follows))
         servers = [
-            self._add("inference", self._inference(variables))
-            for _ in range(roles.inference_servers)
+            self._add("inference", self._inference(board)) for _ in range(roles.inference_servers)
         ]
         for first in range(0, roles.actors, roles.actors_per_process):
             indices = range(first, min(first + roles.actors_per_process, roles.actors))
             crew = []
             for index in indices:
-                if servers:
-                    make = Deferred(inference.remote_actors, servers[index % len(servers)])
-                else:
-                    make = Deferred(inference.local_actors, variables)
-                arguments = (experiment, spec, index, roles.actors, counter, connection, make)
-                crew.append(Deferred(ActorRole, *arguments))
+                asked = servers[index % len(servers)] if servers else None
+                crew.append(Deferred(ActorRole, maker, index, counter, service, board, asked))
             settings = _held(reverb=True, hang_seconds=roles.hang_seconds)
             self._add("actor", WorkerNode(settings, ActorCrew, *crew))
         for index in range(roles.evaluators):
             self._add(
                 "evaluator",
-                WorkerNode(_held(), EvaluatorRole, experiment, spec, index, counter, variables),
+                WorkerNode(_held(), EvaluatorRole, maker, index, counter, board),
             )
 
     def _add(self, label: str, node: Any) -> Any:
@@ -212,7 +209,7 @@ class _Parts:
             state=dict(resumed.counters["ledger"]) if resumed else None,
         )
 
-    def _inference(self, variables: Any) -> ServiceNode:
+    def _inference(self, board: Any) -> ServiceNode:
         roles = self._roles
         clients = -(-roles.actors // roles.inference_servers)
         batch = roles.inference_batch or clients * self._experiment.builder.num_envs
@@ -220,14 +217,16 @@ class _Parts:
             "inference server",
             _held(accelerator=roles.learner_device != "cpu", hang_seconds=120.0),
             inference.InferenceRole,
-            self._experiment,
-            self._spec,
-            self._streams,
+            self._maker,
             batch,
             roles.inference_wait,
-            variables,
+            board,
             threads=2 * clients + 4,
         )
+
+
+def _serve_replay(address: str, **arguments: Any) -> ReplayRole:
+    return ReplayRole(service=ReverbService(address), **arguments)
 
 
 def _held(**settings: Any) -> Settings:

@@ -22,7 +22,7 @@ import socket
 import sys
 from typing import Any
 
-from . import loopback
+from . import servers
 
 MAX_MESSAGE = 1 << 16
 _PR_SET_PDEATHSIG = 1
@@ -108,7 +108,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to act on.
     for module in modules:
         importlib.import_module(module)
-    kept = loopback.bound_to(address)
+    kept = servers.kept_to(address)
     kept.__enter__()  # For good: every role forked from here inherits it.
     entry = Zygote(socket.socket(fileno=int(descriptor))).serve()
     if entry is not None:

@@ -1,0 +1,130 @@
+"""The parts of an experiment, as its builder makes them: the one place for every kind of launch."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from . import seeds
+from .errors import RequestError
+from .experiment import Experiment, Partition
+
+if TYPE_CHECKING:
+    from ..agents.interfaces import ActorCore, Adder, VariableSource
+    from ..agents.replay.interface import Replay, ReplayFactory
+    from ..environments import EnvironmentSpec
+
+
+class _Asked(Exception):
+    """A builder has called the factory of its replay."""
+
+
+class Maker:
+    """Makes the parts of one experiment for one process, each when it is asked for."""
+
+    def __init__(self, experiment: Experiment, spec: EnvironmentSpec, num_streams: int):
+        """Nothing is made yet.
+
+        Args:
+          experiment: what is run.
+          spec: of one environment.
+          num_streams: environments that act at once, over all actors.
+        """
+        self.experiment, self.spec, self.num_streams = experiment, spec, num_streams
+        self.builder = experiment.builder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Maker, (self.experiment, self.spec, self.num_streams)
+
+    def key(self, role: str, *indices: int) -> jax.Array:
+        """The key of a role (see `seeds.derive`)."""
+        return jax.random.key(seeds.derive(self.experiment.seed, role, *indices))
+
+    @functools.cached_property
+    def networks(self) -> Any:
+        return self.experiment.make_networks(self.spec)
+
+    @functools.cached_property
+    def policy(self) -> ActorCore:
+        """The policy that explores."""
+        return self.builder.make_policy(self.networks, self.spec, num_streams=self.num_streams)
+
+    def replay(self, num_envs: int, make_replay: ReplayFactory | None = None) -> Replay:
+        """The replay of this process.
+
+        Args:
+          num_envs: environments whose steps this process writes.
+          make_replay: for this process's face of a replay that lives elsewhere; None: the builder's
+            own.
+
+        Raises:
+          RequestError: if the builder makes one that lives in this process where it must not.
+        """
+        seed, asked = seeds.derive(self.experiment.seed, "replay"), []
+        arguments: dict[str, Any] = {"num_envs": num_envs, "seed": seed}
+        if make_replay is not None:
+
+            def make_face(*specs: Any, **options: Any) -> Replay:
+                asked.append(True)
+                return make_replay(*specs, **options)
+
+            arguments["make_replay"] = make_face
+        try:
+            replay = self.builder.make_replay_tables(self.spec, self.policy, **arguments)
+        except TypeError as error:
+            if "make_replay" not in str(error):
+                raise
+            raise self._cannot_cross(str(error)) from error
+        if make_replay is not None and not asked:
+            raise self._cannot_cross(f"it makes a {type(replay).__name__} by itself")
+        return replay
+
+    def check_replay(self) -> None:
+        """Raises RequestError where the replay cannot be shared by processes; none is made."""
+
+        def ask(*specs: Any, **options: Any) -> Replay:
+            raise _Asked
+
+        with contextlib.suppress(_Asked):
+            self.replay(self.builder.num_envs, ask)
+
+    def _cannot_cross(self, reason: str) -> RequestError:
+        return RequestError(
+            f"the replay of {self.builder.name} lives in one process: {reason}; have the builder's "
+            "make_replay_tables make it with its argument make_replay, or launch in one process."
+        )
+
+    def learner(self, replay: Replay, partition: Partition | None = None) -> Any:
+        """The learner.
+
+        Args:
+          replay: what it draws from.
+          partition: in place of the experiment's.
+        """
+        return self.builder.make_learner(
+            self.key("learner"),
+            self.networks,
+            self.spec,
+            self.builder.make_dataset_iterator(replay),
+            replay,
+            partition=partition or self.experiment.partition,
+        )
+
+    def actor(
+        self, key: jax.Array, source: VariableSource, replay: Replay, *, num_envs: int
+    ) -> Any:
+        """An actor that explores.
+
+        Args:
+          key: for its randomness.
+          source: of its parameters, or of actions (`InferenceSource`).
+          replay: what it writes to.
+          num_envs: environments in which it acts.
+        """
+        adder: Adder = self.builder.make_adder(replay)
+        return self.builder.make_actor(
+            key, self.policy, self.spec, source, adder, num_envs=num_envs
+        )
