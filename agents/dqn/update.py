@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import optax
 
 from ..interfaces import Update, UpdateOutput
-from ..learning import dispatch, optimizers, schedules
-from ..learning.descent import global_norm, scale_to_norm
-from ..losses import values
+from ..learning import dispatch, optimizers, schedules, targets
+from ..learning.descent import descend
+from ..losses import priorities, values
 from ..networks.core import Network
 from ..replay.items import Sample, Transition
 from .config import DQNConfig
@@ -44,9 +44,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
 
     def init(key):
         params = network.init(key)
-        # A copy: a donated state may hold no buffer twice.
-        target_params = jax.tree.map(jnp.copy, params)
-        return State(params, target_params, optimizer.init(params), jnp.zeros((), jnp.int32))
+        return State(params, targets.init(params), optimizer.init(params), jnp.zeros((), jnp.int32))
 
     def loss(params, q_t_target, transition: Transition, weights):
         q_tm1 = network.apply(params, transition.observation)
@@ -69,36 +67,41 @@ def make_update(network: Network, config: DQNConfig) -> Update:
 
     def learn(state: State, sample: Sample, q_t_target: jax.Array):
         """A gradient step towards the target network's values [B, A]; the target stays."""
+        weights = jnp.ones_like(sample.data.reward)
         if prioritised:
-            weights = values.importance_weights(
+            weights = priorities.importance_weights(
                 sample.info.probabilities, sample.info.size, importance(state.steps)
             )
-        else:
-            weights = jnp.ones_like(sample.data.reward)
-        (value, (errors, mean_q)), gradients = jax.value_and_grad(loss, has_aux=True)(
-            state.params, q_t_target, sample.data, weights
+        descent = descend(
+            loss,
+            optimizer,
+            state.params,
+            state.optimizer,
+            q_t_target,
+            sample.data,
+            weights,
+            max_norm=config.max_gradient_norm,
         )
-        norm = global_norm(gradients)
-        if config.max_gradient_norm is not None:
-            gradients = scale_to_norm(gradients, norm, config.max_gradient_norm)
-        updates, opt_state = optimizer.update(gradients, state.optimizer, state.params)
-        params = optax.apply_updates(state.params, updates)
+        errors, mean_q = descent.aux
         metrics = {
-            "loss": value,
+            "loss": descent.loss,
             "mean_q": mean_q,
             "mean_absolute_error": jnp.mean(jnp.abs(errors)),
-            "gradient_norm": norm,
+            "gradient_norm": descent.gradient_norm,
         }
-        # The constant keeps every item in reach (Schaul et al., 2016, section 3.3).
-        priorities = jnp.abs(errors) + 1e-6 if prioritised else None
-        state = State(params, state.target_params, opt_state, state.steps + 1)
-        return state, UpdateOutput(metrics, priorities)
+        state = State(descent.params, state.target_params, descent.optimizer, state.steps + 1)
+        return state, UpdateOutput(metrics, priorities.from_errors(errors) if prioritised else None)
 
     def move_target(state: State, num_steps: int) -> State:
         """Updates the target network if one of the last `num_steps` steps was its turn."""
-        is_due = state.steps // period > (state.steps - num_steps) // period
-        rate = jnp.where(is_due, config.target_update_rate, 0.0)
-        target_params = optax.incremental_update(state.params, state.target_params, rate)
+        target_params = targets.periodic(
+            state.target_params,
+            state.params,
+            state.steps,
+            period,
+            rate=config.target_update_rate,
+            num_steps=num_steps,
+        )
         return state._replace(target_params=target_params)
 
     def step(state: State, sample: Sample):

@@ -1,13 +1,61 @@
-"""What is done with gradients before an optimizer takes them."""
+"""Gradient descent in one call."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 Nest = Any
+
+
+class Descent(NamedTuple):
+    """What one gradient step came to."""
+
+    params: Nest
+    optimizer: optax.OptState
+    loss: jax.Array
+    """[]"""
+    aux: Any
+    """What the loss gave besides."""
+    gradient_norm: jax.Array
+    """[] the global norm, before it was cut."""
+
+
+def descend(
+    loss: Callable[..., tuple[jax.Array, Any]],
+    optimizer: optax.GradientTransformation,
+    params: Nest,
+    opt_state: optax.OptState,
+    *args: Any,
+    max_norm: float | None = None,
+    step_size: jax.Array | float | None = None,
+) -> Descent:
+    """A gradient step on the parameters.
+
+    Args:
+      loss: `(params, *args) -> (loss [], aux)`.
+      optimizer: what makes steps of gradients.
+      params: what the loss is lessened by.
+      opt_state: of the optimizer.
+      *args: of the loss.
+      max_norm: gradients are scaled down to this global norm; None leaves them.
+      step_size: None where the optimizer gives steps; a number where it gives directions uphill,
+        of which the step is minus so many (a rate that goes by another count than its own).
+    """
+    (value, aux), gradients = jax.value_and_grad(loss, has_aux=True)(params, *args)
+    norm = global_norm(gradients)
+    if max_norm is not None:
+        gradients = scale_to_norm(gradients, norm, max_norm)
+    updates, opt_state = optimizer.update(gradients, opt_state, params)
+    if step_size is None:
+        params = optax.apply_updates(params, updates)
+    else:
+        params = jax.tree.map(lambda p, d: p - step_size * d, params, updates)
+    return Descent(params, opt_state, value, aux, norm)
 
 
 def global_norm(gradients: Nest) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Losses of PPO, for one sequence or one step; batch them with `jax.vmap`. T: time."""
+"""Losses of policies, for one step; any shape will do. Probabilities as logarithms."""
 
 from __future__ import annotations
 
@@ -7,61 +7,40 @@ import jax
 import jax.numpy as jnp
 
 
-def generalized_advantages(
-    r_t: jax.Array,
-    discount_t: jax.Array,
-    values: jax.Array,
-    is_step: jax.Array,
-    lambda_: float,
-) -> jax.Array:
-    """Generalised advantage estimation over windows that may hold several episodes.
-
-    Schulman et al. (2016), https://arxiv.org/abs/1506.02438, equation 16. The last observation of
-    an episode is a row of its own from which no step is taken: nothing is carried across it, and
-    it is bootstrapped from where the episode was cut short (its discount is not 0).
-
-    Args:
-      r_t: [T] rewards that followed rows 0 to T-1.
-      discount_t: [T] discounts that followed, gamma included.
-      values: [T+1] values of the observations of rows 0 to T.
-      is_step: [T] 1 where an action was taken, 0 in the last row of an episode.
-      lambda_: mixes one-step estimates (0) and whole returns (1).
-
-    Returns:
-      [T] advantages; 0 where no action was taken.
-    """
-    chex.assert_rank([r_t, discount_t, values, is_step], 1)
-    chex.assert_type([r_t, discount_t, values, is_step], float)
-    errors = is_step * (r_t + discount_t * values[1:] - values[:-1])
-
-    def backward(advantage_next, row):
-        error, discount, step = row
-        advantage = error + step * discount * lambda_ * advantage_next
-        return advantage, advantage
-
-    zero = jnp.zeros((), errors.dtype)
-    _, advantages = jax.lax.scan(backward, zero, (errors, discount_t, is_step), reverse=True)
-    return advantages
-
-
 def clipped_surrogate(
     log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: jax.Array | float
 ) -> jax.Array:
     """The clipped surrogate objective as a loss.
 
-    Schulman et al. (2017), https://arxiv.org/abs/1707.06347, equation 7. Any shape, all alike.
+    Schulman et al. (2017), https://arxiv.org/abs/1707.06347, equation 7.
+
+    Args:
+      log_prob: [...] of the action under the policy that learns.
+      old_log_prob: [...] under the policy that acted.
+      advantage: [...] of the action.
+      clip: [] how far the ratio of the two may leave 1 and still be rewarded.
+
+    Returns:
+      [...] the loss of each.
     """
+    chex.assert_equal_shape([log_prob, old_log_prob, advantage])
     ratio = jnp.exp(log_prob - old_log_prob)
     clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
     return -jnp.minimum(ratio * advantage, clipped * advantage)
 
 
-def masked_mean(x: jax.Array, mask: jax.Array) -> jax.Array:
-    """The mean of `x` where `mask` is 1; 0 where it is nowhere."""
-    return jnp.sum(mask * x) / jnp.maximum(jnp.sum(mask), 1.0)
+def kl_estimate(log_prob: jax.Array, old_log_prob: jax.Array) -> jax.Array:
+    """Estimates how far a policy moved, KL(old, new), from actions that the old one drew.
 
+    The estimate of low variance, never negative, of http://joschu.net/blog/kl-approx.html.
 
-def normalize(x: jax.Array, mask: jax.Array) -> jax.Array:
-    """`x` with mean 0 and deviation 1 over where `mask` is 1."""
-    centred = x - masked_mean(x, mask)
-    return centred * jax.lax.rsqrt(masked_mean(centred**2, mask) + 1e-8)
+    Args:
+      log_prob: [...] of the action under the new policy.
+      old_log_prob: [...] under the old one.
+
+    Returns:
+      [...] in nats; their mean is the estimate.
+    """
+    chex.assert_equal_shape([log_prob, old_log_prob])
+    log_ratio = log_prob - old_log_prob
+    return jnp.expm1(log_ratio) - log_ratio

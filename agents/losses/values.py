@@ -47,19 +47,3 @@ def huber(error: jax.Array, threshold: float) -> jax.Array:
 def squared(error: jax.Array) -> jax.Array:
     """Half the square of the error."""
     return 0.5 * error**2
-
-
-def importance_weights(probabilities: jax.Array, size: jax.Array, exponent: jax.Array) -> jax.Array:
-    """Weights that undo the bias of prioritised sampling, largest 1.
-
-    Schaul et al. (2016), https://arxiv.org/abs/1511.05952, section 3.4: (1 / (N P(i)))^beta, over
-    the greatest of the batch.
-
-    Args:
-      probabilities: [B] with which the items were drawn.
-      size: [B] items the replay held, N.
-      exponent: [] beta: 0 weighs all alike, 1 undoes the bias wholly.
-    """
-    chex.assert_rank([probabilities, size], [1, 1])
-    weights = (1.0 / (size * probabilities)) ** exponent
-    return weights / jnp.max(weights)

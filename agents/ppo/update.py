@@ -11,9 +11,9 @@ import optax
 
 from ...environments.specs import EnvironmentSpec
 from ..interfaces import Update, UpdateOutput
-from ..learning import normalization, optimizers
-from ..learning.descent import global_norm, scale_to_norm
-from ..losses import policy
+from ..learning import normalization, optimizers, schedules
+from ..learning.descent import descend
+from ..losses import masks, policy, returns
 from ..replay.items import Sample, Sequence
 from .config import PPOConfig
 from .networks import PPONetworks
@@ -67,7 +67,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         """From 1 down to 0 in the course of the annealing; 1 without one."""
         if config.anneal_steps is None:
             return jnp.ones(())
-        return jnp.maximum(1.0 - steps * steps_per_update / config.anneal_steps, 0.0)
+        return schedules.linear(1.0, 0.0, config.anneal_steps)(steps * steps_per_update)
 
     def init(key):
         key, params_key = jax.random.split(key)
@@ -84,19 +84,17 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         log_prob = jax.vmap(actions.log_prob)(parameters, rows.action)
         advantage = rows.advantage
         if config.normalize_advantages:
-            advantage = policy.normalize(advantage, rows.mask)
+            advantage = masks.normalize(advantage, rows.mask)
         surrogate = policy.clipped_surrogate(log_prob, rows.log_prob, advantage, clip)
-        policy_loss = policy.masked_mean(surrogate, rows.mask)
-        value_loss = policy.masked_mean((value - rows.value_target) ** 2, rows.mask)
-        entropy = policy.masked_mean(jax.vmap(actions.entropy)(parameters), rows.mask)
+        policy_loss = masks.mean(surrogate, rows.mask)
+        value_loss = masks.mean((value - rows.value_target) ** 2, rows.mask)
+        entropy = masks.mean(jax.vmap(actions.entropy)(parameters), rows.mask)
         total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
-        log_ratio = log_prob - rows.log_prob
         metrics = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "entropy": entropy,
-            # The estimate of low variance of http://joschu.net/blog/kl-approx.html.
-            "kl": policy.masked_mean(jnp.expm1(log_ratio) - log_ratio, rows.mask),
+            "kl": masks.mean(policy.kl_estimate(log_prob, rows.log_prob), rows.mask),
         }
         return total, metrics
 
@@ -106,7 +104,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
         values = network.apply(variables.params, flat)[1].reshape(data.mask.shape)
         is_step = data.mask * (data.step_type != int(dm_env.StepType.LAST))
-        advantages = jax.vmap(policy.generalized_advantages, in_axes=(0, 0, 0, 0, None))(
+        advantages = jax.vmap(returns.generalized_advantages, in_axes=(0, 0, 0, 0, None))(
             data.reward[:, :-1],
             config.discount * data.discount[:, :-1],
             values,
@@ -131,17 +129,17 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
 
         def minibatch(carry, minibatch_rows):
             params, opt_state = carry
-            gradients, metrics = jax.grad(loss, has_aux=True)(
-                params, minibatch_rows, part * config.clip
+            descent = descend(
+                loss,
+                optimizer,
+                params,
+                opt_state,
+                minibatch_rows,
+                part * config.clip,
+                max_norm=config.max_gradient_norm,
+                step_size=part * config.learning_rate,
             )
-            if config.max_gradient_norm is not None:
-                norm = global_norm(gradients)
-                gradients = scale_to_norm(gradients, norm, config.max_gradient_norm)
-            direction, opt_state = optimizer.update(gradients, opt_state, params)
-            params = jax.tree.map(
-                lambda p, d: p - part * config.learning_rate * d, params, direction
-            )
-            return (params, opt_state), metrics
+            return (descent.params, descent.optimizer), descent.aux
 
         def epoch(carry, key):
             if config.num_minibatches == 1:  # There is nothing to shuffle.

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from troupe.agents.losses import policy as ppo
-from troupe.agents.losses import values as dqn
+from troupe.agents.losses import policy, returns, values
 
 pytestmark = pytest.mark.long  # The import of rlax beside TensorFlow takes half a minute.
 
@@ -59,17 +58,17 @@ def close(actual, expected):
 
 def test_q_learning(given, twin):
     args = [given[name] for name in ("q_tm1", "a_tm1", "r_t", "discount_t", "q_t")]
-    error = jax.vmap(dqn.q_learning_error)
+    error = jax.vmap(values.q_learning_error)
     close(error(*args, given["q_t"]), twin["q_learning"])
     close(error(*args, given["q_t_selector"]), twin["double_q_learning"])
 
 
 def test_huber(given, twin):
-    close(dqn.huber(given["r_t"], 0.7), twin["huber"])
+    close(values.huber(given["r_t"], 0.7), twin["huber"])
 
 
 def test_generalized_advantages(given, twin):
-    advantages = jax.vmap(ppo.generalized_advantages, (0, 0, 0, None, None))(
+    advantages = jax.vmap(returns.generalized_advantages, (0, 0, 0, None, None))(
         given["rewards"], given["discounts"], given["values"], jnp.ones(9), 0.9
     )
     close(advantages, twin["advantages"])
@@ -77,5 +76,5 @@ def test_generalized_advantages(given, twin):
 
 def test_clipped_surrogate(given, twin):
     log_prob = jnp.log(given["ratios"])
-    loss = ppo.clipped_surrogate(log_prob, jnp.zeros_like(log_prob), given["rewards"], 0.2)
+    loss = policy.clipped_surrogate(log_prob, jnp.zeros_like(log_prob), given["rewards"], 0.2)
     close(loss.mean(axis=1), twin["surrogate"])
