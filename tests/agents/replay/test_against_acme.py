@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import collections
-
 import dm_env
 import numpy as np
 import pytest
 from dm_env import specs
 
 from troupe.agents.replay import EmbeddedReplay, ReplaySpec, Sequences, Transitions
+from troupe.environments.specs import EnvironmentSpec
 
 pytestmark = pytest.mark.distributed
 reverb = pytest.importorskip("reverb")
 adders = pytest.importorskip("acme.adders.reverb")
 
-EnvironmentSpec = collections.namedtuple(
-    "EnvironmentSpec", "observations actions rewards discounts"
-)
 SPEC = EnvironmentSpec(
     specs.Array((), np.float32),
     specs.Array((), np.int32),

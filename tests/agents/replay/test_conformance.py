@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 from typing import Any
@@ -21,11 +20,8 @@ from troupe.agents.replay import (
     Sequences,
     Transitions,
 )
-from troupe.environments.specs import StackedArray
+from troupe.environments.specs import EnvironmentSpec, StackedArray
 
-EnvironmentSpec = collections.namedtuple(
-    "EnvironmentSpec", "observations actions rewards discounts"
-)
 SPEC = EnvironmentSpec(
     observations=specs.Array((2,), np.float32, "observation"),
     actions=specs.Array((), np.int32, "action"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import subprocess
 import sys
 import threading
@@ -11,20 +10,16 @@ import time
 import dm_env
 import numpy as np
 import pytest
-from dm_env import specs
 
 from troupe.agents.interfaces import Adder
 from troupe.agents.replay import Replay, ReplaySpec, Transitions
+
+from .numbers import NUMBERS
 
 pytestmark = pytest.mark.distributed
 reverb = pytest.importorskip("reverb")
 portpicker = pytest.importorskip("portpicker")
 replay_on_reverb = pytest.importorskip("troupe.agents.replay.reverb")
-
-EnvironmentSpec = collections.namedtuple(
-    "EnvironmentSpec", "observations actions rewards discounts"
-)
-SPEC = EnvironmentSpec(specs.Array((1,), np.float32), specs.Array((), np.int32), None, None)
 
 
 class Site:
@@ -32,18 +27,18 @@ class Site:
 
     def __init__(self, spec: ReplaySpec, steps: int = 1) -> None:
         self._spec, self._steps = spec, steps
-        self._server = reverb.Server(replay_on_reverb.make_tables(spec, SPEC, (), steps))
+        self._server = reverb.Server(replay_on_reverb.make_tables(spec, NUMBERS, (), steps))
         self.address = f"127.0.0.1:{self._server.port}"
         self._made: list = []
 
     def adder(self, **options):
-        adder = replay_on_reverb.ReverbAdder(self._spec, SPEC, (), self.address, **options)
+        adder = replay_on_reverb.ReverbAdder(self._spec, NUMBERS, (), self.address, **options)
         self._made.append(adder)
         return adder
 
     def reader(self):
         reader = replay_on_reverb.ReverbReplay(
-            self._spec, SPEC, (), self.address, steps_per_sample=self._steps
+            self._spec, NUMBERS, (), self.address, steps_per_sample=self._steps
         )
         self._made.append(reader)
         return reader
@@ -226,14 +221,14 @@ def test_a_priority_that_is_none_is_refused(make_site, bad):
 
 
 SERVER = """
-import collections, sys
+import sys, types
 import numpy as np
 import reverb
 from dm_env import specs
 from troupe.agents.replay import ReplaySpec, Transitions
 from troupe.agents.replay.reverb import make_tables
-spec = collections.namedtuple("EnvironmentSpec", "observations actions")(
-    specs.Array((1,), np.float32), specs.Array((), np.int32))
+spec = types.SimpleNamespace(
+    observations=specs.Array((1,), np.float32), actions=specs.Array((), np.int32))
 server = reverb.Server(make_tables(ReplaySpec(Transitions(1), 8, 1000), spec), int(sys.argv[1]))
 print("up", flush=True)
 server.wait()
@@ -252,7 +247,7 @@ def test_writers_and_reader_outlive_the_server():
         return server
 
     port = portpicker.pick_unused_port()
-    arguments = ReplaySpec(Transitions(1), 8, 1000), SPEC, (), f"127.0.0.1:{port}"
+    arguments = ReplaySpec(Transitions(1), 8, 1000), NUMBERS, (), f"127.0.0.1:{port}"
     waits: list[float] = []
     adder = replay_on_reverb.ReverbAdder(
         *arguments, num_envs=1, while_waiting=lambda: waits.append(time.monotonic())
@@ -301,7 +296,7 @@ def test_the_reader_may_be_closed_while_it_waits(make_site):
 def test_a_tolerance_that_reverb_cannot_keep_is_refused():
     spec = ReplaySpec(Transitions(), 8, 100, samples_per_insert=64.0, tolerance=100.0)
     with pytest.raises(ValueError, match="at least 128"):
-        replay_on_reverb.make_tables(spec, SPEC)
+        replay_on_reverb.make_tables(spec, NUMBERS)
 
 
 def test_no_state_is_given_to_a_client(make_site):

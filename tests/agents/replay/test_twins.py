@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from typing import Any
 
 import dm_env
@@ -12,15 +11,12 @@ import pytest
 from dm_env import StepType, specs
 
 from troupe.agents.replay import EmbeddedReplay, Episodes, ReplaySpec, Sequences, Transitions
-from troupe.environments.specs import StackedArray
+from troupe.environments.specs import EnvironmentSpec, StackedArray
 
 pytestmark = pytest.mark.distributed
 reverb = pytest.importorskip("reverb")
 replay_on_reverb = pytest.importorskip("troupe.agents.replay.reverb")
 
-EnvironmentSpec = collections.namedtuple(
-    "EnvironmentSpec", "observations actions rewards discounts"
-)
 SPEC = EnvironmentSpec(
     observations={
         "number": specs.Array((), np.int64),
