@@ -5,7 +5,7 @@ nothing of this package, and nothing but the standard library until it knows wha
 
     PYTHON peers.py '{"peer": "sb3", "agent": "dqn", "env": "CartPole-v1", ...}'
 
-The argument holds the fields of `Settings`; the last line of the output is one JSON object. From
+The argument holds the fields of `PeerRun`; the last line of the output is one JSON object. From
 within this package, `measure(python, settings)` does that and returns the object.
 
 What is measured, in the same way for every library:
@@ -71,7 +71,7 @@ ZOO: dict[tuple[str, str], dict[str, Any]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class PeerRun:
     """One run of another library."""
 
     peer: str
@@ -105,7 +105,7 @@ class Settings:
             raise ValueError(f"peer must be one of {', '.join(_MODULES)}, got {self.peer!r}")
 
 
-def zoo(peer: str, agent: str, env: str, **changes: Any) -> Settings:
+def zoo(peer: str, agent: str, env: str, **changes: Any) -> PeerRun:
     """The RL Zoo's settings for an agent and an environment.
 
     Raises:
@@ -114,10 +114,10 @@ def zoo(peer: str, agent: str, env: str, **changes: Any) -> Settings:
     if (agent, env) not in ZOO:
         known = ", ".join(" ".join(key) for key in ZOO)
         raise ValueError(f"no settings for {agent} {env}; there are {known}")
-    return Settings(peer, agent, env, **{**ZOO[agent, env], **changes})
+    return PeerRun(peer, agent, env, **{**ZOO[agent, env], **changes})
 
 
-def measure(python: str, settings: Settings, timeout: float = 3600) -> dict[str, Any]:
+def measure(python: str, settings: PeerRun, timeout: float = 3600) -> dict[str, Any]:
     """Runs another library in its own interpreter.
 
     Args:
@@ -172,7 +172,7 @@ class Clock:
         self._cpu += now[1] - cpu
 
 
-def run(settings: Settings) -> dict[str, Any]:
+def run(settings: PeerRun) -> dict[str, Any]:
     """Trains, in the interpreter that has the library.
 
     Returns:
@@ -276,7 +276,7 @@ def make(env: str) -> Any:
     return Monitor(gymnasium.wrappers.FrameStackObservation(screens, 4))
 
 
-def evaluate(model: Any, settings: Settings) -> float:
+def evaluate(model: Any, settings: PeerRun) -> float:
     """The mean return of greedy episodes, all acting in one call."""
     import numpy as np
 
@@ -341,4 +341,4 @@ def _versions(peer: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(Settings(**json.loads(sys.argv[1])))))
+    print(json.dumps(run(PeerRun(**json.loads(sys.argv[1])))))

@@ -23,7 +23,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from .steps import make
+
 _RL = {"batch": 256, "features": 64, "hidden": 512, "actions": 8, "optimizer": "adam"}
+_AGENT = {"features": 64, "hidden_sizes": (512, 512), "actions": 8}
 _TRANSFORMER = {
     "batch": 8,
     "length": 1024,
@@ -45,16 +48,15 @@ LARGE: dict[str, tuple[str, dict[str, Any]]] = {
         "residual_net",
         {"batch": 256, "size": 64, "width": 64, "groups": 8, "classes": 100},
     ),
-    "dqn": ("dqn", _RL),
+    "dqn": ("dqn", {**_AGENT, "batch_size": 256}),
     "categorical_dqn": ("categorical_dqn", {**_RL, "atoms": 51}),
     "impala": ("impala", {**_RL, "batch": 64, "length": 20}),
-    "ppo": ("ppo", {**_RL, "batch": 256, "length": 64}),
+    "ppo": ("ppo", {**_AGENT, "num_envs": 256, "rollout_length": 64}),
     "sac": ("sac", _RL),
     "mpo": ("mpo", _RL),
     "r2d2": ("r2d2", {**_RL, "batch": 64, "length": 40, "burn_in": 10, "hidden": 256}),
     "unet": ("unet", {"batch": 64, "size": 64, "width": 64, "groups": 8}),
 }
-_TINY_RL = {"batch": 32, "features": 8, "hidden": 32, "optimizer": "adam"}
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer-f32": (
         "transformer",
@@ -68,7 +70,7 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "residual_net": ("residual_net", {"batch": 8, "size": 16, "width": 16}),
-    "dqn": ("dqn", _TINY_RL),
+    "dqn": ("dqn", {"batch_size": 32, "features": 8, "hidden_sizes": (32, 32)}),
 }
 
 
@@ -78,10 +80,7 @@ def measure(
     """Step time and memory of one example on the default device, and its program."""
     import jax
 
-    from ...partitioning import models
-
-    known = set(vars(models.make(model).config))
-    example = models.make(model, **{k: v for k, v in sizes.items() if k in known})
+    example = make(model, **sizes)
     device = jax.devices()[0]
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         state, batch = (
@@ -118,7 +117,7 @@ def measure(
     return {
         "name": name,
         "model": model,
-        "sizes": {k: v for k, v in sizes.items() if k in known},
+        "sizes": sizes,
         "step_seconds": statistics.median(runs),
         "best_seconds": min(runs),
         "compile_seconds": compile_seconds,
@@ -164,11 +163,10 @@ def kernel_times(compiled: Any, state: Any, batch: Any) -> list[dict[str, Any]]:
 
 def predict(result: dict[str, Any], device: Any) -> dict[str, Any]:
     """The simulator's word on what `measure` measured."""
-    from ...partitioning import models
     from ...partitioning.ir.trace import trace
     from ...partitioning.simulator.simulate import simulate
 
-    example = models.make(result["model"], **result["sizes"])
+    example = make(result["model"], **result["sizes"])
     program = trace(
         lambda state, batch: example.update(state, batch),
         example.state_shapes,

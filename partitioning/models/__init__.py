@@ -1,4 +1,4 @@
-"""Training steps to plan, test and measure with: `examples.make("transformer", num_layers=4)`."""
+"""Training steps to plan, test and measure with: `models.make("transformer", num_layers=4)`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,10 @@ CATALOGUE: dict[str, Callable[..., Example]] = {
     "lstm": recurrent.make_lstm,
     "gru": recurrent.make_gru,
     "vtrace": returns.make_vtrace,
-    "gae": returns.make_gae,
     "experts": experts.make,
-    "dqn": q_learning.make_dqn,
     "categorical_dqn": q_learning.make_categorical_dqn,
     "r2d2": q_learning.make_r2d2,
     "impala": actor_critic.make_impala,
-    "ppo": actor_critic.make_ppo,
     "sac": continuous.make_sac,
     "mpo": continuous.make_mpo,
 }

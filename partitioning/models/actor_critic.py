@@ -1,4 +1,4 @@
-"""Policy-gradient update steps over discrete actions: IMPALA and PPO."""
+"""A policy-gradient update step over discrete actions: IMPALA."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Params = layers.Params
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """Sizes and constants of both.
+class Sizes:
+    """Sizes and constants.
 
     Attributes:
       batch: trajectories in a batch.
@@ -26,9 +26,6 @@ class Config:
       features: features of an observation.
       hidden: features of each hidden layer, and of the recurrent state.
       actions: number of actions.
-      epochs: passes over the batch (PPO).
-      minibatches: parts of a pass; a divisor of batch * length (PPO).
-      clip_ratio: how far the policy may move in one update (PPO).
       value_weight: weight of the value loss.
       entropy_weight: weight of the entropy bonus.
       optimizer: "sgd" or "adam".
@@ -40,9 +37,6 @@ class Config:
     features: int = 4
     hidden: int = 16
     actions: int = 4
-    epochs: int = 2
-    minibatches: int = 2
-    clip_ratio: float = 0.2
     value_weight: float = 0.5
     entropy_weight: float = 0.01
     optimizer: str = "adam"
@@ -51,7 +45,7 @@ class Config:
 
 def make_impala(**sizes: Any) -> Example:
     """IMPALA (https://arxiv.org/abs/1802.01561) with an LSTM."""
-    config = Config(**sizes)
+    config = Sizes(**sizes)
     optimizer = optimizers.make(config.optimizer, clip=config.clip)
     hidden = config.hidden
 
@@ -109,76 +103,6 @@ def make_impala(**sizes: Any) -> Example:
     return Example("impala", update, init, make_batch, DATA_AND_MODEL, config)
 
 
-def make_ppo(**sizes: Any) -> Example:
-    """PPO (https://arxiv.org/abs/1707.06347): GAE, then epochs over shuffled minibatches."""
-    config = Config(**sizes)
-    optimizer = optimizers.make(config.optimizer, clip=config.clip)
-    rows = config.batch * config.length
-    if rows % config.minibatches:
-        raise ValueError(
-            f"batch * length = {rows} rows do not split into minibatches={config.minibatches}"
-        )
-
-    def params_init(key: jax.Array) -> Params:
-        keys = jax.random.split(key)
-        sizes = (config.features, config.hidden, config.hidden)
-        return {
-            "policy": layers.mlp_init(keys[0], (*sizes, config.actions)),
-            "value": layers.mlp_init(keys[1], (*sizes, 1)),
-        }
-
-    def value(params: Params, observation: jax.Array) -> jax.Array:
-        return layers.mlp(params["value"], observation, jnp.tanh)[..., 0]
-
-    def loss(params: Params, rows: Tree) -> jax.Array:
-        logits = layers.mlp(params["policy"], rows["observation"], jnp.tanh)
-        log_probs = jax.nn.log_softmax(logits)
-        ratio = jnp.exp(_log_prob(log_probs, rows["action"]) - rows["log_prob"])
-        advantage = rows["advantage"]
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        clipped = jnp.clip(ratio, 1 - config.clip_ratio, 1 + config.clip_ratio)
-        gain = jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
-        error = jnp.mean(jnp.square(rows["goal"] - value(params, rows["observation"])))
-        entropy = jnp.mean(_entropy(log_probs))
-        return -gain + config.value_weight * error - config.entropy_weight * entropy
-
-    def learn(carry: Tree, rows: Tree) -> tuple[Tree, jax.Array]:
-        params, opt = carry
-        value_now, grads = jax.value_and_grad(loss)(params, rows)
-        return optimizer.apply(grads, opt, params), value_now
-
-    def update(state: Tree, batch: Tree) -> tuple[Tree, Tree]:
-        values = value(state["params"], batch["observation"])
-        advantages = jax.vmap(returns.gae)(values, batch["reward"], batch["discount"])
-        data = {
-            "observation": batch["observation"][:, :-1],
-            "action": batch["action"],
-            "log_prob": batch["log_prob"],
-            "advantage": advantages,
-            "goal": lax.stop_gradient(values[:, :-1]) + advantages,
-        }
-        data = jax.tree_util.tree_map(lambda x: x.reshape(rows, *x.shape[2:]), data)
-
-        def epoch(carry: Tree, key: jax.Array) -> tuple[Tree, jax.Array]:
-            order = jax.random.permutation(key, rows).reshape(config.minibatches, -1)
-            shuffled = jax.tree_util.tree_map(lambda x: x[order], data)
-            return lax.scan(learn, carry, shuffled)
-
-        key, epochs_key = jax.random.split(state["key"])
-        keys = jax.random.split(epochs_key, config.epochs)
-        (params, opt), losses = lax.scan(epoch, (state["params"], state["opt"]), keys)
-        return {"params": params, "opt": opt, "key": key}, {"losses": losses}
-
-    def init(key: jax.Array) -> Tree:
-        params = params_init(key)
-        return {"params": params, "opt": optimizer.init(params), "key": jax.random.PRNGKey(1)}
-
-    def make_batch(key: jax.Array) -> Tree:
-        return _trajectories(config, key)
-
-    return Example("ppo", update, init, make_batch, DATA_AND_MODEL, config)
-
-
 def _log_prob(log_probs: jax.Array, action: jax.Array) -> jax.Array:
     """log_probs [..., A], action int [...] -> [...]."""
     return jnp.take_along_axis(log_probs, action[..., None], axis=-1)[..., 0]
@@ -189,7 +113,7 @@ def _entropy(log_probs: jax.Array) -> jax.Array:
     return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
 
 
-def _trajectories(config: Config, key: jax.Array) -> Tree:
+def _trajectories(config: Sizes, key: jax.Array) -> Tree:
     """Trajectories of a policy other than the one that learns; observations have one step more."""
     keys = jax.random.split(key, 5)
     shape = (config.batch, config.length)

@@ -20,7 +20,7 @@ Params = layers.Params
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Sizes:
     """Sizes and constants of both.
 
     Attributes:
@@ -65,7 +65,7 @@ def _normal_log_prob(x: jax.Array, mean: jax.Array, scale: jax.Array) -> jax.Arr
 
 def make_sac(**sizes: Any) -> Example:
     """SAC with a learned temperature and twin critics (https://arxiv.org/abs/1812.05905)."""
-    config = Config(**sizes)
+    config = Sizes(**sizes)
     optimizer = optimizers.make(config.optimizer)
 
     def params_init(key: jax.Array) -> Params:
@@ -126,7 +126,7 @@ def make_sac(**sizes: Any) -> Example:
 
 def make_mpo(**sizes: Any) -> Example:
     """MPO (https://arxiv.org/abs/1806.06920) with separate KL limits on mean and scale."""
-    config = Config(**sizes)
+    config = Sizes(**sizes)
     optimizer = optimizers.make(config.optimizer)
 
     def params_init(key: jax.Array) -> Params:
@@ -206,7 +206,7 @@ def make_mpo(**sizes: Any) -> Example:
     return Example("mpo", update, init, _transitions(config), DATA_AND_MODEL, config)
 
 
-def _transitions(config: Config) -> Any:
+def _transitions(config: Sizes) -> Any:
     def make_batch(key: jax.Array) -> Tree:
         keys = jax.random.split(key, 5)
         shape = (config.batch,)

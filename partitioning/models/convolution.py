@@ -14,7 +14,7 @@ from .training import initial_state, supervised
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Sizes:
     """Sizes of both models.
 
     Attributes:
@@ -40,7 +40,7 @@ class Config:
 
 def make_residual_net(**sizes: Any) -> Example:
     """Classification: two residual blocks, max pooling between them, average pooling at the end."""
-    config = Config(**sizes)
+    config = Sizes(**sizes)
     width, groups = config.width, config.groups
 
     def block_init(key: jax.Array, n_in: int, n_out: int) -> layers.Params:
@@ -84,7 +84,7 @@ def make_residual_net(**sizes: Any) -> Example:
 
 def make_unet(**sizes: Any) -> Example:
     """Image to image: one level down and up again, with the skip concatenated."""
-    config = Config(**sizes)
+    config = Sizes(**sizes)
     width = config.width
 
     def params_init(key: jax.Array) -> layers.Params:
@@ -116,7 +116,7 @@ def make_unet(**sizes: Any) -> Example:
     return _example("unet", config, params_init, loss, make_batch)
 
 
-def _example(name: str, config: Config, params_init: Any, loss: Any, make_batch: Any) -> Example:
+def _example(name: str, config: Sizes, params_init: Any, loss: Any, make_batch: Any) -> Example:
     optimizer = optimizers.make(config.optimizer, clip=config.clip)
     return Example(
         name=name,

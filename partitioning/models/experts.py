@@ -15,7 +15,7 @@ from .training import initial_state, supervised
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Sizes:
     """Sizes of the model.
 
     Attributes:
@@ -49,7 +49,7 @@ class Config:
 
 def make(**sizes: Any) -> Example:
     """Regression at every token. G: groups, T: tokens, K: choices, E: experts, C: capacity."""
-    config = Config(**sizes)
+    config = Sizes(**sizes)
     optimizer = optimizers.make(config.optimizer, clip=config.clip)
 
     def params_init(key: jax.Array) -> layers.Params:
@@ -94,7 +94,7 @@ def make(**sizes: Any) -> Example:
     )
 
 
-def _route(config: Config, probabilities: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _route(config: Sizes, probabilities: jax.Array) -> tuple[jax.Array, jax.Array]:
     """probabilities [G, T, E] -> combine weights [G, T, E, C], first choices one-hot [G, T, E].
 
     A token beyond an expert's capacity is dropped there: its weight is zero.

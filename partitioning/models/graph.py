@@ -14,7 +14,7 @@ from .training import initial_state, supervised
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Sizes:
     """Sizes of the graphs and of the network.
 
     Attributes:
@@ -40,7 +40,7 @@ class Config:
 
 def make(**sizes: Any) -> Example:
     """Regression of one number per graph."""
-    config = Config(**sizes)
+    config = Sizes(**sizes)
     optimizer = optimizers.make(config.optimizer, clip=config.clip)
     size, hidden = config.features, config.hidden
     num_nodes = config.graphs * config.nodes

@@ -14,7 +14,7 @@ from .training import initial_state, supervised
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Sizes:
     """Sizes of the MLP.
 
     Attributes:
@@ -38,7 +38,7 @@ class Config:
 
 def make(**sizes: Any) -> Example:
     """Least squares on [batch, width] inputs and targets."""
-    config = Config(**sizes)
+    config = Sizes(**sizes)
     optimizer = optimizers.make(config.optimizer, clip=config.clip)
 
     def params_init(key: jax.Array) -> layers.Params:

@@ -1,4 +1,4 @@
-"""Value-based update steps: DQN, categorical DQN and R2D2."""
+"""Value-based update steps: categorical DQN and R2D2."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Params = layers.Params
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """Sizes and constants of the three.
+class Sizes:
+    """Sizes and constants of both.
 
     Attributes:
       batch: transitions or sequences in a batch.
@@ -50,28 +50,9 @@ class Config:
     clip: float | None = None
 
 
-def make_dqn(**sizes: Any) -> Example:
-    """Double DQN with prioritized replay (https://arxiv.org/abs/1509.06461, 1511.05952)."""
-    config = Config(**sizes)
-    net = (config.features, config.hidden, config.hidden, config.actions)
-
-    def loss(params: Params, target: Params, batch: Tree) -> tuple[jax.Array, jax.Array]:
-        q = _pick(layers.mlp(params, batch["observation"]), batch["action"])
-        best = jnp.argmax(layers.mlp(params, batch["next_observation"]), axis=-1)
-        bootstrap = _pick(layers.mlp(target, batch["next_observation"]), best)
-        goal = lax.stop_gradient(batch["reward"] + batch["discount"] * bootstrap)
-        error = goal - q
-        return jnp.mean(batch["weight"] * huber(error)), jnp.abs(error)
-
-    def params_init(key: jax.Array) -> Params:
-        return layers.mlp_init(key, net)
-
-    return _example("dqn", config, params_init, loss, _transitions(config))
-
-
 def make_categorical_dqn(**sizes: Any) -> Example:
     """Categorical DQN (https://arxiv.org/abs/1707.06887)."""
-    config = Config(**sizes)
+    config = Sizes(**sizes)
     net = (config.features, config.hidden, config.hidden, config.actions * config.atoms)
     step = 2 * config.limit / (config.atoms - 1)
 
@@ -103,7 +84,7 @@ def make_categorical_dqn(**sizes: Any) -> Example:
 
 def make_r2d2(**sizes: Any) -> Example:
     """R2D2 (https://openreview.net/forum?id=r1lyTjAqYX): burn-in, rescaled n-step double Q."""
-    config = Config(**sizes)
+    config = Sizes(**sizes)
     hidden = config.hidden
 
     def params_init(key: jax.Array) -> Params:
@@ -190,7 +171,7 @@ def _pick_row(values: jax.Array, index: jax.Array) -> jax.Array:
     return jax.vmap(lambda v, i: v[i])(values, index)
 
 
-def _transitions(config: Config) -> Callable[[jax.Array], Tree]:
+def _transitions(config: Sizes) -> Callable[[jax.Array], Tree]:
     def make_batch(key: jax.Array) -> Tree:
         keys = jax.random.split(key, 6)
         shape = (config.batch,)
@@ -208,7 +189,7 @@ def _transitions(config: Config) -> Callable[[jax.Array], Tree]:
 
 
 def _example(
-    name: str, config: Config, params_init: Any, loss: Any, make_batch: Callable[[jax.Array], Tree]
+    name: str, config: Sizes, params_init: Any, loss: Any, make_batch: Callable[[jax.Array], Tree]
 ) -> Example:
     """Descends `loss(params, target, batch) -> (loss [], priorities [B])`."""
     optimizer = optimizers.make(config.optimizer, clip=config.clip)

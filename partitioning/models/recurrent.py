@@ -14,7 +14,7 @@ from .training import initial_state, supervised
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Sizes:
     """Sizes of both models.
 
     Attributes:
@@ -36,15 +36,15 @@ class Config:
 
 def make_lstm(**sizes: Any) -> Example:
     """Regression at every step with an LSTM."""
-    return _make("lstm", Config(**sizes))
+    return _make("lstm", Sizes(**sizes))
 
 
 def make_gru(**sizes: Any) -> Example:
     """Regression at every step with a GRU."""
-    return _make("gru", Config(**sizes))
+    return _make("gru", Sizes(**sizes))
 
 
-def _make(name: str, config: Config) -> Example:
+def _make(name: str, config: Sizes) -> Example:
     optimizer = optimizers.make(config.optimizer, clip=config.clip)
     cell_init = layers.lstm_init if name == "lstm" else layers.gru_init
 

@@ -1,4 +1,4 @@
-"""Return estimators, and the smallest learners that use them.
+"""V-trace, and the smallest learner that uses it.
 
 T: time; `_t` is a step, `_tp1` the next one.
 """
@@ -6,7 +6,6 @@ T: time; `_t` is a step, `_tp1` the next one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -52,31 +51,9 @@ def vtrace(
     return lax.stop_gradient(targets), lax.stop_gradient(advantages)
 
 
-def gae(
-    values: jax.Array, rewards: jax.Array, discounts: jax.Array, lambda_: float = 0.95
-) -> jax.Array:
-    """Generalized advantage estimation (https://arxiv.org/abs/1506.02438); [T].
-
-    The recursion is linear, so that an associative scan does it in log T steps.
-
-    Args:
-      values: [T + 1] values of the states, the last to bootstrap from.
-      rewards: [T] rewards.
-      discounts: [T] discounts.
-      lambda_: mixes the returns of different lengths.
-    """
-    deltas = rewards + discounts * values[1:] - values[:-1]
-
-    def combine(late: tuple[jax.Array, ...], early: tuple[jax.Array, ...]) -> Any:
-        return late[0] * early[0], early[1] + early[0] * late[1]
-
-    factors = (discounts * lambda_, deltas)
-    return lax.stop_gradient(lax.associative_scan(combine, factors, reverse=True)[1])
-
-
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """Sizes of both learners.
+class Sizes:
+    """Sizes of the learner.
 
     Attributes:
       batch: trajectories in a batch.
@@ -95,29 +72,7 @@ class Config:
 
 def make_vtrace(**sizes: Any) -> Example:
     """Off-policy evaluation with V-trace targets."""
-
-    def targets(values: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
-        return jax.vmap(vtrace)(
-            values[:, :-1], values[:, 1:], batch["reward"], batch["discount"], batch["rho"]
-        )[0]
-
-    return _make("vtrace", Config(**sizes), targets)
-
-
-def make_gae(**sizes: Any) -> Example:
-    """On-policy evaluation with lambda-returns from GAE."""
-
-    def targets(values: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
-        return values[:, :-1] + jax.vmap(gae)(values, batch["reward"], batch["discount"])
-
-    return _make("gae", Config(**sizes), targets)
-
-
-def _make(
-    name: str,
-    config: Config,
-    targets: Callable[[jax.Array, dict[str, jax.Array]], jax.Array],
-) -> Example:
+    config = Sizes(**sizes)
     optimizer = optimizers.make(config.optimizer)
 
     def params_init(key: jax.Array) -> layers.Params:
@@ -125,7 +80,9 @@ def _make(
 
     def loss(params: layers.Params, batch: dict[str, jax.Array]) -> jax.Array:
         values = layers.mlp(params, batch["observation"])[..., 0]
-        goal = lax.stop_gradient(targets(values, batch))
+        goal, _ = jax.vmap(vtrace)(
+            values[:, :-1], values[:, 1:], batch["reward"], batch["discount"], batch["rho"]
+        )
         return 0.5 * jnp.mean(jnp.square(goal - values[:, :-1]))
 
     def make_batch(key: jax.Array) -> dict[str, jax.Array]:
@@ -140,7 +97,7 @@ def _make(
         }
 
     return Example(
-        name=name,
+        name="vtrace",
         update=supervised(loss, optimizer),
         init=initial_state(params_init, optimizer),
         make_batch=make_batch,

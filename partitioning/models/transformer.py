@@ -24,7 +24,7 @@ REMATERIALIZATION = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Sizes:
     """Sizes and choices of the transformer.
 
     Attributes:
@@ -91,7 +91,7 @@ class Config:
 
 def make(**sizes: Any) -> Example:
     """Next-token prediction on random tokens."""
-    config = Config(**sizes)
+    config = Sizes(**sizes)
     optimizer = optimizers.make(config.optimizer, clip=config.clip)
     keyed = config.dropout > 0
 
@@ -132,7 +132,7 @@ def make(**sizes: Any) -> Example:
     )
 
 
-def params_init(config: Config, key: jax.Array) -> Params:
+def params_init(config: Sizes, key: jax.Array) -> Params:
     """Parameters; with `scan`, those of the blocks are stacked in "blocks" [num_layers, ...]."""
     keys = jax.random.split(key, 3 + config.num_layers)
     dtype = _dtype(config.param_dtype)
@@ -157,7 +157,7 @@ def params_init(config: Config, key: jax.Array) -> Params:
     return params
 
 
-def _block_init(config: Config, key: jax.Array) -> Params:
+def _block_init(config: Sizes, key: jax.Array) -> Params:
     keys = jax.random.split(key, 6)
     dtype = _dtype(config.param_dtype)
     width = config.width
@@ -186,7 +186,7 @@ def _dtype(name: str) -> Any:
 
 
 def apply(
-    config: Config,
+    config: Sizes,
     params: Params,
     tokens: jax.Array,
     lengths: jax.Array | None = None,
@@ -227,7 +227,7 @@ def apply(
 
 
 def _block(
-    config: Config, params: Params, x: jax.Array, mask: jax.Array, key: jax.Array | None
+    config: Sizes, params: Params, x: jax.Array, mask: jax.Array, key: jax.Array | None
 ) -> jax.Array:
     keys = (None, None) if key is None else jax.random.split(key)
 
@@ -245,11 +245,11 @@ def _block(
     return layers.layer_norm(params["norm_2"], x + transform(x))
 
 
-def _dropout(config: Config, key: jax.Array | None, x: jax.Array) -> jax.Array:
+def _dropout(config: Sizes, key: jax.Array | None, x: jax.Array) -> jax.Array:
     return x if key is None else layers.dropout(key, x, config.dropout)
 
 
-def _attention(config: Config, params: Params, x: jax.Array, mask: jax.Array) -> jax.Array:
+def _attention(config: Sizes, params: Params, x: jax.Array, mask: jax.Array) -> jax.Array:
     """x [B, T, D], mask bool [B or 1, 1, T or 1, T] -> [B, T, D]."""
     batch, length, width = x.shape
     heads, size = config.num_heads, width // config.num_heads

@@ -26,8 +26,8 @@ def mid_training(example: Example, seed: int = 0) -> tuple[Tree, Tree]:
     shapes = example.state_shapes
 
     def leaf(path: tuple, shape: jax.ShapeDtypeStruct) -> jax.typing.ArrayLike:
-        name = str(getattr(path[-1], "key", path[-1]))
-        top = {str(getattr(key, "key", key)) for key in path}
+        names = [str(getattr(key, "key", getattr(key, "name", key))) for key in path]
+        name, top = names[-1], {*names}
         if jax.dtypes.issubdtype(shape.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(jnp.array([0, seed + 1], np.uint32))
         if name == "key":

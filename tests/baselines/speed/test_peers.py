@@ -101,7 +101,7 @@ def settings(**changes):
         "evaluation_episodes": 3,
         "hyperparameters": {"learning_rate": "linear 0.5", "gradient_steps": 5},
     }
-    return peers.Settings(**{**common, **changes})
+    return peers.PeerRun(**{**common, **changes})
 
 
 def test_warmup_and_evaluations_are_left_out(library):

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from troupe.baselines.speed import steps
 from troupe.partitioning import models
 from troupe.partitioning.models import handwritten
 
@@ -16,7 +17,7 @@ def _quick_compiler():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-CASES = [(name, {}) for name in models.CATALOGUE] + [
+CASES = [(name, {}) for name in steps.NAMES] + [
     ("transformer", {"fused_qkv": True, "tied": True, "rotary": True}),
     ("transformer", {"pre_norm": False, "dropout": 0.1, "padding": True}),
     ("transformer", {"num_layers": 3, "scan": True, "checkpoint": "dots", "dropout": 0.1}),
@@ -26,7 +27,7 @@ CASES = [(name, {}) for name in models.CATALOGUE] + [
 
 @pytest.mark.parametrize(("name", "sizes"), CASES, ids=lambda x: str(x))
 def test_runs_and_repeats(name, sizes):
-    example = models.make(name, **sizes)
+    example = steps.make(name, **sizes)
     state, batch = models.mid_training(example)
     step = jax.jit(example.update)
     first, second = step(state, batch), step(state, batch)

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import pytest
 
-from troupe.partitioning import models
+from troupe.baselines.speed import steps
 from troupe.partitioning.ir.trace import trace
 from troupe.partitioning.rules import has_rule, listed, register, rows, table, without_rule
 
 
-@pytest.mark.parametrize("name", sorted(models.CATALOGUE))
+@pytest.mark.parametrize("name", sorted(steps.NAMES))
 def test_every_primitive_of_an_example_is_listed(name: str) -> None:
-    example = models.make(name)
+    example = steps.make(name)
     program = trace(example.update, example.state_shapes, example.batch_shapes)
     assert sorted({op.name for op in program.walk() if not listed(op.name)}) == []
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from troupe import partitioning as pt
+from troupe.baselines.speed import steps
 from troupe.partitioning import models
 
 TOLERANCE = 1e-5  # Of the norm of each float32 output.
@@ -27,7 +28,7 @@ MESHES = {
 }
 
 #: Every model as it comes, what a transformer may be besides, and sizes that do not divide.
-MODELS = {name: (name, {}) for name in models.CATALOGUE} | {
+MODELS = {name: (name, {}) for name in steps.NAMES} | {
     "mlp adam": ("mlp", {"num_layers": 3, "bias": True, "optimizer": "adam", "clip": 0.1}),
     "transformer": (
         "transformer",
@@ -58,8 +59,8 @@ MODELS = {name: (name, {}) for name in models.CATALOGUE} | {
     "uneven residual_net": ("residual_net", {"width": 6, "classes": 5, "groups": 3}),
     "uneven lstm": ("lstm", {"length": 5, "features": 3, "hidden": 10}),
     "uneven experts": ("experts", {"experts": 3, "width": 6, "length": 5, "hidden": 10}),
-    "uneven dqn": ("dqn", {"hidden": 10, "actions": 3, "batch": 24}),
-    "uneven ppo": ("ppo", {"hidden": 6, "actions": 3, "length": 5}),
+    "uneven dqn": ("dqn", {"hidden_sizes": (10,), "actions": 3, "batch_size": 24}),
+    "uneven ppo": ("ppo", {"hidden_sizes": (6,), "actions": 3, "rollout_length": 5}),
 }
 
 
@@ -68,7 +69,7 @@ def schedules(model, mesh):
     name, sizes = MODELS[model]
     axes, prefix = MESHES[mesh]
     found = []
-    for schedule in models.make(name, **sizes).schedules:
+    for schedule in steps.make(name, **sizes).schedules:
         if "model" in axes or "model" not in schedule:
             found.append(prefix + schedule if "batch:data" in schedule else schedule)
     return found
@@ -100,7 +101,7 @@ def parameters():
 def reference(model):
     """The example, its arguments, and the results of two unpartitioned steps."""
     name, sizes = MODELS[model]
-    example = models.make(name, **sizes)
+    example = steps.make(name, **sizes)
     state, batch = models.mid_training(example)
     update = jax.jit(example.update)
     first = update(state, batch)

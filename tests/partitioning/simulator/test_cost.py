@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from troupe.partitioning import models, trace
+from troupe.baselines.speed import steps
+from troupe.partitioning import trace
 from troupe.partitioning.simulator import costs
 
 F32 = jnp.float32
@@ -67,13 +68,13 @@ def test_padding_is_not_multiplied():
             {"width": 64, "length": 32, "vocabulary": 128, "num_layers": 2, "optimizer": "adam"},
         ),
         ("residual_net", {"batch": 8, "size": 16, "width": 16}),
-        ("dqn", {"batch": 64, "hidden": 64}),
+        ("dqn", {"batch_size": 64, "hidden_sizes": (64, 64)}),
         ("lstm", {"batch": 16, "hidden": 64}),
     ],
 )
 def test_totals_meet_the_compilers_count(model, sizes):
     """Before optimisation the compiler counts each op once, as we do; loops once."""
-    example = models.make(model, **sizes)
+    example = steps.make(model, **sizes)
     args = example.state_shapes, example.batch_shapes
     program = trace(lambda state, batch: example.update(state, batch), *args)
     theirs = jax.jit(example.update).lower(*args).cost_analysis()["flops"]

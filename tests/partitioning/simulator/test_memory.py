@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from troupe import partitioning as pt
+from troupe.baselines.speed import steps
 from troupe.partitioning import models
 from troupe.partitioning.simulator.memory import donation_pairs, memory_of
 
@@ -28,6 +29,9 @@ MLP = {
     "optimizer": "adam",
 }
 RL = {"batch": 128, "features": 32, "hidden": 256, "actions": 6, "optimizer": "adam"}
+AGENT = {"features": 32, "hidden_sizes": (256, 256), "actions": 6}
+DQN = {**AGENT, "batch_size": 128}
+PPO = {**AGENT, "num_envs": 64, "rollout_length": 16}
 EXPERTS = {"batch": 64, "length": 32, "width": 64, "hidden": 256, "experts": 8}
 WIDE_EXPERTS = {"batch": 32, "length": 32, "width": 128, "hidden": 512, "experts": 8}
 ENDS = (DATA[0], DATA[2])
@@ -55,12 +59,12 @@ def _cases():
     for model, sizes in (
         ("lstm", recurrent),
         ("gru", recurrent),
-        ("dqn", RL),
+        ("dqn", DQN),
         ("categorical_dqn", RL),
         ("impala", {**RL, "batch": 64, "length": 20}),
         ("mpo", RL),
         ("sac", RL),
-        ("ppo", {**RL, "batch": 64, "length": 16}),
+        ("ppo", PPO),
         ("r2d2", {**RL, "batch": 64, "length": 20, "burn_in": 8, "hidden": 128}),
         ("graph_net", {"graphs": 32, "nodes": 16, "edges": 64, "features": 64, "hidden": 128}),
     ):
@@ -69,7 +73,7 @@ def _cases():
 
 
 def _planned(model, sizes, schedule):
-    example = models.make(model, **sizes)
+    example = steps.make(model, **sizes)
     mesh = pt.parse_mesh("data=4,model=2" if "model" in schedule else "data=8")
     step = pt.partition(example.update, mesh, pt.parse_schedule(schedule), donate=("state",))
     return step, (example.state_shapes, example.batch_shapes)
@@ -98,7 +102,7 @@ def _error(model, sizes, schedule):
         ("mlp", MLP, DATA[1]),
         ("transformer", {**TRANSFORMER, "scan": True}, BOTH[4]),
         ("lstm", {"batch": 64, "length": 32, "features": 64, "hidden": 256}, DATA[0]),
-        ("dqn", RL, DATA[0]),
+        ("dqn", DQN, DATA[0]),
     ],
 )
 def test_the_peak_is_near_the_compilers(model, sizes, schedule):

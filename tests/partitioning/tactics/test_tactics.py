@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from troupe import partitioning as pt
-from troupe.partitioning import models
+from troupe.baselines.speed import steps
 from troupe.partitioning.decide.graph import Graph
 from troupe.partitioning.decide.sharding import Decisions
 from troupe.partitioning.ir.trace import trace
@@ -21,7 +21,7 @@ MESH = pt.Mesh({"data": 4, "model": 2})
 
 
 def plan(name: str, schedule: str, **sizes: Any) -> pt.Plan:
-    example = models.make(name, **sizes)
+    example = steps.make(name, **sizes)
     step = pt.partition(example.update, MESH, pt.parse_schedule(schedule))
     return step.plan(example.state_shapes, example.batch_shapes)
 
@@ -32,13 +32,17 @@ def counts(found: pt.Plan) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("name", ["mlp", "transformer", "dqn", "lstm", "ppo"])
 def test_parameters_moments_and_gradients_are_told_apart(name: str) -> None:
-    example = models.make(name)
+    example = steps.make(name)
     graph = Graph(trace(example.update, example.state_shapes, example.batch_shapes))
     context = pt.Context(graph, Decisions(MESH.axes), ())
     weights = {v.path for v in parameters(context)}
     moments = {v.path for v in optimizer_state(context)}
-    leaves = jax.tree_util.tree_leaves(example.state_shapes["params"])
-    assert sum(path.startswith("state/params/") for path in weights) == sum(
+    state, path = example.state_shapes, "state"
+    if name == "ppo":  # What a policy runs with is more than parameters there.
+        state, path = state.variables, "state/variables"
+    params = state["params"] if isinstance(state, dict) else state.params
+    leaves = jax.tree_util.tree_leaves(params)
+    assert sum(where.startswith(f"{path}/params/") for where in weights) == sum(
         leaf.ndim > 0 for leaf in leaves
     )
     assert all("/mu/" in path or "/nu/" in path for path in moments)

@@ -1,0 +1,74 @@
+"""Steps to plan, simulate and measure: the models of `partitioning`, and agents' real updates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+
+from ...agents import find_builder
+from ...environments.specs import EnvironmentSpec
+from ...partitioning import models
+from ...partitioning.models.example import DATA_AND_MODEL, Example
+
+#: Agents whose updates are steps here, and the sizes of their configs that keep a test short.
+AGENTS: dict[str, dict[str, Any]] = {
+    "dqn": {"batch_size": 16, "hidden_sizes": (16, 16), "priority_exponent": 0.6, "double": True},
+    "ppo": {"num_envs": 8, "rollout_length": 6, "hidden_sizes": (16, 16), "num_minibatches": 2},
+}
+#: Every step, by name.
+NAMES = (*models.CATALOGUE, *AGENTS)
+
+
+def make(name: str, **sizes: Any) -> Example:
+    """The model or the agent's update of that name.
+
+    Args:
+      name: one of `NAMES`.
+      **sizes: fields of the model's config; or of the agent's, and how many `features` an
+        observation has and how many `actions` there are.
+
+    Raises:
+      ValueError: for a name that there is not.
+    """
+    if name not in AGENTS:
+        return models.make(name, **sizes)
+    features, actions = sizes.pop("features", 4), sizes.pop("actions", 4)
+    builder_class = find_builder(name)
+    builder = builder_class(builder_class.config_class(**{**AGENTS[name], **sizes}))
+    number = specs.Array((), np.float32)
+    spec = EnvironmentSpec(
+        specs.Array((features,), np.float32), specs.DiscreteArray(actions), number, number
+    )
+    networks = builder.make_networks(spec)
+    update = builder.make_update(networks, spec)
+    policy = builder.make_policy(networks, spec)
+    replay = builder.make_replay_tables(spec, policy, num_envs=builder.num_envs)
+    shapes = replay.sample_shapes()
+
+    def make_batch(key: jax.Array) -> Any:
+        return jax.tree_util.tree_map_with_path(
+            lambda path, shape: _leaf(path, shape, key, actions), shapes
+        )
+
+    def init(key: jax.Array) -> Any:
+        return update.init(jax.random.wrap_key_data(key))
+
+    return Example(name, update.step, init, make_batch, DATA_AND_MODEL, builder.config)
+
+
+def _leaf(path: Any, shape: jax.ShapeDtypeStruct, key: jax.Array, actions: int) -> jax.Array:
+    """An array of a batch, by the name of its field."""
+    name = str(getattr(path[-1], "name", getattr(path[-1], "key", "")))
+    key = jax.random.fold_in(key, sum(map(ord, jax.tree_util.keystr(path))))
+    if name == "action":
+        return jax.random.randint(key, shape.shape, 0, actions, shape.dtype)
+    if jnp.issubdtype(shape.dtype, jnp.integer) or name == "mask":  # No padding, no boundaries.
+        return jnp.ones(shape.shape, jax.dtypes.canonicalize_dtype(shape.dtype))
+    if name in ("discount", "probabilities", "size"):
+        return jax.random.uniform(key, shape.shape, shape.dtype, 0.5, 1.0)
+    values = jax.random.normal(key, shape.shape, shape.dtype)
+    return -jnp.abs(values) if name == "log_prob" else values
