@@ -11,7 +11,7 @@ import optax
 
 from ...environments.specs import EnvironmentSpec
 from ..interfaces import Update, UpdateOutput
-from ..learning import normalization, optimizers, schedules
+from ..learning import normalization, optimizers
 from ..learning.descent import descend
 from ..losses import masks, policy, returns
 from ..replay.items import Sample, Sequence
@@ -67,7 +67,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         """From 1 down to 0 in the course of the annealing; 1 without one."""
         if config.anneal_steps is None:
             return jnp.ones(())
-        return schedules.linear(1.0, 0.0, config.anneal_steps)(steps * steps_per_update)
+        return jnp.maximum(1.0 - steps * steps_per_update / config.anneal_steps, 0.0)
 
     def init(key):
         key, params_key = jax.random.split(key)

@@ -97,23 +97,18 @@ class Sequences:
     """Items are windows of `length` rows of one episode, one begun every `period` rows.
 
     Windows overlap where the period is shorter than the length. One that meets the end of its
-    episode is padded (mask 0), and an episode's last row is always within a window. A burn-in, as
-    of R2D2 (Kapturowski et al., 2019), is a prefix of the window: it counts in `length`.
+    episode is padded (mask 0), and an episode's last row is always within a window. What is a
+    burn-in and what is learned from is the learner's affair: see `losses.masks.learned_steps`.
     """
 
     length: int
     period: int
-    burn_in: int = 0
 
     def __post_init__(self):
         if self.length < 1 or not 1 <= self.period <= self.length:
             raise ValueError(
                 f"length is {self.length} and period is {self.period}; length must be at least 1 "
                 "and period between 1 and length."
-            )
-        if not 0 <= self.burn_in < self.length:
-            raise ValueError(
-                f"burn_in is {self.burn_in}; it must be at least 0 and below length, {self.length}."
             )
 
 
@@ -134,7 +129,8 @@ class Rollouts:
 
     Windows run across episodes and share one row, the last of one being the first of the next, so
     that every value can be bootstrapped. Each is given to the learner exactly once, in the order of
-    writing; with N streams a batch has the windows of all of them, B = N.
+    writing. A batch may have any number of them: with N streams and B = N one of each, with more
+    several of each, with fewer some of them.
     """
 
     length: int
@@ -153,7 +149,7 @@ class ReplaySpec:
 
     item: Item
     batch_size: int
-    """B, items per gradient step. Of `Rollouts`, the number of streams."""
+    """B, items per gradient step."""
     max_size: int
     """Items held; the oldest make room. Of `Rollouts`, those that wait are one dispatch's worth."""
     min_size: int = 1
@@ -188,3 +184,9 @@ class ReplaySpec:
             raise ValueError(
                 f"priority_exponent is {self.priority_exponent}; it must be at least 0, or None."
             )
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether drawing comes to an end while nobody writes: a pace is kept, or items are drawn
+        once each."""
+        return self.samples_per_insert is not None or isinstance(self.item, Rollouts)

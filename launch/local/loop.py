@@ -53,7 +53,7 @@ class Loop:
         self._learner = learner
         self._replay = replay
         self._steps_per_dispatch = steps_per_dispatch
-        self._paced = replay.spec.samples_per_insert is not None
+        self._bounded = replay.spec.is_bounded
         self.actor_steps = actor_steps
         self.episodes = episodes
         self.finished: collections.deque[tuple[float, int]] = collections.deque(maxlen=100)
@@ -110,11 +110,11 @@ class Loop:
                 self._returns[i], self._lengths[i] = 0.0, 0
 
     def _learn(self) -> None:
-        """Steps the learner as far as the pace allows; the actor then has what it learned.
+        """Steps the learner as far as the replay lets it; the actor then has what it learned.
 
-        Where no pace is kept, that is one step of the learner: there would be no end to it.
+        Where nothing bounds that, it is one step of the learner: there would be no end to it.
         """
         self._learner.step()
-        while self._paced and self._replay.can_sample(self._steps_per_dispatch):
+        while self._bounded and self._replay.can_sample(self._steps_per_dispatch):
             self._learner.step()
         self._actor.update()

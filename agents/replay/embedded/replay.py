@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -76,17 +77,13 @@ class EmbeddedReplay:
         else:
             self._windows = SequenceWindows(spec.item, num_envs)
         if self._queued:
-            if spec.batch_size != streams:
-                raise ValueError(
-                    f"batch_size is {spec.batch_size} and there are {streams} environments: a "
-                    "batch of rollouts has one of each environment, so make the two equal."
-                )
             if spec.priority_exponent is not None or spec.samples_per_insert is not None:
                 raise ValueError(
                     "priority_exponent and samples_per_insert must be None: rollouts are drawn "
                     "once each, in order."
                 )
-            max_size = self._dispatch
+            # A window of every stream comes at once, the last while a dispatch is all but complete.
+            max_size = self._dispatch + streams - math.gcd(self._dispatch, streams)
         self._pace = Pace(spec, steps_per_sample)
         self._entries = Entries(
             max_size,

@@ -171,7 +171,7 @@ class _Newer:
     """Stands in the loop where one process has its learner and replay: newer parameters are all
     that there is to learn."""
 
-    spec = types.SimpleNamespace(samples_per_insert=1.0)
+    spec = types.SimpleNamespace(is_bounded=True)
 
     def __init__(self, source: Any):
         self._source = source

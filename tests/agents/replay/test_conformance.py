@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from dm_env import StepType, specs
 
+from troupe.agents.losses import masks
 from troupe.agents.replay import (
     EmbeddedReplay,
     Episodes,
@@ -106,6 +108,9 @@ class ServedReplay:
         self._adder = replay.ReverbAdder(*self._arguments, num_envs=num_envs)
         self._reader = None
         self._taken = 0
+        self._batch_size = spec.batch_size
+        if isinstance(spec.item, Rollouts):  # Its queue is short: writers wait for a reader.
+            self._read()
 
     def adder(self):
         return self._adder
@@ -128,7 +133,10 @@ class ServedReplay:
         return True
 
     def can_sample(self) -> bool:
-        return self.inserted > self._taken
+        return self.inserted >= (self._taken + 1) * self._batch_size
+
+    def _read(self) -> None:
+        self._reader = self._make_reader(*self._arguments)
 
     def sample_shapes(self):
         return self._make_reader.sample_shapes(self._reader)
@@ -136,7 +144,7 @@ class ServedReplay:
     def sample(self):
         if self._reader is None:
             self._adder.flush()
-            self._reader = self._make_reader(*self._arguments)
+            self._read()
         self._taken += 1
         return self._reader.sample()
 
@@ -358,6 +366,56 @@ def test_rollouts_run_across_episodes_and_come_once(make_replay):
         assert replay.can_insert()
         before = timestep  # noqa: F841
     assert batches == ROLLOUTS
+
+
+@pytest.mark.parametrize(("num_envs", "batch_size"), [(2, 4), (4, 2), (2, 3), (3, 2)])
+def test_a_batch_of_rollouts_is_of_any_size(make_replay, num_envs, batch_size):
+    replay = make_replay(ReplaySpec(Rollouts(2), batch_size, max_size=100), num_envs=num_envs)
+    adder = replay.adder()
+    streams = [timesteps(Episode(100 * stream, (1.0,) * 40)) for stream in range(num_envs)]
+    windows: list[list[list[float]]] = [[] for _ in streams]
+    for t, rows in enumerate(zip(*streams, strict=True)):
+        timestep = dm_env.TimeStep(*(np.stack(field) for field in zip(*rows, strict=True)))
+        if t == 0:
+            adder.add_first(timestep)
+        else:
+            action, extras = act(before.observation)  # noqa: F821
+            adder.add(action, timestep, extras)
+        replay.flush()
+        while replay.can_sample():
+            observation = replay.sample().data.observation[..., 0]
+            assert observation.shape == (batch_size, 3)
+            for window in observation.tolist():
+                windows[int(window[0]) // 100].append(window)
+        before = timestep  # noqa: F841
+    for stream, found in enumerate(windows):
+        first = 100.0 * stream
+        expected = [[first + t, first + t + 1, first + t + 2] for t in range(0, 40, 2)]
+        assert found == expected[: len(found)]
+    assert sum(map(len, windows)) > num_envs * 20 - batch_size
+
+
+@pytest.mark.parametrize(("length", "burn_in"), [(8, 3), (5, 3), (4, 0), (3, 1)])
+def test_every_action_is_learned_from_once_behind_a_burn_in(make_replay, length, burn_in):
+    item = Sequences(length, period=length - 1 - burn_in)
+    replay = make_replay(ReplaySpec(item, batch_size=8, max_size=1000))
+    episodes = [Episode(100 * i, (1.0,) * number) for i, number in enumerate((1, 2, 3, 7, 12, 20))]
+    play_one(replay.adder(), *episodes)
+    windows = {}
+    for _ in range(100):
+        sample = replay.sample()
+        for i, key in enumerate(sample.info.keys.tolist()):
+            windows[key] = jax.tree.map(lambda x, i=i: x[i], sample.data)
+        if len(windows) == len(replay):
+            break
+    actions = collections.Counter()
+    for data in windows.values():
+        learned = masks.learned_steps(data.step_type, data.mask, burn_in)
+        assert learned.sum() > 0  # No window is drawn for nothing.
+        actions.update(data.action[np.asarray(learned) == 1].tolist())
+    assert actions == {
+        episode.first + t: 1 for episode in episodes for t in range(len(episode.rewards))
+    }
 
 
 def test_streams_do_not_mix(make_replay):

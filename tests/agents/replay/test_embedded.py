@@ -232,7 +232,6 @@ def test_mistakes_of_a_vector_are_named():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"item": Rollouts(2), "batch_size": 3}, "make the two equal"),
         ({"item": Rollouts(2), "batch_size": 1, "priority_exponent": 1.0}, "must be None"),
         ({"samples_per_insert": 1.0, "tolerance": 3.0}, "at least 4"),
     ],
@@ -250,6 +249,32 @@ def test_a_full_queue_refuses_rows():
     with pytest.raises(ValueError, match="ask can_insert"):
         fill(replay, 1)
     assert replay.sample().data.observation[0, :, 0].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("streams", "batch", "batches"), [(3, 2, 1), (2, 3, 1), (4, 2, 1), (3, 2, 2)]
+)
+def test_a_queue_holds_what_comes_until_it_is_full(streams, batch, batches):
+    """The learner is as late as it may be: nothing is lost, and no row is refused before."""
+    spec = ReplaySpec(Rollouts(2), batch, 100)
+    replay = EmbeddedReplay(spec, NUMBERS, num_envs=streams, steps_per_sample=batches)
+    adder, found = replay.adder(), []
+    shape = np.ones(streams, np.int32)
+    adder.add_first(dm_env.TimeStep(0 * shape, 0.0 * shape, 1.0 * shape, np.zeros((streams, 1))))
+    for t in range(1, 61):
+        observation = np.float32(t + 1000 * np.arange(streams))[:, np.newaxis]
+        while not replay.can_insert():
+            assert replay.can_sample(batches)
+            data = replay.sample(batches).data.observation[..., 0]
+            found += data.reshape(-1, 3).tolist()
+        adder.add(shape, dm_env.TimeStep(shape, 1.0 * shape, 1.0 * shape, observation))
+    expected = [
+        [1000.0 * stream * (row > 0) + row for row in range(t, t + 3)]
+        for t in range(0, 60, 2)
+        for stream in range(streams)
+    ]
+    assert found == expected[: len(found)]
+    assert len(found) > len(expected) - 3 * batch * batches - streams
 
 
 def test_an_episode_longer_than_allowed_is_refused():

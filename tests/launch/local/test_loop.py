@@ -45,7 +45,7 @@ class Tank:
     """A replay of `batches` that can be drawn, more with every look; and its learner."""
 
     def __init__(self, per_look=0, samples_per_insert=1.0):
-        self.spec = types.SimpleNamespace(samples_per_insert=samples_per_insert)
+        self.spec = types.SimpleNamespace(is_bounded=samples_per_insert is not None)
         self.batches, self.per_look, self.steps, self.fresh = 0, per_look, 0, True
 
     def can_sample(self, num_batches):

@@ -203,7 +203,7 @@ def test_steps_count_before_their_episode_ends():
     """Counters that only an episode's end brings up to date."""
 
     class Idle:
-        spec = types.SimpleNamespace(samples_per_insert=1.0)
+        spec = types.SimpleNamespace(is_bounded=True)
 
         def select_action(self, observation):
             return np.zeros(2, np.int32)
