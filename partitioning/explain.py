@@ -9,7 +9,7 @@ from .decide.graph import Node
 from .decide.propagate import Conflict
 from .decide.sharding import ATOMIC, Decisions
 from .ir.program import Program, Value
-from .tactics.manual import path_pattern
+from .tactics.manual import path_pattern, tags
 
 
 def table(rows: Sequence[Mapping[str, str]], left: Sequence[str] = ()) -> str:
@@ -42,7 +42,7 @@ def explain(
       ValueError: where the path matches no input, output or tag.
     """
     named = [(v.path, v) for v in (*program.inputs, *program.outputs) if v.path]
-    named += [(op.params["name"], op.outputs[0]) for op in program.walk() if op.name == "name"]
+    named += tags(program)
     pattern = path_pattern(path)
     found: dict[Value, str] = {}
     for text, value in named:

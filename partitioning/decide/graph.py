@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..ir.program import Op, Program, Value
-from ..rules import is_elementwise, rule_of
+from ..rules import rule_of, traits_of
 from ..rules.factor import WHOLE, Dims, Rule
 
 
@@ -212,7 +212,7 @@ def _updated(before: Value, after: Value, makers: dict[Value, Op]) -> bool:
         if value is before:
             return True
         op = makers.get(value)
-        if value in seen or op is None or not is_elementwise(op.name):
+        if value in seen or op is None or not traits_of(op.name).elementwise:
             continue
         seen.add(value)
         stack.extend(v for v in op.inputs if v.shape == before.shape)

@@ -149,6 +149,11 @@ class Op:
         )
 
     @property
+    def trips(self) -> int:
+        """How often its regions run, as far as is known: a scan's length, else once."""
+        return self.params["length"] if self.name == "scan" else 1
+
+    @property
     def source(self) -> str:
         """Where the user wrote it, "file.py:12", or "" where jax does not know."""
         return source_line(self.source_info)
@@ -228,9 +233,8 @@ class Program:
         """Every op with how often it runs; `while` counts once, of `cond` every branch is given."""
         for op in self.ops:
             yield op, times
-            inner = times * op.params["length"] if op.name == "scan" else times
             for region in op.regions:
-                yield from region.walk_counted(inner)
+                yield from region.walk_counted(times * op.trips)
 
     def __str__(self) -> str:
         return format_program(self)

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from jax.extend import core as jex_core
 
+from ..rules.traits import traits_of
 from .program import Inlined, Op, Program, Signature, Value, scope_of
 
 #: Primitives whose body is put in place of the call, with the parameter that holds the body.
@@ -39,10 +40,6 @@ _REGIONS = {
 
 #: Names that differ between jax versions, or hide what a primitive is.
 _NAMES = {"remat2": "checkpoint", "remat": "checkpoint", "add_any": "add"}
-
-#: Ops that only make an array from nothing: copied for each use, so that uses do not constrain each
-#: other.
-_SOURCES = ("iota", "broadcast_in_dim")
 
 
 def trace(fn: Callable[..., Any], *args: Any) -> Program:
@@ -222,7 +219,7 @@ def _copy_sources(ops: list[Op]) -> list[Op]:
                     else:
                         seen.add(value)
             op.inputs = tuple(inputs)
-        if op.name in _SOURCES and all(v.data is not None for v in op.inputs):
+        if traits_of(op.name).source and all(v.data is not None for v in op.inputs):
             made[op.outputs[0]] = op
         kept.append(op)
     return kept

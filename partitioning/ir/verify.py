@@ -9,28 +9,8 @@ from collections.abc import Mapping
 
 import jax
 
+from ..rules.traits import traits_of
 from .program import COLLECTIVES, Layout, Op, Program, Value
-
-#: Ops that may read a value whose reduction is still owed, because they commute with a sum.
-_LINEAR = frozenset(
-    [
-        "add",
-        "sub",
-        "neg",
-        "transpose",
-        "reshape",
-        "squeeze",
-        "expand_dims",
-        "copy",
-        "copy_p",
-        "name",
-        "rev",
-        "reduce_sum",
-        "mul",
-        "div",
-        "all_slice",
-    ]
-)
 
 
 class VerificationError(AssertionError):
@@ -54,10 +34,12 @@ def verify(
     """
     known: set[Value] = set(program.inputs) | set(program.constants)
     for op in program.ops:
+        traits = traits_of(op.name)
+        commutes = traits.linear or traits.signs or op.name in COLLECTIVES
         for value in op.inputs:
             if value not in known and value.data is None:
                 _fail(op, f"reads {value} before it is made")
-            if value.partial is not None and op.name not in _LINEAR and op.name not in COLLECTIVES:
+            if value.partial is not None and not commutes:
                 _fail(op, f"reads {value}, which still owes a reduction over {value.partial[0]}")
         for value in op.outputs:
             if value in known:

@@ -12,7 +12,7 @@ from ..decide.graph import Graph
 from ..decide.sharding import ATOMIC, Decisions
 from ..ir.program import Layout, Op, Program, Value
 from ..ir.trace import trace
-from ..rules import rule_of
+from ..rules import is_zero, rule_of
 from ..rules.factor import Axes, Rule
 from .reshard import retiled, steps
 
@@ -74,11 +74,7 @@ class Emitter:
         return [tuple([axes.get(f, ()) for f in dims]) for dims in self.rule(op).results]
 
     def is_zero(self, value: Value) -> bool:
-        op = self.graph.makers.get(value)
-        while op is not None and op.name in ("broadcast_in_dim", "convert_element_type", "reshape"):
-            value = op.inputs[0]
-            op = self.graph.makers.get(value)
-        return value.data is not None and value.size == 1 and not value.data
+        return is_zero(value, self.graph.makers)
 
     def offset(self, axes: tuple[str, ...], size: int) -> Value:
         found = self.offsets.get((axes, size))

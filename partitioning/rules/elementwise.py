@@ -5,115 +5,13 @@ from __future__ import annotations
 from ..ir.program import Op
 from .factor import WHOLE, Rule
 from .registry import register
+from .traits import TABLE
 
-_UNARY = [
-    "abs",
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "bessel_i0e",
-    "bessel_i1e",
-    "cbrt",
-    "ceil",
-    "clz",
-    "conj",
-    "convert_element_type",
-    "copy",
-    "copy_p",
-    "cos",
-    "cosh",
-    "digamma",
-    "erf",
-    "erf_inv",
-    "erfc",
-    "exp",
-    "exp2",
-    "expm1",
-    "floor",
-    "imag",
-    "integer_pow",
-    "is_finite",
-    "lgamma",
-    "log",
-    "log1p",
-    "logistic",
-    "name",
-    "neg",
-    "not",
-    "population_count",
-    "real",
-    "reduce_precision",
-    "round",
-    "rsqrt",
-    "sharding_constraint",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "stop_gradient",
-    "tan",
-    "tanh",
-    "pvary",
-    "layout_constraint",
-    "mesh_cast",
-    "reshard",
-    "log2",
-    "one_minus_square",
-    "with_memory_space_constraint",
-    "to_edtype",
-    "from_edtype",
-]
-
-_MANY = [
-    "add",
-    "and",
-    "atan2",
-    "clamp",
-    "complex",
-    "div",
-    "eq",
-    "eq_to",
-    "ge",
-    "gt",
-    "igamma",
-    "igamma_grad_a",
-    "igammac",
-    "le",
-    "le_to",
-    "lt",
-    "lt_to",
-    "max",
-    "min",
-    "mul",
-    "ne",
-    "nextafter",
-    "or",
-    "polygamma",
-    "pow",
-    "random_gamma_grad",
-    "regularized_incomplete_beta",
-    "rem",
-    "select_n",
-    "shift_left",
-    "shift_right_arithmetic",
-    "shift_right_logical",
-    "sub",
-    "threefry2x32",
-    "xor",
-    "zeta",
-    "mulhi",
-    "threefry4x32",
-    "philox2x32",
-    "philox4x32",
-]
+_BARRIER = "optimization_barrier"
 
 
 @register(
-    _UNARY + _MANY,
+    [name for name, traits in TABLE.items() if traits.elementwise and name != _BARRIER],
     "elementwise",
     "every dimension passes through; scalars and sizes of 1 are ignored",
 )
@@ -131,7 +29,7 @@ def elementwise(op: Op) -> Rule:
     return Rule(tuple(operands), (dims,) * len(op.outputs), shape)
 
 
-@register("optimization_barrier", "elementwise", "every dimension of every operand passes through")
+@register(_BARRIER, "elementwise", "every dimension of every operand passes through")
 def barrier(op: Op) -> Rule:
     dims: list[tuple[int, ...]] = []
     sizes: list[int] = []

@@ -1,20 +1,35 @@
-"""The rule of every primitive, and the list of those that deliberately have none."""
+"""One value per primitive: its rule, or why it has none, and its traits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from ..ir.program import Op
+from ..ir.program import Op, Value
 from .factor import Rule
+from .traits import TABLE, Traits, traits_of
 
 #: From an op to its rule.
 RuleOf = Callable[[Op], Rule]
 
-_RULES: dict[str, RuleOf] = {}
-_FAMILIES: dict[str, str] = {}
-_SUMMARIES: dict[str, str] = {}
-_WITHOUT: dict[str, str] = {}
+
+class Primitive(NamedTuple):
+    """What the partitioner knows of a primitive.
+
+    Attributes:
+      rule: from an op to its rule; None where it deliberately has none, and operands are gathered.
+      family: the heading under which the table lists it.
+      summary: what tiles and what does not, or why it has no rule.
+      traits: what is true of it besides.
+    """
+
+    rule: RuleOf | None
+    family: str
+    summary: str
+    traits: Traits
+
+
+_PRIMITIVES: dict[str, Primitive] = {}
 #: Ops that have no rule of their own because propagation goes through their regions, or because
 #: tracing puts their bodies in their place.
 _STRUCTURE: dict[str, str] = {
@@ -44,39 +59,47 @@ def register(names: str | Iterable[str], family: str, summary: str) -> Callable[
       summary: what tiles and what does not, for the table.
 
     Raises:
-      ValueError: where a primitive already has a rule.
+      ValueError: where a primitive already has a rule, or has no traits.
     """
     names = (names,) if isinstance(names, str) else tuple(names)
-    _refuse_known(names)
+    _check(names)
 
     def add(rule: RuleOf) -> RuleOf:
         for name in names:
-            _RULES[name] = rule
-            _FAMILIES[name] = family
-            _SUMMARIES[name] = summary
+            _PRIMITIVES[name] = Primitive(rule, family, summary, TABLE[name])
         return rule
 
     return add
 
 
 def without_rule(names: Iterable[str], reason: str) -> None:
-    """Lists primitives that deliberately have no rule: their operands are gathered."""
+    """Lists primitives that deliberately have no rule: their operands are gathered.
+
+    Raises:
+      ValueError: as `register` does.
+    """
     names = tuple(names)
-    _refuse_known(names)
-    _WITHOUT.update(dict.fromkeys(names, reason))
+    _check(names)
+    for name in names:
+        _PRIMITIVES[name] = Primitive(None, "gathered", reason, TABLE[name])
 
 
-def _refuse_known(names: tuple[str, ...]) -> None:
+def _check(names: tuple[str, ...]) -> None:
     for name in names:
         if listed(name) or names.count(name) > 1:
             raise ValueError(f"primitive {name!r} already has an entry; it cannot have two")
+        if name not in TABLE:
+            raise ValueError(
+                f"primitive {name!r} has no traits; give it a row in partitioning/rules/traits.py"
+            )
 
 
 def rule_of(op: Op) -> Rule | None:
     """The rule of `op`, or None where its primitive has none."""
-    make = _RULES.get(op.name)
-    if make is None:
+    known = _PRIMITIVES.get(op.name)
+    if known is None or known.rule is None:
         return None
+    make = known.rule
     try:
         key = (
             op.name,
@@ -96,24 +119,28 @@ def rule_of(op: Op) -> Rule | None:
 
 
 def has_rule(name: str) -> bool:
-    return name in _RULES
+    return name in _PRIMITIVES and _PRIMITIVES[name].rule is not None
 
 
-def is_elementwise(name: str) -> bool:
-    return _FAMILIES.get(name) == "elementwise"
+def is_zero(value: Value, makers: Mapping[Value, Op]) -> bool:
+    """Whether an array is zeros: a literal zero, through ops that keep zeros."""
+    op = makers.get(value)
+    while op is not None and len(op.inputs) == 1 and traits_of(op.name).keeps_zeros:
+        value = op.inputs[0]
+        op = makers.get(value)
+    return value.data is not None and value.size == 1 and not value.data
 
 
 def listed(name: str) -> bool:
     """Whether a primitive has a rule, is structure, or stands among those that deliberately have
     none.
     """
-    return name in _RULES or name in _WITHOUT or name in _STRUCTURE
+    return name in _PRIMITIVES or name in _STRUCTURE
 
 
 def rows() -> list[tuple[str, str, str]]:
     """(family, primitive, what tiles) of every registered primitive, sorted."""
-    found = [(_FAMILIES[name], name, _SUMMARIES[name]) for name in _RULES]
-    found += [("gathered", name, reason) for name, reason in _WITHOUT.items()]
+    found = [(known.family, name, known.summary) for name, known in _PRIMITIVES.items()]
     found += [("structure", name, text) for name, text in _STRUCTURE.items()]
     return sorted(found)
 

@@ -13,110 +13,7 @@ import math
 from collections.abc import Callable
 
 from ..ir.program import Op, Program
-
-ELEMENTWISE = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "rem",
-        "max",
-        "min",
-        "neg",
-        "sign",
-        "abs",
-        "floor",
-        "ceil",
-        "round",
-        "and",
-        "or",
-        "xor",
-        "not",
-        "shift_left",
-        "shift_right_logical",
-        "shift_right_arithmetic",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "select_n",
-        "clamp",
-        "square",
-        "integer_pow",
-        "one_minus_square",
-        "convert_element_type",
-        "is_finite",
-        "nextafter",
-        "real",
-        "imag",
-        "conj",
-        "complex",
-        "reduce_precision",
-        "population_count",
-        "clz",
-        "copy",
-        "copy_p",
-        "stop_gradient",
-    ]
-)
-TRANSCENDENTAL = frozenset(
-    [
-        "exp",
-        "exp2",
-        "log",
-        "log1p",
-        "expm1",
-        "tanh",
-        "logistic",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erf_inv",
-        "erfc",
-        "sqrt",
-        "rsqrt",
-        "cbrt",
-        "pow",
-        "atan2",
-        "lgamma",
-        "digamma",
-        "igamma",
-        "igammac",
-        "bessel_i0e",
-        "bessel_i1e",
-        "regularized_incomplete_beta",
-        "polygamma",
-        "zeta",
-        "random_gamma_grad",
-    ]
-)
-REDUCTIONS = frozenset(
-    [
-        "reduce_sum",
-        "reduce_max",
-        "reduce_min",
-        "reduce_prod",
-        "reduce_and",
-        "reduce_or",
-        "reduce_xor",
-        "argmax",
-        "argmin",
-    ]
-)
-CUMULATIVE = frozenset(["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"])
-MATMULS = frozenset(["dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"])
+from ..rules.traits import Flops, traits_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,21 +45,7 @@ class Cost:
 
 def op_flops(op: Op) -> tuple[float, float]:
     """(floating point operations, transcendental functions) of one run of an op without regions."""
-    name = op.name
-    if name in ELEMENTWISE:
-        return float(op.outputs[0].size * (2 if name == "one_minus_square" else 1)), 0.0
-    if name in TRANSCENDENTAL:
-        size = float(op.outputs[0].size)
-        # The logistic function is written out as 1 / (1 + exp(-x)).
-        return (3 * size, size) if name == "logistic" else (0.0, size)
-    special = _SPECIAL.get(name)
-    if special is not None:
-        return special(op)
-    if name in REDUCTIONS:
-        return float(max(op.inputs[0].size - op.outputs[0].size, 0)), 0.0
-    if name in CUMULATIVE:
-        return float(op.inputs[0].size), 0.0
-    return 0.0, 0.0
+    return _FLOPS[traits_of(op.name).flops](op)
 
 
 def op_cost(op: Op) -> Cost:
@@ -174,24 +57,22 @@ def op_cost(op: Op) -> Cost:
 
 def op_bytes(op: Op) -> tuple[float, float]:
     """(bytes read, bytes written) of an op run as a kernel of its own; views move nothing."""
-    name = op.name
-    if name in VIEWS:
+    traits = traits_of(op.name)
+    if traits.view == "always":
         return 0.0, 0.0
-    written = float(sum(v.nbytes for v in op.outputs))
-    if name in ("slice", "dynamic_slice", "gather", "all_slice"):
-        return written + sum(v.nbytes for v in op.inputs[1:]), written
-    if name == "dynamic_update_slice":
+    if traits.traffic == "update":
         return float(op.inputs[1].nbytes), float(op.inputs[1].nbytes)
-    if name.startswith("scatter"):
+    if traits.traffic == "scatter":
         update = float(op.inputs[2].nbytes)
         return 2 * update + op.inputs[1].nbytes, update
+    written = float(sum(v.nbytes for v in op.outputs))
+    if traits.traffic == "part":
+        return written + sum(v.nbytes for v in op.inputs[1:]), written
     return float(sum(v.nbytes for v in op.inputs)), written
 
 
-VIEWS = frozenset(
-    ["reshape", "squeeze", "expand_dims", "stop_gradient", "optimization_barrier", "name"]
-)
-"""Ops that only rename: their result is their operand's buffer."""
+def _size(op: Op) -> float:
+    return float(op.outputs[0].size)
 
 
 def _dot_general(op: Op) -> tuple[float, float]:
@@ -249,10 +130,6 @@ def _window(op: Op) -> tuple[float, float]:
     return float(op.outputs[0].size * max(window - 1, 1)), 0.0
 
 
-def _scatter_add(op: Op) -> tuple[float, float]:
-    return float(op.inputs[2].size), 0.0
-
-
 def _sort(op: Op) -> tuple[float, float]:
     size, length = op.inputs[0].size, op.inputs[0].shape[op.params.get("dimension", -1)]
     return size * max(math.ceil(math.log2(max(length, 2))), 1), 0.0
@@ -278,31 +155,29 @@ def _fft(op: Op) -> tuple[float, float]:
     return 5.0 * size * math.log2(max(math.prod(op.params.get("fft_lengths", ())), 2)), 0.0
 
 
-def _all_reduce(op: Op) -> tuple[float, float]:
-    return float(op.inputs[0].size), 0.0
-
-
-_SPECIAL: dict[str, Callable[[Op], tuple[float, float]]] = {
-    "dot_general": _dot_general,
-    "conv_general_dilated": _convolution,
-    "reduce_window": _window,
-    "reduce_window_sum": _window,
-    "reduce_window_max": _window,
-    "reduce_window_min": _window,
-    "select_and_scatter_add": lambda op: (float(op.inputs[1].size * 2), 0.0),
-    "scatter-add": _scatter_add,
-    "scatter_add": _scatter_add,
-    "sort": _sort,
-    "top_k": _sort,
-    "random_bits": _random,
-    "threefry2x32": _random,
-    "random_split": _random,
-    "random_fold_in": _random,
+#: (floating point operations, transcendental functions) by the trait "flops".
+_FLOPS: dict[Flops, Callable[[Op], tuple[float, float]]] = {
+    "all_reduce": lambda op: (float(op.inputs[0].size), 0.0),
     "cholesky": _cholesky,
-    "triangular_solve": _triangular_solve,
+    "convolution": _convolution,
+    "cumulative": lambda op: (float(op.inputs[0].size), 0.0),
+    "division": lambda op: (_size(op), 0.0),
+    "element": lambda op: (_size(op), 0.0),
     "fft": _fft,
-    "all_reduce": _all_reduce,
-    "reduce_scatter": _all_reduce,
+    # The logistic function is written out as 1 / (1 + exp(-x)).
+    "logistic": lambda op: (3 * _size(op), _size(op)),
+    "matmul": _dot_general,
+    "none": lambda op: (0.0, 0.0),
+    "random": _random,
+    "reduction": lambda op: (float(max(op.inputs[0].size - op.outputs[0].size, 0)), 0.0),
+    "scatter": lambda op: (float(op.inputs[2].size), 0.0),
+    "select_and_scatter": lambda op: (float(op.inputs[1].size * 2), 0.0),
+    "sort": _sort,
+    "transcendental": lambda op: (0.0, _size(op)),
+    "triangular_solve": _triangular_solve,
+    "two": lambda op: (2 * _size(op), 0.0),
+    "uncounted": lambda op: (0.0, 0.0),
+    "window": _window,
 }
 
 
@@ -315,10 +190,10 @@ def program_flops(program: Program, loops_once: bool = False) -> float:
     """
     total = 0.0
     for op in program.ops:
-        if op.name == "cond":
+        if op.name == "cond":  # its regions are alternatives
             total += max((program_flops(r, loops_once) for r in op.regions), default=0.0)
         elif op.regions:
-            times = op.params.get("length", 1) if op.name == "scan" and not loops_once else 1
+            times = 1 if loops_once else op.trips
             total += times * sum(program_flops(r, loops_once) for r in op.regions)
         else:
             total += op_flops(op)[0]

@@ -7,7 +7,8 @@ in which case it goes nowhere unless it can go everywhere.
 
 from __future__ import annotations
 
-from .graph import CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, RANDOM, ArrayGraph, ArrayNode
+from ..rules import traits_of
+from .graph import CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, ArrayGraph, ArrayNode
 
 # What a thread must have to do before a kernel is worth more than one.
 _BYTES_PER_THREAD = 128 << 10
@@ -192,7 +193,8 @@ def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
     queue += [i for i in range(len(kernels)) if waiting[i] == 0 and i not in first]
     schedule: list[Kernel] = []
     tuples = [
-        k.root.kind == LOOP or (k.root.kind == OPAQUE and k.root.name in RANDOM) for k in kernels
+        k.root.kind == LOOP or (k.root.kind == OPAQUE and traits_of(k.root.name).kernel == "random")
+        for k in kernels
     ]
     for i in queue:  # grows as kernels become ready
         if tuples[i]:

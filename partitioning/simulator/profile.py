@@ -11,6 +11,7 @@ from typing import Any
 
 from ..ir.program import Op, Program, Value
 from ..ir.trace import trace
+from ..rules import traits_of
 from . import costs
 
 _WRAPPER = re.compile(
@@ -181,9 +182,8 @@ class _Walk:
             for value in op.outputs:
                 made[value] = op
             if op.regions:
-                inner = runs * op.params["length"] if op.name == "scan" else runs
                 for region in op.regions:
-                    self.program(region, inner)
+                    self.program(region, runs * op.trips)
             else:
                 self.entries.append((op, module, backward, runs, costs.op_cost(op)))
         return made
@@ -197,8 +197,8 @@ class _Walk:
             for op in region.ops:
                 if inner in op.outputs:
                     module = self.scope(op)[0]
-        elif source.name in costs.VIEWS or (
-            source.name in ("broadcast_in_dim", "iota") and not source.inputs
+        elif traits_of(source.name).view == "always" or (
+            traits_of(source.name).source and not source.inputs
         ):
             return
         self.kept[module] += value.nbytes * runs

@@ -14,15 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.program import COLLECTIVES, Op
-from . import costs
+from ..rules import traits_of
 from .buffers import Assignment
 from .collectives import collective_cost
 from .device import Device
 from .fusion import Kernel
 from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, PARAM, ArrayNode
 from .topology import Segment
-
-_SLICES = frozenset(["dynamic_slice", "slice", "gather", "all_slice"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,15 +121,11 @@ def kernel_work(kernel: Kernel) -> Work:
     kind, dtype, flops, vector, transcendental = "memory", "float32", 0.0, 0.0, 0.0
     transposed = []
     for node in kernel.members:
-        if (
-            node.op is not None
-            and node.op.name in costs.MATMULS
-            and node.name in ("dot", *costs.MATMULS)
-        ):
+        if node.op is not None and _multiplies(node, node.op):
             kind = _product_kind(node.op)
             dtype = str(node.op.inputs[0].dtype)
             flops += node.flops
-            if node.op.name == "dot_general":
+            if node.name == "dot":
                 transposed += _transposed(node, node.op)
         else:
             vector += node.flops
@@ -145,7 +139,7 @@ def kernel_work(kernel: Kernel) -> Work:
         needed = 0.0
         for user in source.users:
             if user in members:
-                if user.name in _SLICES and user.operands[0] is source:
+                if traits_of(user.name).traffic == "part" and user.operands[0] is source:
                     needed += user.nbytes
                 elif user.in_place >= 0 and user.operands[user.in_place] is source:
                     needed += _written(user)
@@ -154,6 +148,11 @@ def kernel_work(kernel: Kernel) -> Work:
         read += min(needed, source.nbytes)
     nbytes = read + _written(root)
     return Work(kind, dtype, flops, vector, transcendental, nbytes, tuple(transposed))
+
+
+def _multiplies(node: ArrayNode, op: Op) -> bool:
+    """Whether a node is the product or convolution of its op, and not a copy made for it."""
+    return traits_of(op.name).flops in ("matmul", "convolution") and node.name in ("dot", op.name)
 
 
 def _transposed(node: ArrayNode, op: Op) -> list[tuple[int, int]]:
@@ -165,13 +164,13 @@ def _transposed(node: ArrayNode, op: Op) -> list[tuple[int, int]]:
     terms = math.prod(value.shape[d] for d in contract[side])
     if terms == 1 or all(value.shape[d] == 1 for d in free):
         return []
-    copied = operand.op is op and operand.name == "transpose"
+    copied = operand.op is op and traits_of(operand.name).view == "order"
     first = side == 1 if copied else min(contract[side]) < min(free)
     return [] if first else [(value.size, terms)]
 
 
 def _product_kind(op: Op) -> str:
-    if op.name != "conv_general_dilated":
+    if traits_of(op.name).flops != "convolution":
         return "matmul"
     groups = op.params["feature_group_count"] * op.params["batch_group_count"]
     spatial = (

@@ -7,7 +7,8 @@ from collections import Counter
 
 from ..decide.actions import REPLICATED, Action, Context, Settle, Trial, label
 from ..ir.program import Value
-from .structure import data
+from ..rules import traits_of
+from .structure import data, is_matmul
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ def _picked(trial: Trial, axis: str) -> list[Action | Settle]:
     state = trial.context.state
     found: list[Action | Settle] = []
     for node, factor in trial.settled:
-        if node.op is None or node.op.name != "gather" or factor not in node.rule.special:
+        if node.op is None or not traits_of(node.op.name).lookup or factor not in node.rule.special:
             continue
         rows = node.rule.operands[1][:-1]
         share = next((f for f in rows if node.rule.sizes[f] % state.mesh[axis] == 0), None)
@@ -134,7 +135,7 @@ def _paired(trial: Trial, axis: str) -> list[Value]:
     found: dict[Value, None] = {}
     for conflict in trial.conflicts:
         op = conflict.node.op
-        if op is not None and op.name == "dot_general" and not op.backward:
+        if op is not None and is_matmul(op) and not op.backward:
             left, right = op.inputs
             if left is not right and all(
                 tiles.get(v, {}).get(axis, -1) >= 0 for v in (left, right)
@@ -143,7 +144,7 @@ def _paired(trial: Trial, axis: str) -> list[Value]:
     when = {d.value: i for i, d in enumerate(trial.decisions) if d.axis == axis}
     for node, factor in trial.settled:
         op = node.op
-        if op is None or op.name != "dot_general" or op.backward or factor not in node.rule.monoids:
+        if op is None or not is_matmul(op) or op.backward or factor not in node.rule.monoids:
             continue
         known = [v for v in op.inputs if tiles.get(v, {}).get(axis, -1) >= 0 and v in when]
         if known:
@@ -159,7 +160,7 @@ def _summed(trial: Trial, axis: str) -> list[Action | Settle]:
     found: list[Action | Settle] = []
     for conflict in trial.conflicts:
         op = conflict.node.op
-        if op is not None and op.name == "dot_general" and op.backward:
+        if op is not None and is_matmul(op) and op.backward:
             factor = next((f for f in conflict.factors if f in conflict.node.rule.monoids), None)
             if factor is not None:
                 found.append(Settle(conflict.node, axis, factor))

@@ -13,8 +13,8 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from ..decide.actions import Action, Choice, Context, What
-from ..decide.graph import Graph
-from ..ir.program import Value
+from ..ir.program import Program, Value
+from ..rules import traits_of
 
 
 def tag(x: Any, name: str) -> Any:
@@ -64,7 +64,8 @@ class Manual:
         Raises:
           ValueError: a pattern that matches nothing.
         """
-        named = [(v.path, v) for v in context.inputs] + _tags(context.graph)
+        named = [(v.path, v) for v in context.inputs]
+        named += [(name, v) for name, v in tags(context.graph.program) if v.shape]
         if callable(self.inputs):
             asked = ((v, self.inputs(path, v)) for path, v in named)
             return [Action(v, self.axis, what, True) for v, what in asked if what is not None]
@@ -90,12 +91,9 @@ class Manual:
         )
 
 
-def _tags(graph: Graph) -> list[tuple[str, Value]]:
-    return [
-        (op.params["name"], op.outputs[0])
-        for op in graph.program.walk()
-        if op.name == "name" and op.outputs[0].shape
-    ]
+def tags(program: Program) -> list[tuple[str, Value]]:
+    """The names of intermediates, and what they name."""
+    return [(op.params["name"], op.outputs[0]) for op in program.walk() if traits_of(op.name).tag]
 
 
 def _matches(key: Any, path: str, value: Value) -> bool:

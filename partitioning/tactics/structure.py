@@ -7,24 +7,12 @@ from __future__ import annotations
 from ..decide.actions import Context
 from ..decide.graph import Graph, Node
 from ..ir.program import Op, Value
-from ..rules import is_elementwise
+from ..rules import traits_of
 
-#: Ops after which an array is still the same weights, in another shape or precision.
-_RELAYOUTS = frozenset(
-    [
-        "convert_element_type",
-        "transpose",
-        "reshape",
-        "squeeze",
-        "expand_dims",
-        "copy",
-        "copy_p",
-        "name",
-        "reduce_precision",
-        "stop_gradient",
-        "optimization_barrier",
-    ]
-)
+
+def is_matmul(op: Op) -> bool:
+    """Whether an op is a product of two operands over dimensions that it contracts."""
+    return traits_of(op.name).flops == "matmul"
 
 
 def data(context: Context) -> list[Value]:
@@ -98,7 +86,7 @@ def _only_elementwise(
         source = stack.pop()
         for op in users.get(source, ()):
             for result in op.outputs:
-                if not is_elementwise(op.name) or result.shape != source.shape:
+                if not traits_of(op.name).elementwise or result.shape != source.shape:
                     return False
                 for reached in same.get(result, (result,)):
                     if reached not in seen and reached not in updated:
@@ -130,7 +118,8 @@ def gradients(context: Context) -> list[Value]:
             op = graph.makers.get(value)
             if op is None or op.regions or (value in ends and first < 0):
                 continue
-            if not is_elementwise(op.name) and op.name != "broadcast_in_dim":
+            traits = traits_of(op.name)
+            if not (traits.elementwise or traits.broadcasts):
                 found[value] = None
                 continue
             for operand in op.inputs:
@@ -154,7 +143,7 @@ def origins(context: Context) -> dict[Value, Value]:
             if node.op is None:
                 if node.owner is not None:
                     reached = node.values
-            elif node.op.name in _RELAYOUTS and node.op.inputs[0] is value:
+            elif traits_of(node.op.name).relayout and node.op.inputs[0] is value:
                 reached = node.op.outputs
             for other in reached:
                 if other not in found and other.data is None:
@@ -168,7 +157,7 @@ def weight_products(context: Context) -> list[tuple[Node, int, Value]]:
     origin = origins(context)
     found = []
     for node in context.graph.nodes:
-        if node.op is None or node.op.name != "dot_general" or node.op.backward:
+        if node.op is None or not is_matmul(node.op) or node.op.backward:
             continue
         held = [i for i, v in enumerate(node.op.inputs) if v in origin]
         if len(held) == 1:

@@ -7,7 +7,7 @@ import dataclasses
 from ..decide.actions import Action, Context, label
 from ..decide.graph import Node
 from ..ir.program import Value
-from ..rules.factor import WHOLE
+from ..rules import WHOLE, traits_of
 from .structure import origins, weight_products
 
 
@@ -104,9 +104,11 @@ class Embedding:
         origin = origins(context)
         actions = []
         for node in context.graph.nodes:
-            if node.op is None or node.op.name != "gather" or node.op.inputs[0] not in origin:
+            if node.op is None or not traits_of(node.op.name).lookup:
                 continue
             table = node.op.inputs[0]
+            if table not in origin:
+                continue
             for dim, factor in enumerate(node.rule.operands[0]):
                 if factor in node.rule.special and context.state.divides(table, dim, self.axis):
                     actions.append(Action(table, self.axis, dim))

@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from ...ir.program import Op, Program, Value
+from ...rules import is_zero, traits_of
 from .rewrite import Region, stays_whole
 
 
@@ -96,9 +97,10 @@ def _sink(
     consts = op.params["num_consts"]
     inner = Region(body)
     carried, result = body.inputs[consts + index], body.outputs[index]
-    add = inner.made_by(result, "add")
+    add = inner.maker.get(result)
     if (
         add is None
+        or traits_of(add.name).signs != (1, 1)
         or carried not in add.inputs
         or not (inner.single(carried) and inner.single(result))
     ):
@@ -141,7 +143,7 @@ def _sink(
     whole = total.like()
     steps = after.setdefault(op, [])
     steps.append(reduction.on((owing,), (whole,)))
-    if not _is_zero(outer, init):
+    if not is_zero(init, outer.maker):
         started = total.like()
         steps.append(add.beside("add", (init, whole), started, primitive=lax.add_p))
         whole = started
@@ -177,16 +179,3 @@ def reduce_after_checkpoint(program: Program, mesh: Mapping[str, int]) -> bool:
             changed = True
     program.ops = ops
     return changed
-
-
-def _is_zero(region: Region, value: Value) -> bool:
-    op = region.maker.get(value)
-    while op is not None and op.name in (
-        "broadcast_in_dim",
-        "convert_element_type",
-        "all_slice",
-        "reshape",
-    ):
-        value = op.inputs[0]
-        op = region.maker.get(value)
-    return value.data is not None and value.size == 1 and not np.any(value.data)

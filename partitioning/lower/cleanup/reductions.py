@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jax import lax
 
 from ...ir.program import Layout, Op, Program, Value
-from ...rules import WHOLE, rule_of
+from ...rules import WHOLE, rule_of, traits_of
 from ..reshard import retiled
 from .rewrite import Region, stays_whole
 
@@ -97,25 +97,6 @@ def _scatter_plan(
     return (tuple(earlier), scatters, tuple(later)) if used == set(reduced) else None
 
 
-#: Ops that commute with a sum over devices and do not enlarge their operand.
-_LINEAR = frozenset(
-    [
-        "transpose",
-        "reshape",
-        "squeeze",
-        "expand_dims",
-        "neg",
-        "copy",
-        "copy_p",
-        "name",
-        "rev",
-        "reduce_sum",
-        "mul",
-        "div",
-    ]
-)
-
-
 def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
     """A reduction moves past linear ops that alone read it, to where sums, slices and loops'
     ends are seen.
@@ -139,17 +120,18 @@ def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
             ):
                 reductions[op.outputs[0]] = op
             continue
-        if op.name not in _LINEAR:
+        linear = traits_of(op.name).linear if op.primitive is not None else ()
+        at = next((i for i in linear if op.inputs[i].data is None), None)
+        if at is None:
             continue
-        at = 1 if op.name == "mul" and op.inputs[0].data is not None else 0
         reduction = reductions.get(op.inputs[at])
         if reduction is None:
             continue
         moved = _past(op, at, reduction, mesh)
         if moved is None:
             continue
-        linear, late = moved
-        ops[-1:] = [linear, late]
+        early, late = moved
+        ops[-1:] = [early, late]
         dropped.add(reduction)
         if uses.get(late.outputs[0]) == 1:
             reductions[late.outputs[0]] = late
@@ -161,7 +143,7 @@ def _past(op: Op, at: int, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, 
     """The linear op on what is still owed, and the reduction after it; None where they do not
     commute.
     """
-    if op.name in ("mul", "div") and (op.inputs[1 - at].data is None or op.inputs[1 - at].shape):
+    if any(v.data is None or v.shape for i, v in enumerate(op.inputs) if i != at):
         return None
     term, result = reduction.inputs[0], op.outputs[0]
     assert result.layout is not None
@@ -217,7 +199,7 @@ def sum_before_reducing(program: Program, mesh: Mapping[str, int]) -> bool:
     before: dict[Op, list[Op]] = {}
     dropped: set[Op] = set()
     for op in reversed(program.ops):
-        if op.name not in ("add", "sub") or op in inner or not _plain(op):
+        if op in inner or not _adds(op):
             continue
         leaves: list[_Leaf] = []
         tree = [op]
@@ -249,10 +231,11 @@ def sum_before_reducing(program: Program, mesh: Mapping[str, int]) -> bool:
     return bool(replaced)
 
 
-def _plain(op: Op) -> bool:
-    """Whether a sum adds equal shapes and types, without broadcasting."""
-    result = op.outputs[0]
-    return all(v.shape == result.shape and v.dtype == result.dtype for v in op.inputs)
+def _adds(op: Op) -> bool:
+    """Whether an op is a sum of equal shapes and types, without broadcasting."""
+    return bool(traits_of(op.name).signs) and all(
+        v.shape == op.outputs[0].shape and v.dtype == op.outputs[0].dtype for v in op.inputs
+    )
 
 
 def _key(leaf: _Leaf) -> object:
@@ -269,15 +252,14 @@ def _key(leaf: _Leaf) -> object:
 
 def _collect(region: Region, op: Op, sign: int, leaves: list[_Leaf], tree: list[Op]) -> None:
     """Walks the sum that ends in `op`, left to right, without recursion: sums may be long."""
-    stack = [(op.inputs[1], -sign if op.name == "sub" else sign), (op.inputs[0], sign)]
+    stack = _terms(op, sign)
     while stack:
         value, sign = stack.pop()
         maker = region.maker.get(value)
         single = region.single(value)
-        if maker is not None and single and maker.name in ("add", "sub") and _plain(maker):
+        if maker is not None and single and _adds(maker):
             tree.append(maker)
-            stack.append((maker.inputs[1], -sign if maker.name == "sub" else sign))
-            stack.append((maker.inputs[0], sign))
+            stack += _terms(maker, sign)
             continue
         reduced = (
             maker is not None
@@ -286,6 +268,12 @@ def _collect(region: Region, op: Op, sign: int, leaves: list[_Leaf], tree: list[
             and maker.params["monoid"] == "sum"
         )
         leaves.append(_Leaf(value, sign, maker if reduced else None))
+
+
+def _terms(op: Op, sign: int) -> list[tuple[Value, int]]:
+    """The signed terms of a sum, the last one first."""
+    terms = zip(op.inputs, traits_of(op.name).signs, strict=True)
+    return [(value, sign * own) for value, own in terms][::-1]
 
 
 def _merge(root: Op, leaves: list[_Leaf], ops: list[Op], dropped: set[Op]) -> Value:

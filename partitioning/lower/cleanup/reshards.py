@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...ir.program import Op, Program, Value
-from ...rules import WHOLE, rule_of
+from ...rules import WHOLE, rule_of, traits_of
 from ..reshard import retiled, steps
 from .rewrite import Region
 
@@ -46,10 +46,6 @@ def slice_of_gather(program: Program, mesh: Mapping[str, int]) -> bool:
     return bool(replaced)
 
 
-#: Ops that only rearrange an array.
-_VIEWS = frozenset(["transpose", "reshape", "squeeze", "expand_dims", "broadcast_in_dim", "rev"])
-
-
 def gather_early(program: Program, mesh: Mapping[str, int]) -> bool:
     """`all_gather(view(x))` becomes `view(all_gather(x))`, where it may be one that others need."""
     region = Region(program)
@@ -61,7 +57,7 @@ def gather_early(program: Program, mesh: Mapping[str, int]) -> bool:
         views: list[Op] = []
         dim: int | None = op.params["dim"]
         value = op.inputs[0]
-        while (view := region.maker.get(value)) is not None and view.name in _VIEWS:
+        while (view := region.maker.get(value)) is not None and _rearranges(view):
             source = view.inputs[0]
             if not region.single(value) or source.data is not None or source.size != value.size:
                 break
@@ -127,7 +123,7 @@ def share_equal(program: Program, mesh: Mapping[str, int]) -> bool:
     known: dict[object, Value] = {}
     replaced: dict[Value, Value] = {}
     for op in program.ops:
-        if op.name not in _SHARED or op.inputs[0].data is not None:
+        if not (op.name in _SHARED or _rearranges(op)) or op.inputs[0].data is not None:
             continue
         source = replaced.get(op.inputs[0], op.inputs[0])
         try:
@@ -143,4 +139,8 @@ def share_equal(program: Program, mesh: Mapping[str, int]) -> bool:
     return bool(replaced)
 
 
-_SHARED = _VIEWS | {"all_gather", "all_slice", "all_to_all"}
+def _rearranges(op: Op) -> bool:
+    return traits_of(op.name).rearranges
+
+
+_SHARED = frozenset(["all_gather", "all_slice", "all_to_all"])

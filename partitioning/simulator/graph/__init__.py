@@ -17,4 +17,3 @@ from .nodes import OPAQUE as OPAQUE
 from .nodes import PARAM as PARAM
 from .nodes import ArrayGraph as ArrayGraph
 from .nodes import ArrayNode as ArrayNode
-from .opaque import RANDOM as RANDOM

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ...ir.program import Op, Value
+from ...rules import traits_of
 from .. import costs
 from .builder import GraphBuilder
 from .library import taken_by_library
@@ -12,54 +13,32 @@ from .nodes import CONSTANT, FUSIBLE, NEWER, OPAQUE, ArrayNode, uniform
 
 REDUCE_WINDOW = 32  # a reduction over a longer dimension first reduces blocks of this length
 
-FUSIBLE_MOVES = frozenset(
-    [
-        "slice",
-        "dynamic_slice",
-        "dynamic_update_slice",
-        "pad",
-        "concatenate",
-        "rev",
-        "iota",
-        "select_and_gather_add",
-        "clamp",
-    ]
-)
-_EXPENSIVE = costs.TRANSCENDENTAL | {"div", "rem", "gather", "all_slice_offset"}
-_IN_PLACE = frozenset(["dynamic_update_slice"])
-
 
 def is_view(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> bool:
-    name, out, source = op.name, op.outputs[0], op.inputs[0] if op.inputs else None
-    if source is None or not op.outputs or len(op.outputs) > 1:
+    """Whether the op's result is its first operand's buffer."""
+    if not op.inputs or len(op.outputs) != 1:
         return False
-    if name == "broadcast_in_dim" or name == "slice" or name == "pad" or name.startswith("reduce_"):
-        return out.size == source.size and out.dtype == source.dtype and name != "reduce_precision"
-    if name == "concatenate":
-        return len(op.inputs) == 1
-    if name == "convert_element_type":
-        return out.dtype == source.dtype
-    if name == "transpose":
-        permutation = op.params["permutation"]
-        moved = [d for d in permutation if source.shape[d] > 1]
+    (out,), source, view = op.outputs, op.inputs[0], traits_of(op.name).view
+    if view == "same":
+        return out.size == source.size and out.dtype == source.dtype
+    if view == "order":
+        moved = [d for d in op.params["permutation"] if source.shape[d] > 1]
         if moved == sorted(moved):
             return True
         # The transpose of a plain matrix product is the product of the swapped operands.
         swapped = operands[0].name == "dot" and out.ndim == 2 and len(operands[0].shape) == 2
         operands[0].late |= swapped
         return swapped
-    return False
+    return view == "always"
 
 
 def fusible(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
-    name, out = op.name, op.outputs[0]
-    if name in ("slice", "dynamic_slice", "all_slice") and uniform(operands[0]):
-        name, operands = (
-            "broadcast_in_dim",
-            operands[0].operands,
-        )  # a part of it is uniform as well
-    elementwise = name in costs.ELEMENTWISE or name in costs.TRANSCENDENTAL or name == "clamp"
-    if elementwise and builder.kind == "cpu" and NEWER:
+    name, out, traits = op.name, op.outputs[0], traits_of(op.name)
+    if traits.traffic == "part" and not traits.lookup and uniform(operands[0]):
+        # A part of it is uniform as well.
+        name, operands = operands[0].name, operands[0].operands
+        traits = traits_of(name)
+    if traits.elementwise and builder.kind == "cpu" and NEWER:
         operands = [
             _spread(builder, value, operand, out) if value.size < out.size else operand
             for value, operand in zip(op.inputs, operands, strict=True)
@@ -67,18 +46,22 @@ def fusible(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNo
     node = builder.node(FUSIBLE, name, out.nbytes, out.shape, operands, op)
     node.flops, node.transcendentals = costs.op_flops(op)
     floating = getattr(out.dtype, "kind", "f") in "fcV"
-    node.expensive = name in _EXPENSIVE and (floating or name not in ("div", "rem"))
-    node.elementwise = elementwise
-    node.reuses = name in ("broadcast_in_dim", "gather")
-    node.in_place = 0 if name in _IN_PLACE else -1
+    node.expensive = (
+        traits.lookup
+        or traits.flops in ("transcendental", "logistic")
+        or (traits.flops == "division" and floating)
+    )
+    node.elementwise = traits.elementwise
+    node.reuses = traits.broadcasts or traits.lookup
+    node.in_place = 0 if traits.traffic == "update" else -1
     full = 0
     direct = []
     # A part of a uniform array reads what that array read: fewer operands than the op has.
     for value, operand in zip(op.inputs[: len(operands)], operands, strict=True):
         if value.shape == operand.shape:
             direct.append(operand)
-        repeated = elementwise and value.size < out.size  # as a broadcast is
-        if repeated or operand.name in ("broadcast_in_dim", "iota"):
+        repeated = traits.elementwise and value.size < out.size  # as a broadcast is
+        if repeated or traits_of(operand.name).source:
             continue
         if operand.kind == CONSTANT and value.size == 1:
             continue

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.program import COLLECTIVES, Op, Program
-from .. import costs
-from .arrays import FUSIBLE_MOVES, fusible, is_view, reduce
+from ...rules import traits_of
+from .arrays import fusible, is_view, reduce
 from .builder import GraphBuilder
 from .combine import combine_all_reduces
 from .control import cond, inline, scan, while_loop
 from .nodes import NEWER, ArrayGraph, ArrayNode
-from .opaque import RANDOM, opaque, random, select_and_scatter
+from .opaque import opaque, random, select_and_scatter
 from .products import convolution, dot
 
 
@@ -35,17 +35,14 @@ def build(program: Program, kind: str = "cpu") -> ArrayGraph:
 
 
 def lower(builder: GraphBuilder, op: Op) -> None:
-    name = op.name
-    if name in ("checkpoint", "custom_vjp_call", "custom_jvp_call", "shard_map") and op.regions:
-        inline(builder, op)
-    elif name == "scan":
-        scan(builder, op)
-    elif name == "while":
-        while_loop(builder, op)
-    elif name == "cond":
-        cond(builder, op)
+    if op.regions:
+        _REGIONS[op.name](builder, op)
     else:
         plain(builder, op)
+
+
+#: Ops with regions have no traits: what they cost is what is inside, run as their structure says.
+_REGIONS = {"checkpoint": inline, "scan": scan, "while": while_loop, "cond": cond}
 
 
 def plain(builder: GraphBuilder, op: Op) -> None:
@@ -53,7 +50,8 @@ def plain(builder: GraphBuilder, op: Op) -> None:
     out = op.outputs[0] if op.outputs else None
     if out is None:
         return
-    if name in costs.VIEWS or name in ("random_wrap", "random_unwrap", "copy_p", "pvary"):
+    traits = traits_of(name)
+    if traits.view == "always" and len(inputs) == len(op.outputs):
         for value, source in zip(op.outputs, inputs, strict=True):
             builder.env[value] = builder.read(source)
         return
@@ -64,7 +62,7 @@ def plain(builder: GraphBuilder, op: Op) -> None:
     try:
         params = (
             tuple(op.params.values())
-            if name != "broadcast_in_dim"
+            if not traits.broadcasts
             else op.params.get("broadcast_dimensions")
         )
         key: Any = (
@@ -96,24 +94,19 @@ def plain(builder: GraphBuilder, op: Op) -> None:
 
 def make(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     """The node (or nodes) of an op; binds its outputs."""
-    name, out = op.name, op.outputs[0]
-    if name == "dot_general":
-        node = dot(builder, op, operands)
-    elif name == "conv_general_dilated" and builder.kind == "cpu":
-        node = convolution(builder, op, operands)
-    elif name in RANDOM and builder.kind == "cpu" and operands:
-        node = random(builder, op, operands)
-    elif name == "select_and_scatter_add" and builder.kind == "cpu":
-        node = select_and_scatter(builder, op, operands)
-    elif name in costs.REDUCTIONS and not name.startswith("arg"):
-        node = reduce(builder, op, operands)
-    elif (
-        name in costs.ELEMENTWISE
-        or name in costs.TRANSCENDENTAL
-        or name in FUSIBLE_MOVES
-        or name in ("broadcast_in_dim", "transpose", "gather", "all_slice", "axis_offset")
-    ):
+    out, kernel = op.outputs[0], traits_of(op.name).kernel
+    if kernel == "fused":
         node = fusible(builder, op, operands)
+    elif kernel == "dot":
+        node = dot(builder, op, operands)
+    elif kernel == "reduce":
+        node = reduce(builder, op, operands)
+    elif kernel == "convolution" and builder.kind == "cpu":
+        node = convolution(builder, op, operands)
+    elif kernel == "random" and builder.kind == "cpu" and operands:
+        node = random(builder, op, operands)
+    elif kernel == "select_and_scatter" and builder.kind == "cpu":
+        node = select_and_scatter(builder, op, operands)
     else:
         return opaque(builder, op, operands)
     builder.env[out] = node

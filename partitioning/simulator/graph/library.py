@@ -10,31 +10,19 @@ from __future__ import annotations
 import math
 
 from ...ir.program import Op
+from ...rules import traits_of
 from .nodes import ArrayGraph, ArrayNode
 
 #: Fewer elements are not worth a library's call.
 SMALLEST = 4096
-
-# fmt: off
-_KNOWN = frozenset([
-    "abs", "add", "ceil", "convert_element_type", "cos", "div", "erf", "exp", "expm1", "floor",
-    "integer_pow", "log", "log1p", "logistic", "max", "min", "mul", "neg", "pow", "round", "rsqrt",
-    "sign", "sin", "sqrt", "square", "sub", "tan", "tanh",
-])
-# fmt: on
-_FLOATING = frozenset(["float32", "float64", "bfloat16"])
-_REDUCTIONS = {
-    "reduce_sum": frozenset(["float32", "float64"]),
-    "reduce_max": frozenset(["float32", "float64", "bfloat16", "float16"]),
-    "reduce_min": frozenset(["float32", "float64", "bfloat16", "float16"]),
-}
 
 
 def taken_by_library(op: Op) -> bool:
     """Whether an op is a reduction of a size and a type that the library takes."""
     source = op.inputs[0]
     return (
-        str(source.dtype) in _REDUCTIONS.get(op.name, ())
+        traits_of(op.name).kernel == "reduce"
+        and str(source.dtype) in traits_of(op.name).library
         and source.size >= SMALLEST
         and bool(op.params["axes"])
     )
@@ -85,16 +73,17 @@ def _starts(node: ArrayNode) -> bool:
 def _supported(node: ArrayNode) -> bool:
     if node.library is not None:
         return False
-    if node.name == "broadcast_in_dim" or _starts(node):
+    if traits_of(node.name).broadcasts or _starts(node):
         return True
     if node.op is None:
         return False
     if node.name == "dot":
         return _product(node)
     values = (*node.op.inputs, *node.op.outputs)
+    traits = traits_of(node.name)
     return (
-        node.name in _KNOWN
-        and all(str(v.dtype) in _FLOATING for v in values)
+        traits.elementwise
+        and all(str(v.dtype) in traits.library for v in values)
         and any(v.size >= SMALLEST for v in values)
     )
 
@@ -109,7 +98,7 @@ def _product(node: ArrayNode) -> bool:
     rows, columns = lhs.size // max(inner * batch, 1), rhs.size // max(inner * batch, 1)
     last = max((d for d in range(lhs.ndim) if lhs.shape[d] > 1), default=0)
     return (
-        str(lhs.dtype) in _FLOATING
+        str(lhs.dtype) in traits_of(node.op.name).library
         and min(rows, columns) > 1
         and max(rows, columns, inner) >= 8
         and (last in lhs_contract or not lhs_contract)

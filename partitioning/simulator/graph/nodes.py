@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from ...ir.program import Op
+from ...rules import traits_of
 
 # What a node is, as far as fusion is concerned.
 PARAM, CONSTANT, FUSIBLE, OPAQUE, LOOP, BRANCH, ELEMENT = range(7)
@@ -22,7 +23,7 @@ class ArrayNode:
     Attributes:
       index: position in the graph, after every operand.
       kind: one of the constants above.
-      name: the op's name.
+      name: the op's name; what a compiler makes besides is called as the primitive that does it.
       nbytes: size of the array; 0 for loops and branches, whose elements are nodes of their own.
       shape: the array's shape.
       operands: nodes read, without repetition.
@@ -134,4 +135,4 @@ def finish(graph: ArrayGraph) -> None:
 
 def uniform(node: ArrayNode) -> bool:
     """Whether every element of a node is the same."""
-    return node.name == "broadcast_in_dim" and all(math.prod(n.shape) == 1 for n in node.operands)
+    return traits_of(node.name).broadcasts and all(math.prod(n.shape) == 1 for n in node.operands)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from ...ir.program import Op
+from ...rules import traits_of
 from .. import costs
 from .builder import GraphBuilder
 from .nodes import ELEMENT, FUSIBLE, OPAQUE, ArrayNode
 from .products import ordered
-
-RANDOM = frozenset(["random_bits", "random_split", "random_fold_in", "threefry2x32"])
 
 
 def random(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
@@ -72,7 +71,7 @@ def opaque(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNod
         node = builder.node(OPAQUE, op.name, 0, (), operands, op)
         node.data = [builder.element(node, i, v) for i, v in enumerate(op.outputs)]
     node.flops, node.transcendentals = costs.op_flops(op)
-    if op.name.startswith("scatter"):
+    if traits_of(op.name).traffic == "scatter":
         node.in_place = 0
     return node
 

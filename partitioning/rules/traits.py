@@ -1,0 +1,207 @@
+"""What is true of every primitive besides its rule: the one table that says so.
+
+A rule tells how dimensions tile. Clean-ups, tactics, the verifier and the simulator ask for more:
+whether an op commutes with a sum, only renames an array, is worth computing twice. They ask here,
+by trait, and name no primitive themselves. :func:`~.registry.register` refuses a primitive without
+a row in this table; the ops of local programs that no primitive stands for have rows as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+#: How floating point operations are counted. "none" is for what only moves data; "uncounted" for
+#: what computes in a way that nobody has written down yet.
+Flops = Literal[
+    "all_reduce", "cholesky", "convolution", "cumulative", "division", "element", "fft", "logistic",
+    "matmul", "none", "random", "reduction", "scatter", "select_and_scatter", "sort",
+    "transcendental", "triangular_solve", "two", "uncounted", "window",
+]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Traits:
+    """The traits of one primitive.
+
+    Attributes:
+      flops: see :data:`Flops`.
+      kernel: what a compiler makes of it: a kernel "alone", one that may be "fused" with others, or
+        one of those that it takes apart ("convolution", "dot", "random", "reduce",
+        "select_and_scatter").
+      view: when the result is its operand's buffer under another name: "never", "always", where
+        size and dtype are the "same", or where the "order" in memory is.
+      traffic: what it moves when it runs alone: operands and results ("whole"), as much of the
+        first operand as it results in ("part"), as much as its operand 1 ("update") or operand 2
+        at the places of operand 1 ("scatter"), written into the first operand.
+      elementwise: an element of a result depends on the elements at its place alone.
+      linear: operands in each of which it is linear while the others are held; it then commutes
+        with a sum over devices, and does not enlarge that operand.
+      signs: of a sum of all its operands, their signs.
+      rearranges: the result consists of the operand's elements, in another order or repeated.
+      relayout: the result is the same array, in another shape or precision.
+      source: with constant operands it makes an array from nothing.
+      broadcasts: it repeats its operand.
+      lookup: it picks slices of its first operand by index.
+      tag: it names its operand, by its param "name".
+      library: dtypes with which a compiler for CPUs may leave it to a library.
+    """
+
+    flops: Flops
+    kernel: Literal[
+        "alone", "convolution", "dot", "fused", "random", "reduce", "select_and_scatter"
+    ] = "alone"
+    view: Literal["never", "always", "same", "order"] = "never"
+    traffic: Literal["whole", "part", "update", "scatter"] = "whole"
+    elementwise: bool = False
+    linear: tuple[int, ...] = ()
+    signs: tuple[int, ...] = ()
+    rearranges: bool = False
+    relayout: bool = False
+    source: bool = False
+    broadcasts: bool = False
+    lookup: bool = False
+    tag: bool = False
+    library: frozenset[str] = frozenset()
+
+    @property
+    def keeps_zeros(self) -> bool:
+        """Whether zeros in its only operand make a result of zeros."""
+        return bool(self.linear) or self.rearranges or self.relayout
+
+
+#: Of what no rule, list or table names: nothing is known, and nothing assumed.
+UNKNOWN = Traits("uncounted")
+
+#: Primitive to traits.
+TABLE: dict[str, Traits] = {}
+
+
+def traits_of(name: str) -> Traits:
+    """The traits of a primitive, or of an op of local programs; UNKNOWN where there are none."""
+    return TABLE.get(name, UNKNOWN)
+
+
+def _rows(names: str, traits: Traits) -> None:
+    for name in names.split():
+        assert name not in TABLE, name
+        TABLE[name] = traits
+
+
+_alter = dataclasses.replace
+_SINGLE_DOUBLE = frozenset(["float32", "float64"])
+_FLOATING = _SINGLE_DOUBLE | {"bfloat16"}
+_ALL_FLOATING = _FLOATING | {"float16"}
+
+# Elementwise: one operation an element, none, or a function counted apart.
+_ELEMENT = Traits("element", "fused", elementwise=True)
+_IN_LIBRARY = _alter(_ELEMENT, library=_FLOATING)
+_TRANSCENDENTAL = _alter(_ELEMENT, flops="transcendental")
+_IDENTITY = Traits("none", view="always", elementwise=True)
+_rows("abs ceil floor integer_pow max min round sign square", _IN_LIBRARY)
+_rows(
+    "and clamp clz complex conj eq eq_to ge gt imag is_finite le le_to lt lt_to mulhi ne nextafter "
+    "not or population_count real select_n shift_left shift_right_arithmetic shift_right_logical "
+    "xor",
+    _ELEMENT,
+)
+_rows("one_minus_square", _alter(_ELEMENT, flops="two"))
+_rows("rem", _alter(_ELEMENT, flops="division"))
+_rows("neg", _alter(_IN_LIBRARY, linear=(0,)))
+_rows("mul", _alter(_IN_LIBRARY, linear=(0, 1)))
+_rows("div", _alter(_IN_LIBRARY, flops="division", linear=(0,)))
+_rows("add", _alter(_IN_LIBRARY, signs=(1, 1)))
+_rows("sub", _alter(_IN_LIBRARY, signs=(1, -1)))
+_rows("convert_element_type", _alter(_IN_LIBRARY, view="same", relayout=True))
+_rows("reduce_precision", _alter(_ELEMENT, relayout=True))
+_rows("copy", _alter(_ELEMENT, relayout=True, linear=(0,)))
+_rows("copy_p", _alter(_ELEMENT, view="always", relayout=True, linear=(0,)))
+_rows("cos erf exp expm1 log log1p pow rsqrt sin sqrt tan tanh", _alter(
+    _TRANSCENDENTAL, library=_FLOATING
+))  # fmt: skip
+_rows("logistic", _alter(_IN_LIBRARY, flops="logistic"))
+_rows(
+    "acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt cosh digamma erf_inv erfc "
+    "exp2 igamma igamma_grad_a igammac lgamma log2 polygamma random_gamma_grad "
+    "regularized_incomplete_beta sinh zeta",
+    _TRANSCENDENTAL,
+)
+_rows("name", _alter(_IDENTITY, relayout=True, linear=(0,), tag=True))
+_rows("optimization_barrier stop_gradient", _alter(_IDENTITY, relayout=True))
+_rows(
+    "from_edtype layout_constraint mesh_cast pvary reshard sharding_constraint to_edtype "
+    "with_memory_space_constraint",
+    _IDENTITY,
+)
+
+# Random numbers. Keys and their words are one buffer.
+_RANDOM = Traits("random", "random")
+_rows("random_bits random_fold_in random_split", _RANDOM)
+_rows("threefry2x32", _alter(_RANDOM, elementwise=True))
+_rows("philox2x32 philox4x32 threefry4x32", Traits("uncounted", elementwise=True))
+_rows("random_clone random_unwrap random_wrap", Traits("none", view="always"))
+_rows("iota_2x32_shape random_gamma random_seed rng_bit_generator rng_uniform", Traits("uncounted"))
+
+# Shapes.
+_MOVE = Traits("none", "fused")
+_rows("reshape squeeze expand_dims", Traits(
+    "none", view="always", rearranges=True, relayout=True, linear=(0,)
+))  # fmt: skip
+_rows("transpose", _alter(_MOVE, view="order", rearranges=True, relayout=True, linear=(0,)))
+_rows("rev", _alter(_MOVE, rearranges=True, linear=(0,)))
+_rows("broadcast_in_dim", _alter(
+    _MOVE, view="same", rearranges=True, source=True, broadcasts=True
+))  # fmt: skip
+_rows("iota", _alter(_MOVE, source=True))
+_rows("concatenate pad", _alter(_MOVE, view="same"))
+_rows("slice", _alter(_MOVE, view="same", traffic="part"))
+_rows("bitcast_convert_type split stack tile unstack", Traits("none"))
+
+# Indexing.
+_rows("dynamic_slice", _alter(_MOVE, traffic="part"))
+_rows("gather", _alter(_MOVE, traffic="part", lookup=True))
+_rows("dynamic_update_slice", _alter(_MOVE, traffic="update"))
+_rows("scatter", Traits("none", traffic="scatter"))
+_rows("scatter-add scatter-max scatter-min scatter-mul scatter-sub", Traits(
+    "scatter", traffic="scatter"
+))  # fmt: skip
+
+# Products, reductions, windows.
+_rows("dot_general", Traits("matmul", "dot", library=_FLOATING))
+_rows("conv_general_dilated", Traits("convolution", "convolution"))
+_REDUCTION = Traits("reduction", "reduce", view="same")
+_rows("reduce_sum", _alter(_REDUCTION, linear=(0,), library=_SINGLE_DOUBLE))
+_rows("reduce_max reduce_min", _alter(_REDUCTION, library=_ALL_FLOATING))
+_rows("reduce_and reduce_or reduce_prod reduce_xor", _REDUCTION)
+_rows("argmax argmin", Traits("reduction"))
+_rows("reduce_window reduce_window_max reduce_window_min reduce_window_sum", Traits("window"))
+_rows("select_and_scatter_add", Traits("select_and_scatter", "select_and_scatter"))
+_rows("select_and_gather_add", Traits("uncounted", "fused"))
+_rows("cumulative_window select_and_scatter", Traits("uncounted"))
+
+# Ops that work along dimensions.
+_rows("approx_top_k sort top_k", Traits("sort"))
+_rows("cumlogsumexp cummax cummin cumprod cumsum", Traits("cumulative"))
+_rows("fft", Traits("fft"))
+_rows("cholesky", Traits("cholesky"))
+_rows("triangular_solve", Traits("triangular_solve"))
+_rows(
+    "cholesky_update eig eigh geqp3 geqrf hessenberg householder_product lu "
+    "lu_pivots_to_permutation qr schur svd symmetric_product tridiagonal tridiagonal_solve",
+    Traits("uncounted"),
+)
+
+# What is not seen into, holds functions of its own, or is partitioned already.
+_rows(
+    "axis_index custom_linear_solve custom_partitioning custom_transpose_call debug_callback "
+    "debug_print ffi_call io_callback linear_call pallas_call pmax pmin ppermute psum "
+    "pure_callback ragged_dot_general reduce scaled_dot shard_map xla_pmap",
+    Traits("uncounted"),
+)
+
+#: The ops of local programs that are no primitives: COLLECTIVES and LOCAL of `ir.program`.
+PLACED = ("all_gather", "all_reduce", "all_slice", "all_to_all", "axis_offset", "reduce_scatter")
+_rows("all_gather all_to_all", Traits("none"))
+_rows("all_reduce reduce_scatter", Traits("all_reduce"))
+_rows("all_slice", _alter(_MOVE, traffic="part", linear=(0,)))
+_rows("axis_offset", _MOVE)
