@@ -6,6 +6,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = pathlib.Path(__file__).parent
+ROOT_MODULES = ("__init__", "__main__")
 FLOORS = ("environments", "partitioning", "agents", "launch", "baselines")
 
 
@@ -18,18 +19,18 @@ def packages() -> list[str]:
 
 
 class BuildPy(build_py):
-    """Keeps the wheel's root to `__init__.py`: setup.py and its like stay out of it."""
+    """Keeps the wheel's root to what is the package's: setup.py and its like stay out of it."""
 
     def find_package_modules(self, package, package_dir):
         modules = super().find_package_modules(package, package_dir)
         if package == "troupe":
-            modules = [module for module in modules if module[1] == "__init__"]
+            modules = [module for module in modules if module[1] in ROOT_MODULES]
         return modules
 
 
 setup(
     packages=packages(),
     package_dir={"troupe": "."},
-    package_data={"troupe": ["py.typed"], "troupe.baselines": ["results/*", "results/**/*"]},
+    package_data={"troupe": ["py.typed"]},
     cmdclass={"build_py": BuildPy},
 )

@@ -1,1 +1,1 @@
-"""Baselines: tuned settings, comparisons, benchmarks and the command line."""
+"""Tuned settings, the returns at every scale, the command line, and benchmarks of speed."""

@@ -39,15 +39,15 @@ class Adapter(specs.Specified, dm_env.Environment):
         """Keeps what the methods below need.
 
         Args:
-            environment: The one that is adapted.
-            name: What errors call it.
-            reward_clip: Rewards are clipped to +- this; None leaves them as they are.
-            observation_spec: Of what agents see.
-            action_spec: Of what agents do.
-            write: Makes an action of the environment from one of an agent.
+          environment: the one that is adapted.
+          name: what errors call it.
+          reward_clip: rewards are clipped to +- this; None leaves them as they are.
+          observation_spec: of what agents see.
+          action_spec: of what agents do.
+          write: makes an action of the environment from one of an agent.
 
         Raises:
-            InvalidOptionError: If `reward_clip` is not above 0.
+          InvalidOptionError: if `reward_clip` is not above 0.
         """
         if reward_clip is not None and not reward_clip > 0:
             raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip}")

@@ -28,11 +28,11 @@ def preprocess(game: gymnasium.Env, *, episodic_life: bool) -> gymnasium.Env:
     """A game whose frames are not skipped yet, with everything but the stack of frames.
 
     Args:
-        game: An `ale_py` environment made with `ARGUMENTS`.
-        episodic_life: Whether losing a life ends an episode (see `EpisodicLife`).
+      game: an `ale_py` environment made with `ARGUMENTS`.
+      episodic_life: whether losing a life ends an episode (see `EpisodicLife`).
 
     Returns:
-        An environment whose observation is uint8 [84, 84].
+      An environment whose observation is uint8 [84, 84].
     """
     environment: gymnasium.Env = AtariPreprocessing(
         Unseen(game),

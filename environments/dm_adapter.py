@@ -34,15 +34,15 @@ class Conform(Adapter):
         """Wraps an environment that has its seed already.
 
         Args:
-            environment: Nothing else may step it from now on.
-            name: What errors call it.
-            actions: What becomes of actions in a Box (see `spaces.ActionMode`).
-            reward_clip: Rewards are clipped to +- this; None leaves them as they are.
-            render: Makes an image, uint8 [height, width, 3], where there is one to make.
+          environment: nothing else may step it from now on.
+          name: what errors call it.
+          actions: what becomes of actions in a Box (see `spaces.ActionMode`).
+          reward_clip: rewards are clipped to +- this; None leaves them as they are.
+          render: makes an image, uint8 [height, width, 3], where there is one to make.
 
         Raises:
-            InvalidOptionError: If an argument has a value that it cannot have.
-            UnsupportedSpaceError: If there is a spec of strings.
+          InvalidOptionError: if an argument has a value that it cannot have.
+          UnsupportedSpaceError: if there is a spec of strings.
         """
         # By way of spaces, so that there is one reader and one writer for every kind of array.
         observations = _space(environment.observation_spec(), name)
@@ -68,8 +68,8 @@ class Conform(Adapter):
         """Takes one step, or starts an episode after the last step of one.
 
         Raises:
-            InvalidActionError: If the action does not fit the action spec.
-            InvalidRewardError: If the environment returned a reward that is not finite.
+          InvalidActionError: if the action does not fit the action spec.
+          InvalidRewardError: if the environment returned a reward that is not finite.
         """
         return self._convert(self._environment.step(self._take(action)))
 
@@ -84,8 +84,8 @@ class Conform(Adapter):
         """The present state as an image, uint8 [height, width, 3].
 
         Raises:
-            InvalidOptionError: If there is no image to make.
-            RenderError: If drawing fails, mostly because there is nothing to draw with.
+          InvalidOptionError: if there is no image to make.
+          RenderError: if drawing fails, mostly because there is nothing to draw with.
         """
         if self._render is None:
             raise InvalidOptionError(f"{self._name}: this environment renders no images")

@@ -73,25 +73,25 @@ def make(
     "MODULE:ID" imports the module first, which registers the id.
 
     Args:
-        id: Which environment.
-        seed: At least 0; every random event follows from it. Environment i of a vector has
-            `derive_seed(seed, i)`: the first is the one that `num_envs=None` makes.
-        num_envs: None for a `dm_env.Environment`, a number of at least 1 for a `Vector`.
-        actions: What becomes of actions in a Box: "strict" refuses those outside of the bounds,
-            "clip" moves them onto the bounds, "rescale" lets the agent act in [-1, 1].
-        reward_clip: Rewards are clipped to +- this; None leaves them as they are.
-        episodic_life: In Atari games, whether the loss of a life terminates an episode. For
-            training; evaluate without it.
-        max_episode_steps: In place of the limit that the id comes with (Gymnasium only).
-        render_mode: "rgb_array" makes `render_frame` work.
-        **arguments: For the environment's own constructor (Gymnasium and fakes).
+      id: which environment.
+      seed: at least 0; every random event follows from it. Environment i of a vector has
+        `derive_seed(seed, i)`: the first is the one that `num_envs=None` makes.
+      num_envs: None for a `dm_env.Environment`, a number of at least 1 for a `Vector`.
+      actions: what becomes of actions in a Box: "strict" refuses those outside of the bounds,
+        "clip" moves them onto the bounds, "rescale" lets the agent act in [-1, 1].
+      reward_clip: rewards are clipped to +- this; None leaves them as they are.
+      episodic_life: in Atari games, whether the loss of a life terminates an episode. For
+        training; evaluate without it.
+      max_episode_steps: in place of the limit that the id comes with (Gymnasium only).
+      render_mode: "rgb_array" makes `render_frame` work.
+      **arguments: for the environment's own constructor (Gymnasium and fakes).
 
     Raises:
-        UnknownEnvironmentError: If there is no such id; the message lists near ones.
-        MissingExtraError: If a package that it needs is not installed; the message says which
-            extra has it.
-        InvalidOptionError: If an argument has a value that it cannot have.
-        UnsupportedSpaceError: If the environment's observations or actions have no spec.
+      UnknownEnvironmentError: if there is no such id; the message lists near ones.
+      MissingExtraError: if a package that it needs is not installed; the message says which
+        extra has it.
+      InvalidOptionError: if an argument has a value that it cannot have.
+      UnsupportedSpaceError: if the environment's observations or actions have no spec.
     """
     seed = check_seed(seed)
     if num_envs is not None and num_envs < 1:

@@ -41,17 +41,17 @@ class Fake(specs.Specified, dm_env.Environment):
         """Makes a fake.
 
         Args:
-            spec: What the environment gives and takes.
-            seed: At least 0.
-            episode_lengths: Steps of the episodes, in turn and then again from the first. An
-                episode of n steps has n + 1 time steps, FIRST and LAST among them.
-            truncated: Which episodes are truncated (discount 1 at LAST) instead of terminated, in
-                turn and then again from the first.
-            step_ms: How many milliseconds a step and a reset sleep, as an environment does that
-                waits for a simulator in another process.
+          spec: what the environment gives and takes.
+          seed: at least 0.
+          episode_lengths: steps of the episodes, in turn and then again from the first. An
+            episode of n steps has n + 1 time steps, FIRST and LAST among them.
+          truncated: which episodes are truncated (discount 1 at LAST) instead of terminated, in
+            turn and then again from the first.
+          step_ms: how many milliseconds a step and a reset sleep, as an environment does that
+            waits for a simulator in another process.
 
         Raises:
-            InvalidOptionError: If a length is below 1, a sequence is empty, or `step_ms` negative.
+          InvalidOptionError: if a length is below 1, a sequence is empty, or `step_ms` negative.
         """
         if not episode_lengths or min(episode_lengths) < 1 or not truncated or step_ms < 0:
             raise InvalidOptionError(
@@ -142,7 +142,7 @@ class Match(specs.Specified, dm_env.Environment):
         """Makes the task.
 
         Raises:
-            InvalidOptionError: If there are less than 2 values, or `length` is below 1.
+          InvalidOptionError: if there are less than 2 values, or `length` is below 1.
         """
         if num_values < 2 or length < 1:
             raise InvalidOptionError(
@@ -192,9 +192,9 @@ def from_spec(spec: specs.EnvironmentSpec, *, seed: int, **options: Any) -> dm_e
     """A fake of any environment: `from_spec(make_spec(environment), seed=0)`.
 
     Args:
-        spec: Where the observation is a `StackedArray`, frames are drawn and then stacked.
-        seed: At least 0.
-        **options: Those of `Fake`.
+      spec: where the observation is a `StackedArray`, frames are drawn and then stacked.
+      seed: at least 0.
+      **options: those of `Fake`.
     """
     observation = spec.observations
     if not isinstance(observation, specs.StackedArray):

@@ -42,17 +42,17 @@ class GymnasiumEnvironment(Adapter):
         """Wraps `environment`, which nothing else may step from now on.
 
         Args:
-            environment: Not yet reset, or its state does not matter.
-            seed: At least 0.
-            actions: What becomes of actions in a Box (see `spaces.ActionMode`).
-            reward_clip: Rewards are clipped to +- this; None leaves them as they are.
-            max_episode_steps: Episodes are truncated after this many steps, exactly as
-                `gymnasium.wrappers.TimeLimit` does; None: only where the environment does.
-            name: What errors call the environment; its id by default.
+          environment: not yet reset, or its state does not matter.
+          seed: at least 0.
+          actions: what becomes of actions in a Box (see `spaces.ActionMode`).
+          reward_clip: rewards are clipped to +- this; None leaves them as they are.
+          max_episode_steps: episodes are truncated after this many steps, exactly as
+            `gymnasium.wrappers.TimeLimit` does; None: only where the environment does.
+          name: what errors call the environment; its id by default.
 
         Raises:
-            InvalidOptionError: If an argument has a value that it cannot have.
-            UnsupportedSpaceError: If a space has no counterpart among the specs.
+          InvalidOptionError: if an argument has a value that it cannot have.
+          UnsupportedSpaceError: if a space has no counterpart among the specs.
         """
         if max_episode_steps is not None and max_episode_steps < 1:
             raise InvalidOptionError(
@@ -98,8 +98,8 @@ class GymnasiumEnvironment(Adapter):
         """Takes one step, or starts an episode after the last step of one.
 
         Raises:
-            InvalidActionError: If the action does not fit the action spec.
-            InvalidRewardError: If the environment returned a reward that is not finite.
+          InvalidActionError: if the action does not fit the action spec.
+          InvalidRewardError: if the environment returned a reward that is not finite.
         """
         if self._over:
             return self.reset()
@@ -121,8 +121,8 @@ class GymnasiumEnvironment(Adapter):
         """The present state as an image, uint8 [height, width, 3].
 
         Raises:
-            InvalidOptionError: If the environment was made without `render_mode="rgb_array"`.
-            RenderError: If drawing fails, mostly because there is nothing to draw with.
+          InvalidOptionError: if the environment was made without `render_mode="rgb_array"`.
+          RenderError: if drawing fails, mostly because there is nothing to draw with.
         """
         if self._environment.render_mode != "rgb_array":
             raise InvalidOptionError(

@@ -33,7 +33,7 @@ def check_known(id: str, known: Iterable[str]) -> None:
     """Accepts an id that is among `known`.
 
     Raises:
-        UnknownEnvironmentError: If it is not; the message lists the nearest that are.
+      UnknownEnvironmentError: if it is not; the message lists the nearest that are.
     """
     ids = list(known)
     if id in ids:
@@ -51,7 +51,7 @@ def import_extra(module: str, extra: str, id: str) -> types.ModuleType:
     """Imports a module that only an extra installs.
 
     Raises:
-        MissingExtraError: If it, or something that it needs, is not installed.
+      MissingExtraError: if it, or something that it needs, is not installed.
     """
     try:
         return importlib.import_module(module)

@@ -25,7 +25,7 @@ def render_image(render: Callable[[], Any], name: str) -> np.ndarray:
     """Calls `render` and returns what it drew, uint8 [height, width, 3].
 
     Raises:
-        RenderError: If it fails, whatever with: graphics libraries have errors of all kinds.
+      RenderError: if it fails, whatever with: graphics libraries have errors of all kinds.
     """
     try:
         return np.asarray(render(), np.uint8)

@@ -13,7 +13,7 @@ def check_seed(seed: int) -> int:
     """Returns `seed` as a Python int.
 
     Raises:
-        InvalidOptionError: If it is not an integer, or negative.
+      InvalidOptionError: if it is not an integer, or negative.
     """
     try:
         value = operator.index(seed)
@@ -33,14 +33,14 @@ def derive_seed(seed: int, index: int) -> int:
     neighbouring seeds apart, as `seed + index` would not.
 
     Args:
-        seed: The seed of the run, at least 0.
-        index: The place of the environment in its vector, at least 0.
+      seed: the seed of the run, at least 0.
+      index: the place of the environment in its vector, at least 0.
 
     Returns:
-        An int below 2**32, or `seed` itself for index 0.
+      An int below 2**32, or `seed` itself for index 0.
 
     Raises:
-        InvalidOptionError: If either is not an integer of at least 0.
+      InvalidOptionError: if either is not an integer of at least 0.
     """
     seed = check_seed(seed)
     if index < 0:

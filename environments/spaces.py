@@ -30,8 +30,8 @@ def observation_spec(space: spaces.Space, name: str = "observation") -> specs.Ne
     """The spec of what `observation_reader(space)` returns.
 
     Raises:
-        UnsupportedSpaceError: If the space, or one inside it, is not a Box, Discrete,
-            MultiDiscrete, MultiBinary, Dict or Tuple.
+      UnsupportedSpaceError: if the space, or one inside it, is not a Box, Discrete,
+        MultiDiscrete, MultiBinary, Dict or Tuple.
     """
     if isinstance(space, spaces.Dict):
         return {key: observation_spec(part, f"{name}/{key}") for key, part in space.items()}
@@ -76,9 +76,9 @@ def action_spec(space: spaces.Space, mode: ActionMode, name: str = "action") -> 
     """The spec of the actions that `action_writer(space, mode)` takes.
 
     Raises:
-        InvalidOptionError: If `mode` is none of `ACTION_MODES`, or "rescale" and a bound is
-            infinite.
-        UnsupportedSpaceError: As `observation_spec`.
+      InvalidOptionError: if `mode` is none of `ACTION_MODES`, or "rescale" and a bound is
+        infinite.
+      UnsupportedSpaceError: as `observation_spec`.
     """
     if mode not in ACTION_MODES:
         raise InvalidOptionError(f"actions must be one of {', '.join(ACTION_MODES)}, got {mode!r}")

@@ -81,9 +81,9 @@ class StackedArray(specs.BoundedArray):  # type: ignore[misc]
     may therefore keep each frame once and rebuild the stack, at a cost of 1/stack of the memory.
 
     Attributes:
-        stack: How many frames, at least 1; the size of dimension `axis` of `shape`.
-        axis: The dimension of the stack, counted from the end (-1 is the last).
-        padding: "reset": what stands before the first frame of an episode is that frame itself.
+      stack: how many frames, at least 1; the size of dimension `axis` of `shape`.
+      axis: the dimension of the stack, counted from the end (-1 is the last).
+      padding: "reset": what stands before the first frame of an episode is that frame itself.
     """
 
     __slots__ = ("_axis", "_stack")
@@ -103,7 +103,7 @@ class StackedArray(specs.BoundedArray):  # type: ignore[misc]
         """Makes the spec of the stacked array (`shape` includes the stack).
 
         Raises:
-            InvalidOptionError: If dimension `axis` of `shape` does not exist or is not `stack`.
+          InvalidOptionError: if dimension `axis` of `shape` does not exist or is not `stack`.
         """
         super().__init__(shape, dtype, minimum, maximum, name)
         if not -len(self.shape) <= axis < len(self.shape) or stack < 1:
@@ -169,7 +169,7 @@ def check_shapes(value: Nest, spec: Nest, name: str) -> None:
     """Compares the structure and the shapes of a nest with those of its spec.
 
     Raises:
-        EnvironmentFault: If they differ; the message begins with `name`.
+      EnvironmentFault: if they differ; the message begins with `name`.
     """
     if isinstance(spec, dict):
         if not isinstance(value, dict) or value.keys() != spec.keys():

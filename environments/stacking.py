@@ -22,7 +22,7 @@ class StackFrames(dm_env.Environment):
         """Wraps an environment whose observation is one array.
 
         Raises:
-            InvalidOptionError: If the observation is a nest or unbounded, or `stack` is below 1.
+          InvalidOptionError: if the observation is a nest or unbounded, or `stack` is below 1.
         """
         frame = environment.observation_spec()
         if not isinstance(frame, specs.Array):

@@ -39,7 +39,7 @@ class Vector(specs.Specified):
         """Takes over the environments, which nothing else may step from now on.
 
         Raises:
-            InvalidOptionError: If there are none, or their specs differ.
+          InvalidOptionError: if there are none, or their specs differ.
         """
         if not environments:
             raise InvalidOptionError("a vector needs at least 1 environment, got 0")
@@ -85,11 +85,11 @@ class Vector(specs.Specified):
         """Steps every environment.
 
         Args:
-            actions: The nest of the action spec, every leaf with the leading dimension N.
+          actions: the nest of the action spec, every leaf with the leading dimension N.
 
         Raises:
-            InvalidActionError: If the leading dimension is not N, or an action does not fit.
-            InvalidRewardError: If an environment returned a reward that is not finite.
+          InvalidActionError: if the leading dimension is not N, or an action does not fit.
+          InvalidRewardError: if an environment returned a reward that is not finite.
         """
         rows = self._rows(actions)
         i = 0

@@ -38,7 +38,7 @@ class Structure:
         """Compares a nest with the specs.
 
         Raises:
-            ValueError: If the structure, or the shape of a leaf behind `leading`, differs.
+          ValueError: If the structure, or the shape of a leaf behind `leading`, differs.
         """
         try:
             leaves = self.flatten(value)

@@ -18,7 +18,7 @@ class Pace:
         """Prepares the pace of `spec`, with `steps_per_sample` batches drawn at a time.
 
         Raises:
-            ValueError: If actors would be held before the learner may draw, for ever.
+          ValueError: If actors would be held before the learner may draw, for ever.
         """
         self._min_size = spec.min_size
         self._ratio = spec.samples_per_insert

@@ -63,14 +63,14 @@ class SequenceWindows:
         """Inserts what `row`, just begun with these step types, completes.
 
         Args:
-            row: Its number.
-            reward: Not needed here.
-            discount: Not needed here.
-            kinds: Its step types.
-            mid: Not needed here.
+          row: Its number.
+          reward: Not needed here.
+          discount: Not needed here.
+          kinds: Its step types.
+          mid: Not needed here.
 
         Raises:
-            ValueError: If an episode is longer than an item may be.
+          ValueError: If an episode is longer than an item may be.
         """
         del reward, discount, mid
         if self._is_rollout:

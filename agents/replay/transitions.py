@@ -72,11 +72,11 @@ class TransitionWindows:
         """Inserts what `row`, just begun with these step types, completes.
 
         Args:
-            row: Its number.
-            reward: That came with it, [N], or a number where there is one stream.
-            discount: That came with it, likewise.
-            kinds: Its step types.
-            mid: Whether it and the row before are in the middle of every episode.
+          row: Its number.
+          reward: That came with it, [N], or a number where there is one stream.
+          discount: That came with it, likewise.
+          kinds: Its step types.
+          mid: Whether it and the row before are in the middle of every episode.
         """
         if not self._has_stream:
             if kinds[0] != _FIRST:

@@ -109,7 +109,7 @@ def zoo(peer: str, agent: str, env: str, **changes: Any) -> PeerRun:
     """The RL Zoo's settings for an agent and an environment.
 
     Raises:
-        ValueError: If they are not in `ZOO`; the message lists what is.
+      ValueError: If they are not in `ZOO`; the message lists what is.
     """
     if (agent, env) not in ZOO:
         known = ", ".join(" ".join(key) for key in ZOO)
@@ -121,16 +121,16 @@ def measure(python: str, settings: PeerRun, timeout: float = 3600) -> dict[str, 
     """Runs another library in its own interpreter.
 
     Args:
-        python: The interpreter of an environment in which the library is installed.
-        settings: What to run.
-        timeout: Seconds after which the run is killed.
+      python: The interpreter of an environment in which the library is installed.
+      settings: What to run.
+      timeout: Seconds after which the run is killed.
 
     Returns:
-        The fields that `run` describes.
+      The fields that `run` describes.
 
     Raises:
-        ValueError: If the interpreter cannot be run, or the run fails; the message ends with the
-            last line that it wrote.
+      ValueError: If the interpreter cannot be run, or the run fails; the message ends with the
+        last line that it wrote.
     """
     # -I keeps this file's folder, whose modules are not meant for it, off the import path.
     command = [python, "-I", os.path.abspath(__file__), json.dumps(dataclasses.asdict(settings))]
@@ -176,14 +176,14 @@ def run(settings: PeerRun) -> dict[str, Any]:
     """Trains, in the interpreter that has the library.
 
     Returns:
-        `env_steps_per_second` and `gradient_steps_per_second`: after the warm-up, wall time;
-        the same `..._per_cpu_second`; `env_steps`, `gradient_steps`: of the whole run;
-        `setup_seconds`: importing the library and building the agent; `warmup_seconds`,
-        `warmup_env_steps`; `wall_seconds`, `cpu_seconds`: of the training, warm-up included,
-        evaluations left out; `target`: None, or the first evaluation that reached it, with its
-        `env_steps`, `return`, `wall_seconds` and `cpu_seconds` on the same clock;
-        `evaluations`: [env steps, mean return] of each; `bare_env_steps_per_second` and
-        `bare_env_steps_per_cpu_second`: of a loop that only steps the environment; `versions`.
+      `env_steps_per_second` and `gradient_steps_per_second`: after the warm-up, wall time;
+      the same `..._per_cpu_second`; `env_steps`, `gradient_steps`: of the whole run;
+      `setup_seconds`: importing the library and building the agent; `warmup_seconds`,
+      `warmup_env_steps`; `wall_seconds`, `cpu_seconds`: of the training, warm-up included,
+      evaluations left out; `target`: None, or the first evaluation that reached it, with its
+      `env_steps`, `return`, `wall_seconds` and `cpu_seconds` on the same clock;
+      `evaluations`: [env steps, mean return] of each; `bare_env_steps_per_second` and
+      `bare_env_steps_per_cpu_second`: of a loop that only steps the environment; `versions`.
     """
     setup = Clock()
     module = importlib.import_module(_MODULES[settings.peer])

@@ -107,7 +107,7 @@ def measure(
             started = time.perf_counter()
             jax.block_until_ready(step(*arguments))
             best[i] = min(best[i], time.perf_counter() - started)
-    return [Row(model, m, s, p, t) for (m, s, _, _, p), t in zip(cases, best, strict=False)]
+    return [Row(model, m, s, p, t) for (m, s, _, _, p), t in zip(cases, best, strict=True)]
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "model": rows[0].model,
         "spearman": spearman(predicted, measured),
         "median_error": statistics.median(
-            abs(p / m - 1) for p, m in zip(predicted, measured, strict=False)
+            abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)
         ),
         "place_of_predicted_best": int(rank(measured)[best]) + 1,
     }

@@ -38,11 +38,11 @@ class EmbeddedAdder:
         """Writes to a replay's parts.
 
         Args:
-            rows: Where rows go.
-            windows: What finds items in them.
-            entries: The items found.
-            lock: Held while a row is written.
-            before_row: Called before a row is added; may raise.
+          rows: Where rows go.
+          windows: What finds items in them.
+          entries: The items found.
+          lock: Held while a row is written.
+          before_row: Called before a row is added; may raise.
         """
         self._rows, self._windows, self._entries = rows, windows, entries
         self._lock, self._before_row = lock, before_row
@@ -60,7 +60,7 @@ class EmbeddedAdder:
         """Begins an episode in every stream.
 
         Raises:
-            ValueError: If the time step is not the first of an episode, or does not fit the spec.
+          ValueError: If the time step is not the first of an episode, or does not fit the spec.
         """
         if np.shape(timestep.step_type) != self._lead or np.any(
             np.asarray(timestep.step_type) != _FIRST
@@ -83,8 +83,8 @@ class EmbeddedAdder:
         """Adds an action and what came of it.
 
         Raises:
-            ValueError: If no episode was begun, values do not fit their specs, a queue of rollouts
-                is full, or (vectors) episodes do not follow one another as they must.
+          ValueError: If no episode was begun, values do not fit their specs, a queue of rollouts
+            is full, or (vectors) episodes do not follow one another as they must.
         """
         rows = self._rows
         if not self._checked:
@@ -126,7 +126,7 @@ class EmbeddedAdder:
         """Which streams had ended, [N] bool, or None where none had.
 
         Raises:
-            ValueError: If these step types cannot follow those before.
+          ValueError: If these step types cannot follow those before.
         """
         before = self._kinds
         if before is None:

@@ -40,10 +40,10 @@ class Entries:
         """Makes an empty table.
 
         Args:
-            max_size: Items held; the oldest makes room for a newer one.
-            columns: Dtypes by name.
-            priority_exponent: alpha; None draws uniformly.
-            seed: Of the draws.
+          max_size: Items held; the oldest makes room for a newer one.
+          columns: Dtypes by name.
+          priority_exponent: alpha; None draws uniformly.
+          seed: Of the draws.
         """
         self.max_size = max_size
         self.columns = {name: np.empty(max_size, dtype) for name, dtype in columns.items()}
@@ -99,7 +99,7 @@ class Entries:
         """Draws items with replacement.
 
         Returns:
-            Their slots and what is known of them, shaped as `leading`.
+          Their slots and what is known of them, shaped as `leading`.
         """
         size = self.next - self.first
         if self._priorities is None:
@@ -128,7 +128,7 @@ class Entries:
         """Gives items new priorities; of a key named twice the last counts.
 
         Raises:
-            ValueError: If a priority is negative, infinite or not a number.
+          ValueError: If a priority is negative, infinite or not a number.
         """
         if self._priorities is None or self._alpha is None:
             raise ValueError("the replay samples uniformly: it has no priorities to update.")
@@ -174,7 +174,7 @@ class Entries:
         """Takes back what `save` gave.
 
         Raises:
-            ValueError: If it is of another size, or has no priorities where they are needed.
+          ValueError: If it is of another size, or has no priorities where they are needed.
         """
         if int(state["max_size"]) != self.max_size:
             raise ValueError(

@@ -77,10 +77,10 @@ class Priorities:
         """Draws a slot for every number of [0, 1).
 
         Returns:
-            The slots, int64, and the probability of each, float64, both shaped as `uniforms`.
+          The slots, int64, and the probability of each, float64, both shaped as `uniforms`.
 
         Raises:
-            ValueError: If all weights are 0.
+          ValueError: If all weights are 0.
         """
         self._refresh()
         if not self._total > 0.0:

@@ -49,16 +49,16 @@ class EmbeddedReplay:
         """Makes an empty replay.
 
         Args:
-            spec: What an item is, how many are held, and the pace.
-            environment_spec: Its `observations` and `actions` say what rows hold.
-            extras_spec: Of what the policy stores beside an action.
-            num_envs: N, environments stepped together; None: one, whose values have no dimension
-                for it.
-            seed: Of the draws.
-            steps_per_sample: K, batches that the learner draws at once.
+          spec: What an item is, how many are held, and the pace.
+          environment_spec: Its `observations` and `actions` say what rows hold.
+          extras_spec: Of what the policy stores beside an action.
+          num_envs: N, environments stepped together; None: one, whose values have no dimension
+            for it.
+          seed: Of the draws.
+          steps_per_sample: K, batches that the learner draws at once.
 
         Raises:
-            ValueError: If the spec does not fit the streams, or its pace would come to a halt.
+          ValueError: If the spec does not fit the streams, or its pace would come to a halt.
         """
         streams = num_envs or 1
         if num_envs is not None and num_envs < 1:
@@ -136,8 +136,8 @@ class EmbeddedReplay:
         The pace is not asked here: see `can_sample`.
 
         Raises:
-            ValueError: If fewer items are held than the spec's `min_size` or, of rollouts, than
-                are asked for.
+          ValueError: If fewer items are held than the spec's `min_size` or, of rollouts, than
+            are asked for.
         """
         batch = self.spec.batch_size
         leading = (batch,) if num_batches is None else (num_batches, batch)
@@ -173,11 +173,11 @@ class EmbeddedReplay:
         drawn soon. Keys of items that are gone are ignored; of a key named twice, the last counts.
 
         Args:
-            keys: As `SampleInfo` has them, any shape.
-            priorities: As many numbers of at least 0.
+          keys: As `SampleInfo` has them, any shape.
+          priorities: As many numbers of at least 0.
 
         Raises:
-            ValueError: If a priority is negative or not finite, or the replay is uniform.
+          ValueError: If a priority is negative or not finite, or the replay is uniform.
         """
         with self._lock:
             self._entries.update_priorities(keys, priorities)
@@ -195,7 +195,7 @@ class EmbeddedReplay:
         """Takes back what `save` gave; `add_first` must come next.
 
         Raises:
-            ValueError: If it is the state of another kind of replay.
+          ValueError: If it is the state of another kind of replay.
         """
         with self._lock:
             self._rows.restore(state["rows"])

@@ -56,9 +56,9 @@ class Column:
         """Copies the rows at flat indices, any shape, into `out`, the same shape before the leaf's.
 
         Args:
-            flat: The indices, int.
-            ages: Of stacks: the steps from the first row of the episode, or stack - 1 if fewer.
-            out: Contiguous.
+          flat: The indices, int.
+          ages: Of stacks: the steps from the first row of the episode, or stack - 1 if fewer.
+          out: Contiguous.
         """
         if self.stack == 1:
             self.flat.take(flat, axis=0, out=out, mode="clip")
@@ -89,9 +89,9 @@ class Rows:
         """Reserves the rings.
 
         Args:
-            fields: Specs by name; "observation" is among them.
-            capacity: R.
-            num_envs: N, or None for one stream whose values have no dimension for it.
+          fields: Specs by name; "observation" is among them.
+          capacity: R.
+          num_envs: N, or None for one stream whose values have no dimension for it.
         """
         self.capacity = capacity
         self.streams = num_envs or 1
@@ -119,8 +119,8 @@ class Rows:
         """Begins a row in every stream: the observation that the next action will answer.
 
         Args:
-            observation: [N, ...].
-            kinds: [N] step types.
+          observation: [N, ...].
+          kinds: [N] step types.
         """
         previous = self.place
         self.place = place = self.written % self.capacity
@@ -188,7 +188,7 @@ class Rows:
         """Takes back what `save` gave.
 
         Raises:
-            ValueError: If it is of other fields, shapes, dtypes or streams.
+          ValueError: If it is of other fields, shapes, dtypes or streams.
         """
         written = int(state["written"])
         if state["age"].shape[1:] != self.lead:

@@ -41,12 +41,12 @@ class ReverbAdder:
         """Opens nothing yet.
 
         Args:
-            spec: As the server's tables were made from.
-            environment_spec: Likewise.
-            extras_spec: Likewise.
-            address: Of the server, host:port.
-            num_envs: N, or None for one environment whose values have no dimension for it.
-            while_waiting: Called again and again during a wait.
+          spec: As the server's tables were made from.
+          environment_spec: Likewise.
+          extras_spec: Likewise.
+          address: Of the server, host:port.
+          num_envs: N, or None for one environment whose values have no dimension for it.
+          while_waiting: Called again and again during a wait.
         """
         self._wire = Wire(spec, environment_spec, extras_spec)
         self._lead = () if num_envs is None else (num_envs,)
@@ -62,7 +62,7 @@ class ReverbAdder:
         """Begins an episode in every stream.
 
         Raises:
-            ValueError: If the time step is not the first of an episode, or does not fit the spec.
+          ValueError: If the time step is not the first of an episode, or does not fit the spec.
         """
         if np.any(np.asarray(timestep.step_type) != _FIRST):
             raise ValueError(f"add_first got the step type {timestep.step_type}, not FIRST.")
@@ -75,7 +75,7 @@ class ReverbAdder:
         """Adds an action and what came of it.
 
         Raises:
-            ValueError: If values do not fit their specs, or no episode was begun.
+          ValueError: If values do not fit their specs, or no episode was begun.
         """
         structures = self._wire.structures
         if not self._checked:

@@ -35,12 +35,12 @@ class ReverbFace:
         """Connects to nothing yet.
 
         Args:
-            spec: As the server's tables were made from.
-            environment_spec: Likewise.
-            extras_spec: Likewise.
-            address: Of the server, host:port.
-            num_envs: N, of the actor that writes here.
-            while_waiting: Called again and again while an adder waits; may raise.
+          spec: As the server's tables were made from.
+          environment_spec: Likewise.
+          extras_spec: Likewise.
+          address: Of the server, host:port.
+          num_envs: N, of the actor that writes here.
+          while_waiting: Called again and again while an adder waits; may raise.
         """
         self.spec = spec
         self._arguments = spec, environment_spec, extras_spec, address
@@ -175,14 +175,14 @@ class ReverbServer(ReverbFace):
         """Begins to serve.
 
         Args:
-            spec, environment_spec, extras_spec: As `EmbeddedReplay` takes them.
-            address: Where to serve, host:port; the host is for clients only.
-            num_envs: Of no meaning here.
-            steps_per_sample: K, batches that the learner draws at once.
-            folder: Of checkpoints, from the newest of which it goes on; None: a temporary one.
+          spec, environment_spec, extras_spec: As `EmbeddedReplay` takes them.
+          address: Where to serve, host:port; the host is for clients only.
+          num_envs: Of no meaning here.
+          steps_per_sample: K, batches that the learner draws at once.
+          folder: Of checkpoints, from the newest of which it goes on; None: a temporary one.
 
         Raises:
-            ValueError: If the pace would come to a halt.
+          ValueError: If the pace would come to a halt.
         """
         super().__init__(spec, environment_spec, extras_spec, address)
         self._server = reverb.Server(

@@ -43,13 +43,13 @@ class ReverbReplay(ReverbFace):
         """Begins to read.
 
         Args:
-            spec: As the server's tables were made from. Of `Rollouts`, a batch holds whichever
-                `batch_size` windows come first, of any streams.
-            environment_spec: Likewise.
-            extras_spec: Likewise.
-            address: Of the server, host:port.
-            num_envs: Of who writes here, if anybody does.
-            steps_per_sample: K, batches that the learner draws at once.
+          spec: As the server's tables were made from. Of `Rollouts`, a batch holds whichever
+            `batch_size` windows come first, of any streams.
+          environment_spec: Likewise.
+          extras_spec: Likewise.
+          address: Of the server, host:port.
+          num_envs: Of who writes here, if anybody does.
+          steps_per_sample: K, batches that the learner draws at once.
         """
         super().__init__(spec, environment_spec, extras_spec, address, num_envs=num_envs)
         self._place: Callable[[Sample], Sample] = lambda sample: sample
@@ -87,8 +87,8 @@ class ReverbReplay(ReverbFace):
         """The next batch, [B, ...], where K is 1, or K of them, [K, B, ...]. Waits for it.
 
         Raises:
-            ValueError: If `num_batches` is another number than K.
-            RuntimeError: If the replay is closed.
+          ValueError: If `num_batches` is another number than K.
+          RuntimeError: If the replay is closed.
         """
         self._check(num_batches)
         with self._changed:
@@ -108,7 +108,7 @@ class ReverbReplay(ReverbFace):
         """Gives items new priorities, in the background; where too much waits, the oldest goes.
 
         Raises:
-            ValueError: If a priority is negative or not finite, or the replay is uniform.
+          ValueError: If a priority is negative or not finite, or the replay is uniform.
         """
         if self.spec.priority_exponent is None:
             raise ValueError("the replay samples uniformly: it has no priorities to update.")

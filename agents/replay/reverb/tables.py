@@ -22,13 +22,13 @@ def make_tables(
     """The tables of a spec's replay, for a `reverb.Server`.
 
     Args:
-        spec: What an item is, how many are held, and the pace.
-        environment_spec: As `EmbeddedReplay` takes it.
-        extras_spec: As `EmbeddedReplay` takes it.
-        steps_per_dispatch: K, batches that the learner draws at once.
+      spec: What an item is, how many are held, and the pace.
+      environment_spec: As `EmbeddedReplay` takes it.
+      extras_spec: As `EmbeddedReplay` takes it.
+      steps_per_dispatch: K, batches that the learner draws at once.
 
     Raises:
-        ValueError: If the pace would come to a halt.
+      ValueError: If the pace would come to a halt.
     """
     wire = Wire(spec, environment_spec, extras_spec)
     signature = {

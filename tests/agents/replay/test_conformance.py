@@ -71,9 +71,9 @@ def act(observation: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 def play_one(adder: Any, *episodes: Episode) -> None:
     """As acme's `EnvironmentLoop` does with one environment."""
     for episode in episodes:
-        first, *rest = timesteps(episode)
-        adder.add_first(first)
-        for before, timestep in zip([first, *rest], rest, strict=False):
+        rows = timesteps(episode)
+        adder.add_first(rows[0])
+        for before, timestep in itertools.pairwise(rows):
             action, extras = act(before.observation)
             adder.add(action, timestep, extras)
 
@@ -81,9 +81,10 @@ def play_one(adder: Any, *episodes: Episode) -> None:
 def play_vector(adder: Any, *streams: list[Episode]) -> None:
     """Streams side by side, until the shortest is over."""
     rows = [[t for episode in stream for t in timesteps(episode)] for stream in streams]
+    shortest = min(map(len, rows))
     joined = [
         dm_env.TimeStep(*(np.stack(field) for field in zip(*row, strict=True)))
-        for row in zip(*rows, strict=False)
+        for row in zip(*(row[:shortest] for row in rows), strict=True)
     ]
     adder.add_first(joined[0])
     for before, timestep in itertools.pairwise(joined):

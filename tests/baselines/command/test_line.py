@@ -224,9 +224,8 @@ def test_help_names_every_field_of_the_config(capsys):
 
 
 def _start(arguments, **options):
-    script = "import sys; from troupe.baselines.command.line import main; sys.exit(main())"
     return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
+        [sys.executable, "-m", "troupe", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -58,9 +58,9 @@ class Drawn:
         return results
 
     def inputs(self, seed: int) -> tuple[Any, ...]:
-        keys = jax.random.split(jax.random.PRNGKey(seed), len(self.shapes) + 1)
-        arrays = [jax.random.normal(k, s) for k, s in zip(keys, self.shapes, strict=False)]
-        ints = jax.random.randint(keys[-1], (self.rows,), 0, 8)
+        *keys, last = jax.random.split(jax.random.PRNGKey(seed), len(self.shapes) + 1)
+        arrays = [jax.random.normal(k, s) for k, s in zip(keys, self.shapes, strict=True)]
+        ints = jax.random.randint(last, (self.rows,), 0, 8)
         return arrays, ints, jax.random.PRNGKey(seed + 1)
 
 

@@ -51,7 +51,7 @@ def _binary(draw: Draw, known: list[Any], i: int) -> Any:
 
 def _broadcasts(small: tuple[int, ...], big: tuple[int, ...]) -> bool:
     return len(small) <= len(big) and all(
-        a in (1, b) for a, b in zip(small[::-1], big[::-1], strict=False)
+        a in (1, b) for a, b in zip(small[::-1], big[-1 : -1 - len(small) : -1], strict=True)
     )
 
 
@@ -125,7 +125,7 @@ def _concatenate(draw: Draw, known: list[Any], i: int) -> Any:
         j
         for j, s in enumerate(known)
         if len(s) == len(known[i])
-        and all(a == b for d, (a, b) in enumerate(zip(s, known[i], strict=False)) if d != axis)
+        and all(a == b for d, (a, b) in enumerate(zip(s, known[i], strict=True)) if d != axis)
     ]
     return _step(lambda x, y: jnp.concatenate([x, y], axis)), (i, draw(st.sampled_from(fits)))
 
