@@ -8,14 +8,14 @@ as fast, and compiles once.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core as jex_core
+
+from ...partitioning import virtual
 
 Nest = Any
 
@@ -25,9 +25,7 @@ def configure_cpu() -> None:
 
     With several CPU devices in the process nothing is changed: they need to run side by side.
     """
-    virtual = re.search(r"host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
-    devices = int(virtual.group(1)) if virtual else _num_cpu_devices()
-    if devices <= 1:
+    if (virtual.asked_for() or _num_cpu_devices()) <= 1:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from ...partitioning import models, parse_mesh, parse_schedule
+from ...partitioning import models, parse_mesh, parse_schedule, virtual
 from ...partitioning.ir.trace import trace
 from ...partitioning.models import handwritten
 from ...partitioning.partition import Partitioned, partition
@@ -224,12 +224,8 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 def _with_virtual_devices() -> None:
     """Starts this command again with eight CPU devices, which are asked for before jax is there."""
-    wanted = {
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8",
-        "JAX_PLATFORMS": "cpu",
-        "NPROC": os.environ.get("NPROC", "32"),
-    }
-    if "device_count=8" not in os.environ.get("XLA_FLAGS", "") or "NPROC" not in os.environ:
+    wanted = {**virtual.environment(8), "JAX_PLATFORMS": "cpu"}
+    if virtual.asked_for() != 8 or "NPROC" not in os.environ:
         command = [sys.executable, "-m", "troupe.baselines.speed.partitioner", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, **wanted})
 

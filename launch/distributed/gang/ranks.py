@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
 from typing import TYPE_CHECKING, Any
 
+from ....partitioning import virtual
 from ...errors import RequestError
 from ..supervision.role import Settings
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ...experiment import Experiment
     from ..deployment import Roles
 
-_VIRTUAL = r"--xla_force_host_platform_device_count=(\d+)"
 # A step may take long to compile; a stopped process is noticed all the same.
 _HANG_SECONDS = 600.0
 # Sooner than the others of a gang give a silent one up, so that its name is the one that is told.
@@ -67,20 +66,17 @@ def _processors(
     experiment: Experiment, spec: EnvironmentSpec, hosts: int
 ) -> tuple[tuple[str, str], ...]:
     """The environment of a process with its share of the mesh as virtual devices of the CPU."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    virtual = re.search(_VIRTUAL, flags)
     if experiment.partition is not None:
         devices = experiment.partition.mesh.size // hosts
     else:
-        devices = int(virtual.group(1)) if virtual else 1
+        devices = virtual.asked_for() or 1
         batch = experiment.builder.make_replay_spec(spec).batch_size
         if batch % (devices * hosts):
             raise RequestError(
                 f"{hosts} learner hosts with {devices} devices each (XLA_FLAGS) cannot share a "
                 f"batch of {batch} equally; make it a multiple of {devices * hosts}."
             )
-    flags = f"{re.sub(_VIRTUAL, '', flags)} --xla_force_host_platform_device_count={devices}"
-    return (("XLA_FLAGS", flags.strip()), ("NPROC", str(max(32, 4 * devices))))
+    return tuple(virtual.environment(devices).items())
 
 
 def _accelerators(experiment: Experiment, hosts: int) -> list[tuple[tuple[str, str], ...]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
 from typing import TYPE_CHECKING, Any
 
 import launchpad as lp
 from launchpad.nodes.dereference import Deferred
 
 from ..... import environments
+from .....partitioning import virtual
 from .... import seeds
 from ....errors import RequestError
 from ....experiment import Experiment, check_identity
@@ -231,9 +231,6 @@ def _serve_replay(address: str, **arguments: Any) -> ReplayRole:
 
 def _held(**settings: Any) -> Settings:
     """Settings of a role that sees no virtual devices: they are meant for the learner."""
-    flags = re.sub(
-        r"--xla_force_host_platform_device_count=\d+", "", os.environ.get("XLA_FLAGS", "")
-    )
     if settings.get("accelerator"):
         return Settings(**settings)
-    return Settings(environment=(("XLA_FLAGS", flags.strip()),), **settings)
+    return Settings(environment=tuple(virtual.environment(None).items()), **settings)
