@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .tuned import Settings
+from .tuned import Tuned
 
 _ZOO = "rl-baselines3-zoo, hyperparams/{}.yml (https://github.com/DLR-RM/rl-baselines3-zoo)"
 _NATURE = "Mnih et al. (2015), https://doi.org/10.1038/nature14236, extended data table 1"
@@ -22,8 +22,8 @@ PPO_CARTPOLE_ZOO = {
 }
 """The zoo's settings of PPO on CartPole-v1, which the speed benchmark runs as well."""
 
-SETTINGS: tuple[Settings, ...] = (
-    Settings(
+SETTINGS: tuple[Tuned, ...] = (
+    Tuned(
         "dqn",
         "CartPole-v1",
         config={
@@ -47,7 +47,7 @@ SETTINGS: tuple[Settings, ...] = (
         # course of 128 gradient steps.
         source=_ZOO.format("dqn") + ", made double, 5-step, with a falling step size",
     ),
-    Settings(
+    Tuned(
         "dqn",
         "Acrobot-v1",
         config={
@@ -67,7 +67,7 @@ SETTINGS: tuple[Settings, ...] = (
         target=-100.0,
         source=_ZOO.format("dqn"),
     ),
-    Settings(
+    Tuned(
         "dqn",
         "LunarLander-v3",
         config={
@@ -86,7 +86,7 @@ SETTINGS: tuple[Settings, ...] = (
         target=200.0,
         source=_ZOO.format("dqn") + ", made double",
     ),
-    Settings(
+    Tuned(
         "dqn",
         "ALE/Pong-v5",
         config={
@@ -108,7 +108,7 @@ SETTINGS: tuple[Settings, ...] = (
         training_environment=_ATARI,
         evaluation_every=250_000,
     ),
-    Settings(
+    Tuned(
         "ppo",
         "CartPole-v1",
         config=PPO_CARTPOLE_ZOO,
@@ -117,7 +117,7 @@ SETTINGS: tuple[Settings, ...] = (
         source=_ZOO.format("ppo"),
         evaluation_every=5_000,
     ),
-    Settings(
+    Tuned(
         "ppo",
         "Pendulum-v1",
         config={
@@ -137,7 +137,7 @@ SETTINGS: tuple[Settings, ...] = (
 )
 
 
-def find(agent: str, env: str) -> Settings | None:
+def find(agent: str, env: str) -> Tuned | None:
     """The tuned settings, or None where there are none."""
     for settings in SETTINGS:
         if (settings.agent, settings.env) == (agent, env):

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Tuned:
     """What a run of `agent` on `env` starts from, where the user says nothing else."""
 
     agent: str

@@ -31,7 +31,7 @@ KNOWN_CIRCLES = {
     "agents/learning/gang.py agents/learning/mesh.py",
 }
 KNOWN_NAMESAKES = {
-    *("Actor", "Learner", "Partition", "Program", "Row", "Rows", "Settings", "State"),
+    *("Actor", "Learner", "Partition", "Program", "Rows", "State"),
 }
 
 

@@ -19,12 +19,12 @@ from ...launch.files.directory import RunDirectory
 from ...launch.files.result import Result
 from ...launch.request.recipe import Recipe
 from ...launch.telling import report
-from ..tuned import Settings
+from ..tuned import Tuned
 
 
-def train(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+def train(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     """`troupe train AGENT --env ID`"""
-    tuned = _find(settings, options.agent, options.env) or Settings(options.agent, options.env)
+    tuned = _find(settings, options.agent, options.env) or Tuned(options.agent, options.env)
     evaluation = _given(
         every=options.evaluate_every or tuned.evaluation_every,
         episodes=options.evaluation_episodes,
@@ -49,7 +49,7 @@ def train(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     return _run(recipe, options.out or _free_directory(recipe), resume=False)
 
 
-def resume(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     """`troupe resume DIR`"""
     recipe = Recipe.from_json(RunDirectory(options.run).read_config())
     if options.steps is not None:
@@ -59,7 +59,7 @@ def resume(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     return _run(recipe, options.run, resume=True)
 
 
-def evaluate(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+def evaluate(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     """`troupe evaluate DIR`"""
     from ...launch.judging import checkpoint
 
@@ -82,16 +82,16 @@ def evaluate(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     return 0
 
 
-def plot(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+def plot(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     """`troupe plot DIR ...`"""
     folder = pathlib.Path(options.runs[0]) if len(options.runs) == 1 else pathlib.Path()
     print(_draw(options.runs, folder, options.save))
     return 0
 
 
-def plan(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     """`troupe plan AGENT --env ID --mesh AXES --schedule TACTICS`"""
-    tuned = _find(settings, options.agent, options.env) or Settings(options.agent, options.env)
+    tuned = _find(settings, options.agent, options.env) or Tuned(options.agent, options.env)
     recipe = Recipe(
         agent=options.agent,
         env=options.env,
@@ -107,12 +107,12 @@ def plan(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     return 0
 
 
-def compare(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     """`troupe compare AGENT --env ID --scales SPEC ... --out DIR`"""
     from .. import comparison
     from ..scales import Scale
 
-    tuned = _find(settings, options.agent, options.env) or Settings(options.agent, options.env)
+    tuned = _find(settings, options.agent, options.env) or Tuned(options.agent, options.env)
     scales = [Scale.parse(text) for text in dict.fromkeys(options.scales)]
     comparison.check(len(scales), options.seeds)
     recipes = {
@@ -169,9 +169,9 @@ def _final_return(recipe: Recipe, path: pathlib.Path) -> float:
     return json.loads(directory.result.read_text())["evaluation"][-1]["mean"]
 
 
-def graph(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+def graph(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     """`troupe graph AGENT --env ID`"""
-    tuned = _find(settings, options.agent, options.env) or Settings(options.agent, options.env)
+    tuned = _find(settings, options.agent, options.env) or Tuned(options.agent, options.env)
     recipe = Recipe(
         options.agent,
         options.env,
@@ -189,7 +189,7 @@ def graph(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
     return 0
 
 
-def list(options: argparse.Namespace, settings: Sequence[Settings]) -> int:
+def list(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     """`troupe list`"""
     from ...agents import AGENTS, find_builder
 
@@ -269,7 +269,7 @@ def _roles(options: argparse.Namespace) -> dict[str, Any]:
     )
 
 
-def _find(settings: Sequence[Settings], agent: str, env: str) -> Settings | None:
+def _find(settings: Sequence[Tuned], agent: str, env: str) -> Tuned | None:
     return next((one for one in settings if (one.agent, one.env) == (agent, env)), None)
 
 

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from ...launch.distributed.deployment import KINDS
 from ...launch.errors import Interrupted, RequestError, RunError
-from ..tuned import Settings
+from ..tuned import Tuned
 
-Command = Callable[[argparse.Namespace, Sequence[Settings]], int]
+Command = Callable[[argparse.Namespace, Sequence[Tuned]], int]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,7 +27,7 @@ class _Parser(argparse.ArgumentParser):
         raise RequestError(message)
 
 
-def main(argv: Sequence[str] | None = None, settings: Sequence[Settings] = ()) -> int:
+def main(argv: Sequence[str] | None = None, settings: Sequence[Tuned] = ()) -> int:
     """Runs a command.
 
     Args:

@@ -51,7 +51,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ScheduleTimes:
     """One schedule of one model."""
 
     model: str
@@ -74,7 +74,7 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
 
 def measure(
     model: str, sizes: dict[str, Any], device: Any, topology: Any, rounds: int
-) -> list[Row]:
+) -> list[ScheduleTimes]:
     """Predicts and measures every schedule; rounds go over all schedules, so that all see the same
     weather."""
     import jax
@@ -107,10 +107,12 @@ def measure(
             started = time.perf_counter()
             jax.block_until_ready(step(*arguments))
             best[i] = min(best[i], time.perf_counter() - started)
-    return [Row(model, m, s, p, t) for (m, s, _, _, p), t in zip(cases, best, strict=True)]
+    return [
+        ScheduleTimes(model, m, s, p, t) for (m, s, _, _, p), t in zip(cases, best, strict=True)
+    ]
 
 
-def summary(rows: Sequence[Row]) -> dict[str, Any]:
+def summary(rows: Sequence[ScheduleTimes]) -> dict[str, Any]:
     """Rank correlation, median error, and where the predicted best stands among the measured."""
     predicted, measured = [r.predicted for r in rows], [r.measured for r in rows]
     best = int(np.argmin(predicted))

@@ -9,7 +9,7 @@ import pytest
 from troupe.baselines.command.line import main
 from troupe.baselines.comparison import compare, interquartile_mean, permutation_test, table
 from troupe.baselines.scales import Scale
-from troupe.baselines.tuned import Settings
+from troupe.baselines.tuned import Tuned
 from troupe.launch.errors import RequestError
 
 
@@ -95,7 +95,7 @@ def test_what_is_no_scale_lists_what_is(text):
         Scale.parse(text)
 
 
-TUNED = Settings(
+TUNED = Tuned(
     "dqn", "fake/match", {"hidden_sizes": (4,), "batch_size": 4}, steps=40, evaluation_every=40
 )
 COMMAND = [

@@ -14,7 +14,7 @@ import pytest
 from troupe import launch
 from troupe import partitioning as pt
 from troupe.baselines.command.line import main
-from troupe.baselines.tuned import Settings
+from troupe.baselines.tuned import Tuned
 from troupe.launch.local import components
 from troupe.launch.request import planning
 from troupe.launch.request.recipe import Recipe
@@ -153,7 +153,7 @@ def test_a_corrupt_checkpoint_is_a_failure_without_another(capsys, tmp_path):
     fails(capsys, ["evaluate", str(tmp_path / "run")], 1, "all checkpoints", "damaged")
 
 
-TUNED = Settings("dqn", "CartPole-v1", {"hidden_sizes": (4,), "batch_size": 2}, 30, 400.0)
+TUNED = Tuned("dqn", "CartPole-v1", {"hidden_sizes": (4,), "batch_size": 2}, 30, 400.0)
 
 
 def test_tuned_settings_are_where_a_run_starts_from(capsys, tmp_path, monkeypatch):

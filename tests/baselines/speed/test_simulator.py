@@ -59,7 +59,9 @@ def test_every_model_of_the_scripts_exists():
 
 
 def test_a_ranking_is_summed_up():
-    rows = [ranking.Row("m", "", "", p, t) for p, t in ((1.0, 2.0), (2.0, 3.0), (3.0, 6.0))]
+    rows = [
+        ranking.ScheduleTimes("m", "", "", p, t) for p, t in ((1.0, 2.0), (2.0, 3.0), (3.0, 6.0))
+    ]
     found = ranking.summary(rows)
     assert found["spearman"] == pytest.approx(1)
     assert found["place_of_predicted_best"] == 1
