@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
-import itertools
 from typing import Any
 
 import dm_env
 import jax
 import numpy as np
 import pytest
-from dm_env import StepType, specs
+from dm_env import StepType
 
 from troupe.agents.losses import masks
 from troupe.agents.replay import (
@@ -24,136 +22,20 @@ from troupe.agents.replay import (
 )
 from troupe.environments.specs import EnvironmentSpec, StackedArray
 
-SPEC = EnvironmentSpec(
-    observations=specs.Array((2,), np.float32, "observation"),
-    actions=specs.Array((), np.int32, "action"),
-    rewards=specs.Array((), np.float32, "reward"),
-    discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, "discount"),
+from .episodes import (
+    EXTRAS,
+    ONE,
+    SPEC,
+    TWO,
+    Episode,
+    ServedReplay,
+    act,
+    contents,
+    items_of,
+    play_one,
+    play_vector,
+    timesteps,
 )
-EXTRAS = {"log_prob": specs.Array((), np.float32, "log_prob")}
-
-
-@dataclasses.dataclass(frozen=True)
-class Episode:
-    """Observations are `first`, `first + 1`, ...; the action equals the observation, the extra is
-    minus it."""
-
-    first: int
-    rewards: tuple[float, ...]
-    terminates: bool = True
-
-
-ONE = Episode(first=0, rewards=(1.0, 2.0, 3.0, 4.0))
-TWO = Episode(first=10, rewards=(5.0, 6.0), terminates=False)
-
-
-def timesteps(episode: Episode) -> list[dm_env.TimeStep]:
-    """The time steps of one environment; rewards of FIRST as a vector has them."""
-    last = len(episode.rewards)
-    return [
-        dm_env.TimeStep(
-            step_type=np.int32(
-                StepType.FIRST if t == 0 else StepType.LAST if t == last else StepType.MID
-            ),
-            reward=np.float32(episode.rewards[t - 1] if t else 0.0),
-            discount=np.float32(0.0 if t == last and episode.terminates else 1.0),
-            observation=np.full(2, episode.first + t, np.float32),
-        )
-        for t in range(last + 1)
-    ]
-
-
-def act(observation: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    action = observation[..., 0].astype(np.int32)
-    return action, {"log_prob": -action.astype(np.float32)}
-
-
-def play_one(adder: Any, *episodes: Episode) -> None:
-    """As acme's `EnvironmentLoop` does with one environment."""
-    for episode in episodes:
-        rows = timesteps(episode)
-        adder.add_first(rows[0])
-        for before, timestep in itertools.pairwise(rows):
-            action, extras = act(before.observation)
-            adder.add(action, timestep, extras)
-
-
-def play_vector(adder: Any, *streams: list[Episode]) -> None:
-    """Streams side by side, until the shortest is over."""
-    rows = [[t for episode in stream for t in timesteps(episode)] for stream in streams]
-    shortest = min(map(len, rows))
-    joined = [
-        dm_env.TimeStep(*(np.stack(field) for field in zip(*row, strict=True)))
-        for row in zip(*(row[:shortest] for row in rows), strict=True)
-    ]
-    adder.add_first(joined[0])
-    for before, timestep in itertools.pairwise(joined):
-        action, extras = act(before.observation)
-        adder.add(action, timestep, extras)
-
-
-class ServedReplay:
-    """A Reverb server with its adder and its reader, which begins to read when it is asked to."""
-
-    def __init__(
-        self, spec: ReplaySpec, num_envs: int | None, environment_spec: EnvironmentSpec
-    ) -> None:
-        import reverb
-
-        from troupe.agents.replay import reverb as replay
-
-        self._server = reverb.Server(replay.make_tables(spec, environment_spec, EXTRAS))
-        self._arguments = spec, environment_spec, EXTRAS, f"127.0.0.1:{self._server.port}"
-        self._client = reverb.Client(self._arguments[-1])
-        self._make_reader = replay.ReverbReplay
-        self._adder = replay.ReverbAdder(*self._arguments, num_envs=num_envs)
-        self._reader = None
-        self._taken = 0
-        self._batch_size = spec.batch_size
-        if isinstance(spec.item, Rollouts):  # Its queue is short: writers wait for a reader.
-            self._read()
-
-    def adder(self):
-        return self._adder
-
-    def flush(self) -> None:
-        self._adder.flush()
-
-    def _info(self):
-        return self._client.server_info()["replay"]
-
-    def __len__(self) -> int:
-        self._adder.flush()
-        return self._info().current_size
-
-    @property
-    def inserted(self) -> int:
-        return self._info().rate_limiter_info.insert_stats.completed
-
-    def can_insert(self) -> bool:
-        return True
-
-    def can_sample(self) -> bool:
-        return self.inserted >= (self._taken + 1) * self._batch_size
-
-    def _read(self) -> None:
-        self._reader = self._make_reader(*self._arguments)
-
-    def sample_shapes(self):
-        return self._make_reader.sample_shapes(self._reader)
-
-    def sample(self):
-        if self._reader is None:
-            self._adder.flush()
-            self._read()
-        self._taken += 1
-        return self._reader.sample()
-
-    def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-        self._adder.close()
-        self._server.stop()
 
 
 @pytest.fixture(params=["embedded", pytest.param("reverb", marks=pytest.mark.distributed)])
@@ -176,35 +58,6 @@ def make_replay(request):
     yield make
     for replay in made:
         replay.close()
-
-
-def items_of(replay: Any, count: int) -> list[tuple]:
-    """All items held, found by drawing until each was seen, in the order of their contents."""
-    found: dict[int, tuple] = {}
-    for _ in range(200):
-        sample = replay.sample()
-        for i, key in enumerate(sample.info.keys):
-            found[int(key)] = contents(sample.data, i)
-        if len(found) >= count:
-            break
-    assert len(found) == count == len(replay)
-    return sorted(found.values())
-
-
-def contents(data: Any, i: int) -> tuple:
-    """One item of a batch as plain numbers; of observations the first element."""
-    numbers = {name: np.asarray(value)[i].tolist() for name, value in plain(data).items()}
-    return tuple(tuple(value) if isinstance(value, list) else value for value in numbers.values())
-
-
-def plain(data: Any) -> dict[str, np.ndarray]:
-    fields = data._asdict()
-    extras = fields.pop("extras")
-    for name in ("observation", "next_observation"):
-        if name in fields:
-            np.testing.assert_array_equal(fields[name][..., 0], fields[name][..., 1])
-            fields[name] = fields[name][..., 0]
-    return {**fields, "extras": extras["log_prob"]}
 
 
 # observation, action, reward, discount, next observation, extras

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from troupe.baselines.speed import ranking, simulator
+from troupe.baselines.speed import ranking, simulator, steps
+from troupe.partitioning import models
 from troupe.partitioning.simulator.device import DEVICES
 
 
@@ -48,12 +49,8 @@ def test_the_page_names_date_device_versions_and_what_was_left_out(result):
 
 
 def test_every_model_of_the_scripts_exists():
-    from troupe.partitioning import models
-
     for model, sizes in (*simulator.LARGE.values(), *simulator.SMALL.values()):
-        fields = set(vars(models.make(model).config))
-        assert {"batch", "graphs"} & fields
-        assert {k for k in sizes if k not in fields} <= {"actions", "features", "hidden", "groups"}
+        assert steps.make(model, **sizes).batch_shapes
     assert set(ranking.MODELS) <= set(models.CATALOGUE)
     assert len(ranking.SCHEDULES) >= 12
 
