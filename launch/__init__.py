@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .distributed.deployment import Roles
+    from .distributed.engines.launchpad.engine import launch
     from .distributed.engines.launchpad.program import Program, make_program
-    from .distributed.run import launch
     from .errors import Interrupted, RequestError, RunError
     from .experiment import Checkpointing, Evaluation, Experiment, Partition
     from .files.result import Result
@@ -42,7 +42,7 @@ _HOMES = {
     "Result": "files.result",
     "Roles": "distributed.deployment",
     "RunError": "errors",
-    "launch": "distributed.run",
+    "launch": "distributed.engines.launchpad.engine",
     "make_program": "distributed.engines.launchpad.program",
     "run": "local.run",
 }

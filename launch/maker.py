@@ -13,7 +13,7 @@ from .errors import RequestError
 from .experiment import Experiment, Partition
 
 if TYPE_CHECKING:
-    from ..agents.interfaces import ActorCore, Adder, VariableSource
+    from ..agents.interfaces import ActorCore, VariableSource
     from ..agents.replay.interface import Replay, ReplayFactory
     from ..environments import EnvironmentSpec
 
@@ -124,7 +124,7 @@ class Maker:
           replay: what it writes to.
           num_envs: environments in which it acts.
         """
-        adder: Adder = self.builder.make_adder(replay)
+        adder = self.builder.make_adder(replay)
         return self.builder.make_actor(
             key, self.policy, self.spec, source, adder, num_envs=num_envs
         )

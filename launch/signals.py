@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 
 class Stop:
     """Set once, looked at before every step."""
 
-    def __init__(self) -> None:
-        self.signal_number: int | None = None
+    _number: int | None = None
 
     def request(self, signal_number: int) -> None:
-        self.signal_number = signal_number
+        self._number = signal_number
+
+    @property
+    def signal_number(self) -> int | None:
+        """Of the signal that came; None: none did."""
+        return self._number
 
     @property
     def requested(self) -> bool:
@@ -28,7 +33,7 @@ def caught() -> Iterator[Stop]:
     Only the main thread can do this; elsewhere nothing is caught.
     """
     stop = Stop()
-    earlier: dict[int, object] = {}
+    earlier: dict[int, Any] = {}
 
     def handle(number: int, frame: object) -> None:
         stop.request(number)
@@ -36,7 +41,7 @@ def caught() -> Iterator[Stop]:
 
     def restore() -> None:
         for number, handler in earlier.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, handler)
 
     try:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -180,12 +180,10 @@ def graph(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         launch="processes",
         roles=_roles(options),
     )
-    _require_distributed()
-    from ...launch.distributed.engines.launchpad import program
+    from ...launch.distributed.deploy import deploy
     from ...launch.distributed.picture import draw
 
-    made = program.make_program(recipe.experiment(), "runs", **recipe.roles)
-    print(draw(made, options.save))
+    print(draw(deploy(recipe.experiment(), "runs", **recipe.roles), options.save))
     return 0
 
 
@@ -245,9 +243,9 @@ def _runner(recipe: Recipe) -> Callable[..., Result]:
 
         return run
     _require_distributed()
-    from ...launch.distributed import run as distributed
+    from ...launch.distributed.engines.launchpad import engine
 
-    return functools.partial(distributed.run, kind=recipe.launch, roles=recipe.roles)
+    return functools.partial(engine.run, kind=recipe.launch, roles=recipe.roles)
 
 
 def _require_distributed() -> None:

@@ -31,7 +31,7 @@ from ...launch import Evaluation, Experiment
 from ...launch.judging.evaluation import Evaluator
 from ...launch.local.components import make as make_parts
 from ...launch.local.components import make_environment
-from ...launch.local.loop import Loop
+from ...launch.local.loop import CatchUp, Loop
 from ...launch.signals import Stop
 from ..settings import PPO_CARTPOLE_ZOO, find
 from . import peers
@@ -147,13 +147,8 @@ def _train(
 ) -> dict[str, Any]:
     learner, stop = _Timed(parts.learner), Stop()
     evaluator: Evaluator = parts.evaluator
-    loop = Loop(
-        parts.environment,
-        parts.actor,
-        learner,
-        parts.replay,
-        steps_per_dispatch=experiment.builder.steps_per_dispatch,
-    )
+    between = CatchUp(learner.step, parts.replay, experiment.builder.steps_per_dispatch)
+    loop = Loop(parts.environment, parts.actor, between)
     evaluations: list[tuple[int, float]] = []
     reached: dict[str, Any] | None = None
     clock = peers.Clock()

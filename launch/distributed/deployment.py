@@ -1,12 +1,24 @@
-"""How many roles a program has, of which kind, and where they run."""
+"""A deployment: how many roles there are and of which kind, and as one value all that an engine
+needs to start them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import RequestError
+
+if TYPE_CHECKING:
+    from ...agents.replay.items import ReplaySpec
+    from ..experiment import Experiment
+    from ..files.checkpoints import Checkpoint
+    from .supervision.role import Settings
+
+Say = Callable[[str], None]
+Face = Literal["calls", "board", "replay"]
+"""What a role has of another: a `Remote`, a `VariableBoard` or a `ReplayService`."""
 
 KINDS = ("one-process", "threads", "processes")
 """Kinds of launch."""
@@ -77,3 +89,77 @@ class Roles:
             if name not in known:
                 raise RequestError(f"a program has no setting {name}; it has {', '.join(known)}.")
         return cls(**values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """Stands for another role in the arguments of one; an engine puts the face in its place."""
+
+    label: str
+    face: Face = "calls"
+    index: int = 0
+    """Among the roles of its label."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RolePlan:
+    """One role: `constructor(**arguments)` is made anew in each of its lives, and run."""
+
+    label: str
+    """What it is: "actor". Its name is that, with its index where there are several."""
+    constructor: Callable[..., Any]
+    arguments: Mapping[str, Any]
+    """Of the constructor; `References` may lie in dicts, lists and tuples."""
+    settings: Settings
+    """How it is supervised."""
+    threads: int = 0
+    """Calls that are answered at the same time; 0: it is no `Service`."""
+    serves_replay: bool = False
+    """Whether it is the replay: its argument `service` is then that of itself."""
+
+    def plural(self, count: int) -> str:
+        """Its label, for so many of them."""
+        return self.label + ("s" if count > 1 and self.label != "variables" else "")
+
+    def references(self) -> Iterator[Reference]:
+        """All in the arguments."""
+        waiting = list(self.arguments.values())
+        while waiting:
+            one = waiting.pop(0)
+            if isinstance(one, Reference):
+                yield one
+            elif isinstance(one, Mapping):
+                waiting.extend(one.values())
+            elif isinstance(one, list | tuple):
+                waiting.extend(one)
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployment:
+    """An experiment as roles, before any engine has to do with it (see `deploy`)."""
+
+    experiment: Experiment
+    directory: pathlib.Path
+    """Of the run."""
+    roles: Roles
+    """The numbers from which it was made."""
+    plans: tuple[RolePlan, ...]
+    """Every role; those that others refer to come first."""
+    replay_spec: ReplaySpec
+    """What the agent asks of its replay."""
+    resume: bool = False
+    """Whether it goes on with an earlier run."""
+    resumed: Checkpoint | None = None
+    """From this; None: that run died before its first."""
+
+    def groups(self) -> dict[str, list[RolePlan]]:
+        """The roles by label, in their order."""
+        found: dict[str, list[RolePlan]] = {}
+        for plan in self.plans:
+            found.setdefault(plan.label, []).append(plan)
+        return found
+
+    def edges(self) -> list[tuple[str, str]]:
+        """Pairs (caller, called) of labels, each once."""
+        pairs = ((plan.label, one.label) for plan in self.plans for one in plan.references())
+        return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))

@@ -1,4 +1,4 @@
-"""The picture of a program: its roles and who calls whom, read off the program itself."""
+"""The picture of a deployment: its roles, and who calls whom."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import launchpad as lp
-
 from ..errors import RequestError
+from .deployment import Deployment
 
 _COLUMNS: Mapping[str, tuple[float, float]] = {
     # What collects stands to the left, what is shared in the middle, what learns to the right; the
@@ -24,29 +23,11 @@ _COLUMNS: Mapping[str, tuple[float, float]] = {
 }
 
 
-def edges(program: lp.Program) -> list[tuple[str, str]]:
-    """Pairs (caller, called) of labels, each once, in the order of the program."""
-    owners = {
-        id(handle): label
-        for label, nodes in program.groups.items()
-        for node in nodes
-        for handle in node._created_handles
-    }
-    found = dict.fromkeys(
-        (label, owners[id(handle)])
-        for label, nodes in program.groups.items()
-        for node in nodes
-        for handle in node.input_handles
-        if id(handle) in owners
-    )
-    return list(found)
-
-
-def draw(program: lp.Program, path: str | os.PathLike[str]) -> pathlib.Path:
-    """Draws a program: a box for every label, an arrow from whoever calls to whoever answers.
+def draw(deployment: Deployment, path: str | os.PathLike[str]) -> pathlib.Path:
+    """Draws a box for every label, and an arrow from whoever calls to whoever answers.
 
     Args:
-      program: any program of Launchpad.
+      deployment: whose roles they are.
       path: of the picture; its ending says the format.
 
     Raises:
@@ -55,7 +36,8 @@ def draw(program: lp.Program, path: str | os.PathLike[str]) -> pathlib.Path:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    places = _places(program)
+    groups = deployment.groups()
+    places = {label: _COLUMNS[label] for label in groups}
     figure = Figure(figsize=(9, 5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -64,9 +46,9 @@ def draw(program: lp.Program, path: str | os.PathLike[str]) -> pathlib.Path:
     axes.set_xlim(min(xs) - 0.4, max(xs) + 0.4)
     axes.set_ylim(min(ys) - 0.4, max(ys) + 0.4)
     boxes: dict[str, Any] = {}
-    for label, nodes in program.groups.items():
-        served = bool(nodes[0].addresses)
-        text = label if len(nodes) == 1 else f"{label} \N{MULTIPLICATION SIGN} {len(nodes)}"
+    for label, plans in groups.items():
+        served = plans[0].threads > 0 or plans[0].serves_replay
+        text = label if len(plans) == 1 else f"{label} \N{MULTIPLICATION SIGN} {len(plans)}"
         boxes[label] = axes.text(
             *places[label],
             text,
@@ -80,7 +62,7 @@ def draw(program: lp.Program, path: str | os.PathLike[str]) -> pathlib.Path:
                 "edgecolor": "#444444",
             },
         )
-    for caller, called in edges(program):
+    for caller, called in deployment.edges():
         axes.annotate(
             "",
             xy=places[called],
@@ -102,10 +84,3 @@ def draw(program: lp.Program, path: str | os.PathLike[str]) -> pathlib.Path:
     except (OSError, ValueError) as error:
         raise RequestError(f"cannot write {target}: {error}.") from error
     return target
-
-
-def _places(program: lp.Program) -> dict[str, tuple[float, float]]:
-    """Where each label stands; those that are not of this package below all others."""
-    known = {label: _COLUMNS[label] for label in program.groups if label in _COLUMNS}
-    others = [label for label in program.groups if label not in _COLUMNS]
-    return known | {label: (float(i % 3), -1.0 - i // 3) for i, label in enumerate(others)}

@@ -1,10 +1,11 @@
-"""The loop of one process: environments, actor and learner in turn, at the pace of the replay."""
+"""The loop of acting, and what comes between two steps of it where the learner is here too."""
 
 from __future__ import annotations
 
 import collections
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import dm_env
 import numpy as np
@@ -12,13 +13,42 @@ import numpy as np
 from ..signals import Stop
 
 if TYPE_CHECKING:
+    from ...agents.interfaces import Actor
+    from ...agents.replay.interface import Replay
     from ...environments import Vector
 
 _FIRST, _MID, _LAST = (int(kind) for kind in dm_env.StepType)
 
 
+class CatchUp:
+    """Has the learner of this process step as far as the replay lets it.
+
+    Where nothing bounds that, it is one step of the learner: there would be no end to it.
+    """
+
+    def __init__(self, step: Callable[[], None], replay: Replay, steps_per_dispatch: int):
+        """Takes what it asks and steps.
+
+        Args:
+          step: the learner's; draws from the replay.
+          replay: says when it may.
+          steps_per_dispatch: gradient steps of one `step`.
+        """
+        self._step, self._can_sample = step, replay.can_sample
+        self._batches, self._bounded = steps_per_dispatch, replay.spec.is_bounded
+
+    def __call__(self) -> bool:
+        """Whether the learner has stepped."""
+        if not self._can_sample(self._batches):
+            return False
+        self._step()
+        while self._bounded and self._can_sample(self._batches):
+            self._step()
+        return True
+
+
 class Loop:
-    """Steps N environments with one actor, and lets the learner catch up after every step.
+    """Steps N environments with one actor.
 
     Attributes:
       actor_steps: actions taken, over all environments. A step that starts an episode takes none.
@@ -29,11 +59,9 @@ class Loop:
     def __init__(
         self,
         environment: Vector,
-        actor: Any,
-        learner: Any,
-        replay: Any,
+        actor: Actor,
+        between: Callable[[], bool],
         *,
-        steps_per_dispatch: int,
         actor_steps: int = 0,
         episodes: int = 0,
     ):
@@ -42,18 +70,13 @@ class Loop:
         Args:
           environment: a vector of N environments.
           actor: acts in all of them and writes to the replay.
-          learner: draws from the replay.
-          replay: says when the learner may step.
-          steps_per_dispatch: gradient steps of one `learner.step()`.
+          between: called after every step; whether there are newer parameters for the actor.
           actor_steps: where to count on from.
           episodes: likewise.
         """
         self._environment = environment
         self._actor = actor
-        self._learner = learner
-        self._replay = replay
-        self._steps_per_dispatch = steps_per_dispatch
-        self._bounded = replay.spec.is_bounded
+        self._between = between
         self.actor_steps = actor_steps
         self.episodes = episodes
         self.finished: collections.deque[tuple[float, int]] = collections.deque(maxlen=100)
@@ -72,8 +95,8 @@ class Loop:
           stop: looked at before every step.
         """
         select_action, observe = self._actor.select_action, self._actor.observe
-        step, can_sample = self._environment.step, self._replay.can_sample
-        batches, returns = self._steps_per_dispatch, self._returns
+        step, between, update = self._environment.step, self._between, self._actor.update
+        returns = self._returns
         n = self._environment.num_envs
         all_mid = [_MID] * n
         timestep, steps, clock = self._timestep, self.actor_steps, time.perf_counter
@@ -92,8 +115,8 @@ class Loop:
                     steps += n - kinds.count(_FIRST)
                     boundary = steps
                     self._count(kinds)
-                if can_sample(batches):
-                    self._learn()
+                if between():
+                    update()
                 if clock() >= deadline:
                     break
         finally:
@@ -108,13 +131,3 @@ class Loop:
                 self.episodes += 1
                 self.finished.append((float(self._returns[i]), int(self._lengths[i])))
                 self._returns[i], self._lengths[i] = 0.0, 0
-
-    def _learn(self) -> None:
-        """Steps the learner as far as the replay lets it; the actor then has what it learned.
-
-        Where nothing bounds that, it is one step of the learner: there would be no end to it.
-        """
-        self._learner.step()
-        while self._bounded and self._replay.can_sample(self._steps_per_dispatch):
-            self._learner.step()
-        self._actor.update()

@@ -34,9 +34,9 @@ class Recipe:
     mesh: str | None = None
     schedule: str | None = None
     launch: str = "one-process"
-    """Kind of launch, one of `roles.KINDS`."""
+    """Kind of launch, one of `deployment.KINDS`."""
     roles: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Fields of `roles.Roles`, where the launch is not in one process."""
+    """Fields of `deployment.Roles`, where the launch is not in one process."""
 
     def __post_init__(self):
         if self.launch not in KINDS:
@@ -78,9 +78,9 @@ class Recipe:
     ) -> Vector:
         """Environments of training or of evaluation."""
         from ... import environments
+        from ...agents import find_builder
 
-        # What policies over real numbers emit knows no bounds; "strict" would refuse it.
-        options = {"actions": "clip", **self.environment}
+        options = {"actions": find_builder(self.agent).actions, **self.environment}
         if not evaluation:
             options |= self.training_environment
         if render_mode is not None:

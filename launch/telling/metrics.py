@@ -23,22 +23,22 @@ class MetricsWriter:
     Numbers that are not finite are written as null, and not at all to TensorBoard.
     """
 
-    def __init__(self, path: pathlib.Path, *, keep_bytes: int = 0, actor_steps: int = 0):
-        """Opens a file to go on with.
+    def __init__(self, path: pathlib.Path, *, actor_steps: int = 0, evaluations: int = 0):
+        """Opens a file to go on with. Rows of what a resumed run does again are dropped.
 
         Args:
           path: made where it is not there.
-          keep_bytes: what follows these bytes is dropped: rows of steps that a resumed run takes
-            again.
-          actor_steps: where the run goes on; TensorBoard drops what came later.
+          actor_steps: where the run goes on; 0: it begins.
+          evaluations: how many it had behind it.
         """
         # It costs a quarter of a second, which only runs should pay.
         from tensorboardX import SummaryWriter
 
+        kept = _kept(path, actor_steps, evaluations) if actor_steps and path.exists() else b""
+        temporary = path.with_name(f".{path.name}")
+        temporary.write_bytes(kept)
+        os.replace(temporary, path)
         self._file = open(path, "ab")  # noqa: SIM115 - held until `close`.
-        if self._file.tell() > keep_bytes:
-            self._file.truncate(keep_bytes)
-            self._file.seek(0, os.SEEK_END)
         purge = actor_steps + 1 if actor_steps else None
         self._board = SummaryWriter(str(path.parent), purge_step=purge, max_queue=1000)
 
@@ -52,11 +52,9 @@ class MetricsWriter:
                 scalar = np.asarray(value, np.float64)
                 self._board.add_scalar(f"{row['kind']}/{name}", scalar, row["actor_steps"])
 
-    def sync(self) -> int:
-        """Brings all rows to the disk; returns the bytes that they take."""
-        self._file.flush()
+    def sync(self) -> None:
+        """Brings all rows to the disk."""
         os.fsync(self._file.fileno())
-        return self._file.tell()
 
     def __enter__(self) -> MetricsWriter:
         return self
@@ -77,6 +75,20 @@ def read(path: pathlib.Path, kind: str | None = None) -> Iterator[dict[str, Any]
                 row = json.loads(line)
                 if kind in (None, row["kind"]):
                     yield row
+
+
+def _kept(path: pathlib.Path, actor_steps: int, evaluations: int) -> bytes:
+    """The lines of a file whose steps and evaluations are not done again."""
+    lines = []
+    for line in path.read_bytes().splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            break
+        row = json.loads(line)
+        judged = row["kind"] == "evaluation"
+        if row["actor_steps"] <= actor_steps and (evaluations > 0 or not judged):
+            lines.append(line)
+            evaluations -= judged
+    return b"".join(lines)
 
 
 def evaluations(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..local.components import Parts
 from . import metrics, report
 
 _STATUS_SECONDS = 0.5
@@ -19,6 +18,16 @@ Counts = Mapping[str, Any]
 Episodes = Sequence[tuple[float, int]]
 
 
+class Numbers(NamedTuple):
+    """How training goes."""
+
+    replay_size: int
+    samples_per_insert: float
+    """As observed."""
+    metrics: Mapping[str, float]
+    """Of the newest gradient step."""
+
+
 class Monitor:
     """Reads the counters of a run and the metrics of its learner, and tells them.
 
@@ -26,8 +35,22 @@ class Monitor:
       next_time: value of `time.perf_counter()` at which there is something to tell.
     """
 
-    def __init__(self, parts: Parts, rows: metrics.MetricsWriter, reporter: report.Reporter):
-        self._parts = parts
+    def __init__(
+        self,
+        rows: metrics.MetricsWriter,
+        reporter: report.Reporter,
+        max_size: int,
+        numbers: Callable[[], Numbers],
+    ):
+        """Begins to watch.
+
+        Args:
+          rows: where they are written.
+          reporter: who is told.
+          max_size: items that the replay can hold.
+          numbers: asked for when they are due; may wait for a device.
+        """
+        self._max_size, self._numbers = max_size, numbers
         self._rows = rows
         self._reporter = reporter
         now = time.perf_counter()
@@ -66,11 +89,11 @@ class Monitor:
         if recent:
             row["return"] = float(np.mean([episode[0] for episode in recent]))
             row["episode_length"] = float(np.mean([episode[1] for episode in recent]))
-        row["replay_size"] = len(self._parts.replay)
-        row["samples_per_insert"] = self._parts.replay.observed_samples_per_insert
-        learned = self._parts.learner.metrics()
-        self._rows.write({**row, **learned})
-        for name, value in learned.items():
+        numbers = self._numbers()
+        row["replay_size"] = numbers.replay_size
+        row["samples_per_insert"] = numbers.samples_per_insert
+        self._rows.write({**row, **numbers.metrics})
+        for name, value in numbers.metrics.items():
             if not math.isfinite(value) and name not in self._warned:
                 self._warned.add(name)
                 self.line(f"warning: {name} is {value} at {counts['actor_steps']:,} actor steps")
@@ -106,7 +129,7 @@ class Monitor:
                 episode_return=float(np.mean(recent)) if recent else None,
                 actor_rate=actor_rate,
                 learner_rate=learner_rate,
-                replay_fill=len(self._parts.replay) / self._parts.replay.spec.max_size,
+                replay_fill=self._numbers().replay_size / self._max_size,
                 seconds_left=left / actor_rate if actor_rate > 0 else None,
             )
         )

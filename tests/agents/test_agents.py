@@ -9,7 +9,7 @@ import pytest
 from troupe import environments, launch
 from troupe.agents import find_builder
 from troupe.launch.local import components
-from troupe.launch.local.loop import Loop
+from troupe.launch.local.loop import CatchUp, Loop
 from troupe.launch.signals import Stop
 
 DQN = {
@@ -55,13 +55,8 @@ def make_experiment(agent, config, env, options, seed=0, steps=6_000):
 def train(experiment):
     """(parts, loop) after the whole budget."""
     made = components.make(experiment, components.make_environment(experiment, 0))
-    loop = Loop(
-        made.environment,
-        made.actor,
-        made.learner,
-        made.replay,
-        steps_per_dispatch=experiment.builder.steps_per_dispatch,
-    )
+    between = CatchUp(made.learner.step, made.replay, experiment.builder.steps_per_dispatch)
+    loop = Loop(made.environment, made.actor, between)
     loop.advance(experiment.num_actor_steps, math.inf, Stop())
     return made, loop
 

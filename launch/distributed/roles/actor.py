@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-import types
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import seeds
@@ -33,7 +33,7 @@ class ActorRole:
         index: int,
         counter: calls.Remote,
         service: ReplayService,
-        board: VariableBoard,
+        board: VariableBoard | None,
         inference: calls.Remote | None = None,
     ):
         """Nothing is made yet.
@@ -43,8 +43,8 @@ class ActorRole:
           index: its number among the actors.
           counter: keeps the ledger.
           service: the replay.
-          board: has the variables.
-          inference: the server that chooses its actions; None: it has the variables itself.
+          board: has the variables; None: it asks `inference`.
+          inference: the server that chooses its actions.
         """
         self._maker, self._experiment = maker, maker.experiment
         self._index, self._counter = index, counter
@@ -67,8 +67,7 @@ class ActorRole:
         if taken := counts["actor_steps"] // maker.num_streams:
             # Schedules go by the count: whoever starts again, or joins, must not begin them anew.
             actor.set_num_actions(taken)
-        newer = _Newer(source)
-        loop = Loop(environment, actor, newer, newer, steps_per_dispatch=1)  # type: ignore[arg-type]
+        loop = Loop(environment, actor, _newer(source))
         try:
             self._act(loop, name, life, RoleStop())
         finally:
@@ -79,6 +78,7 @@ class ActorRole:
         """What the actor's parameters, or its actions, come from."""
         if self._inference is not None:
             return RemotePolicy(self._inference)
+        assert self._board is not None
         reader = self._board.reader()
         reader.get_variables()
         return reader
@@ -116,8 +116,26 @@ class ActorCrew:
     Worth it where environments wait rather than compute, and processes are too dear.
     """
 
-    def __init__(self, *actors: ActorRole):
-        self._actors = actors
+    def __init__(
+        self,
+        maker: Maker,
+        indices: Sequence[int],
+        counter: calls.Remote,
+        service: ReplayService,
+        board: VariableBoard | None,
+        servers: Sequence[calls.Remote | None],
+    ):
+        """Nothing is made yet.
+
+        Args:
+          maker, counter, service, board: as of `ActorRole`.
+          indices: of the actors among all.
+          servers: the inference server of each; None: it has none.
+        """
+        self._actors = [
+            ActorRole(maker, index, counter, service, board, server)
+            for index, server in zip(indices, servers, strict=True)
+        ]
 
     def run(self) -> None:
         """Runs all of them until they are done; the first error of one ends all."""
@@ -155,11 +173,8 @@ class ActorCrew:
 class RoleStop(Stop):
     """The stop of a role, as loops look at it; to look is a sign of life."""
 
-    def __init__(self) -> None:
-        """There is nothing to set."""
-
     @property
-    def signal_number(self) -> int | None:  # type: ignore[override]
+    def signal_number(self) -> int | None:
         return signal.SIGTERM if role.current().stop.is_set() else None
 
     @property
@@ -167,18 +182,13 @@ class RoleStop(Stop):
         return role.pause(0.0)
 
 
-class _Newer:
-    """Stands in the loop where one process has its learner and replay: newer parameters are all
-    that there is to learn."""
+def _newer(source: Any) -> Callable[[], bool]:
+    """What says whether a source has another version than when it was last asked."""
+    seen = source.version
 
-    spec = types.SimpleNamespace(is_bounded=True)
+    def newer() -> bool:
+        nonlocal seen
+        before, seen = seen, source.version
+        return seen != before
 
-    def __init__(self, source: Any):
-        self._source = source
-        self._seen = source.version
-
-    def can_sample(self, batches: int) -> bool:
-        return self._source.version != self._seen
-
-    def step(self) -> None:
-        self._seen = self._source.version
+    return newer

@@ -21,7 +21,7 @@ class ReplayRole:
     def __init__(
         self,
         maker: Maker,
-        folder: str,
+        replay_folder: str,
         checkpoints: str,
         counter: calls.Remote,
         service: ReplayService,
@@ -30,13 +30,13 @@ class ReplayRole:
 
         Args:
           maker: of the replay.
-          folder: where it writes its checkpoints.
+          replay_folder: where it writes its checkpoints.
           checkpoints: folder of the run's checkpoints, which name those of the replay.
           counter: is told what the user should know.
           service: the replay.
         """
         self._maker = maker
-        self._folder = pathlib.Path(folder)
+        self._folder = pathlib.Path(replay_folder)
         self._store = Store(checkpoints)
         self._counter, self._service = counter, service
 

@@ -60,7 +60,7 @@ def attach(board: Board, index: int) -> threading.Event:
             board.sign(index, ALIVE)
             done.wait(_ALIVE_PERIOD)
 
-    threading.Thread(target=alive, name="pulse", daemon=True).start()
+    threading.Thread(target=alive, name="heartbeat", daemon=True).start()
     return done
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from troupe import environments
 from troupe.environments import fakes
-from troupe.launch.local.loop import Loop
+from troupe.launch.local.loop import CatchUp, Loop
 from troupe.launch.signals import Stop
 
 LENGTHS = ((3, 1, 7), (5,), (2, 2, 4))
@@ -61,7 +61,7 @@ class Tank:
 
 def make(tank=None, **counts):
     actor, tank = Recorder(), tank or Tank()
-    return Loop(vector(), actor, tank, tank, steps_per_dispatch=2, **counts), actor, tank
+    return Loop(vector(), actor, CatchUp(tank.step, tank, 2), **counts), actor, tank
 
 
 def expected_episodes(num_vector_steps):
@@ -134,7 +134,7 @@ def test_an_environment_that_fails_loses_no_count():
             raise RuntimeError("on purpose")
 
     actor.observe = observe
-    loop = Loop(vector(), actor, Tank(), Tank(), steps_per_dispatch=2)
+    loop = Loop(vector(), actor, lambda: False)
     with pytest.raises(RuntimeError):
         loop.advance(100, math.inf, Stop())
     assert loop.actor_steps == expected_episodes(fail_at - 1)[1]

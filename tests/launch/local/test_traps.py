@@ -203,8 +203,6 @@ def test_steps_count_before_their_episode_ends():
     """Counters that only an episode's end brings up to date."""
 
     class Idle:
-        spec = types.SimpleNamespace(is_bounded=True)
-
         def select_action(self, observation):
             return np.zeros(2, np.int32)
 
@@ -214,13 +212,13 @@ def test_steps_count_before_their_episode_ends():
         def observe(self, action, timestep):
             pass
 
-        def can_sample(self, batches):
-            return False
+        def update(self, wait=False):
+            pass
 
     endless = environments.Vector(
         [fakes.discrete(seed=seed, episode_lengths=(10**6,)) for seed in range(2)]
     )
-    loop = Loop(endless, Idle(), Idle(), Idle(), steps_per_dispatch=1)
+    loop = Loop(endless, Idle(), lambda: False)
     for until in (10, 12, 400):
         loop.advance(until, math.inf, Stop())
         assert (loop.actor_steps, loop.episodes) == (until, 0)

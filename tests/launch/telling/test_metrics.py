@@ -36,16 +36,18 @@ def test_a_line_that_was_cut_short_is_left_out(tmp_path):
     assert list(metrics.read(path)) == [row(1)]
 
 
-def test_rows_past_the_checkpoint_are_dropped(tmp_path):
+def test_rows_of_what_is_done_again_are_dropped(tmp_path):
     path = tmp_path / "metrics.jsonl"
     with metrics.MetricsWriter(path) as writer:
+        for one in (row(1), row(3), row(2, "evaluation", mean=1), row(3, "evaluation"), row(4)):
+            writer.write(one)
+    with metrics.MetricsWriter(path, actor_steps=3, evaluations=1) as writer:
+        writer.sync()
+        writer.write(row(5))
+    assert list(metrics.read(path)) == [row(1), row(3), row(2, "evaluation", mean=1), row(5)]
+    with metrics.MetricsWriter(path) as writer:
         writer.write(row(1))
-        kept = writer.sync()
-        writer.write(row(2))
-    with metrics.MetricsWriter(path, keep_bytes=kept, actor_steps=1) as writer:
-        assert writer.sync() == kept
-        writer.write(row(3))
-    assert [one["actor_steps"] for one in metrics.read(path)] == [1, 3]
+    assert list(metrics.read(path)) == [row(1)]
 
 
 def test_tensorboard_files_hold_the_same(tmp_path):

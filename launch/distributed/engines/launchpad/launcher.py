@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import launchpad as lp
@@ -14,15 +13,13 @@ from launchpad.launch import serialization
 
 from ....errors import RequestError
 from ... import addresses
-from ...deployment import KINDS
+from ...deployment import KINDS, Say
 from ...gang.meeting import Meeting
 from ...supervision import heartbeat
 from ...supervision.role import Settings
 from ...supervision.supervisor import Member, Supervisor
 from .processes import ProcessHandle, ProcessLauncher
 from .threads import ThreadLauncher
-
-Say = Callable[[str], None]
 
 
 class HostAddress(lp.AbstractAddressBuilder):

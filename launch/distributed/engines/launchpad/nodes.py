@@ -17,6 +17,7 @@ from ...roles import calls
 from ...supervision.role import Settings
 from . import servers
 from .calls import CALL_SECONDS, CourierRemote
+from .replay import ReverbService
 
 
 class _Fresh(lp.PyClassNode):
@@ -102,18 +103,19 @@ class AddressHandle(lp_base.Handle):
         return self._address.resolve()
 
 
-class AddressNode(_Fresh):
-    """A role with a port that it serves in its own way; it gets its own address as `address`."""
+class ReplayNode(_Fresh):
+    """The replay, which serves at a port in its own way; its argument `service` is of that port."""
 
-    def __init__(self, settings: Settings, constructor: Callable[..., Any], *args: Any, **kw: Any):
+    def __init__(self, settings: Settings, constructor: Callable[..., Any], **kw: Any):
         self._port = lp_address.Address("port")
-        super().__init__(constructor, *args, address=AddressHandle(self._port), **kw)
-        # Its own handle is no connection to another node.
-        self._input_handles: list[lp_base.Handle] = [
-            handle for handle in self._input_handles if not isinstance(handle, AddressHandle)
-        ]
+        super().__init__(constructor, **kw)
         self.allocate_address(self._port)
         self.role_settings = settings
+
+    def _work(self) -> None:
+        # Its own address is no connection to another node, so it is no argument of this one.
+        self._kwargs["service"] = ReverbService(self._port.resolve())
+        super()._work()
 
     def create_handle(self) -> AddressHandle:
         return self._track_handle(AddressHandle(self._port))

@@ -1,0 +1,156 @@
+"""Makes the deployment of an experiment: its roles, and who speaks with whom."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+from ... import environments
+from ...partitioning import virtual
+from .. import frame, seeds
+from ..errors import RequestError
+from ..experiment import Experiment
+from ..files.checkpoints import Checkpoint
+from ..files.directory import RunDirectory
+from ..local import components
+from ..maker import Maker
+from . import addresses
+from .deployment import Deployment, Reference, RolePlan, Roles, Say
+from .gang import ranks as ranks_of
+from .roles.actor import ActorCrew
+from .roles.counter import Counter
+from .roles.evaluator import EvaluatorRole
+from .roles.follower import FollowerRole
+from .roles.inference import InferenceRole
+from .roles.learner import LearnerRole
+from .roles.replay import ReplayRole
+from .roles.variables import VariableRole
+from .supervision.role import Settings
+
+_COUNTER = Reference("counter")
+_BOARD = Reference("variables", "board")
+_SERVICE = Reference("replay", "replay")
+
+
+def deploy(
+    experiment: Experiment,
+    directory: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    warn: Say = lambda line: None,
+    **roles: Any,
+) -> Deployment:
+    """The deployment of an experiment.
+
+    Args:
+      experiment: what is run.
+      directory: of the run.
+      resume: go on from the newest checkpoint in it; the number of actors may be another.
+      warn: called with a line for every damaged checkpoint.
+      **roles: fields of `Roles`: `num_actors` or `actors`, `evaluators`, `learner_hosts`, ...
+
+    Raises:
+      RequestError: if a number of roles cannot be, the address to listen on is none of this
+        machine, a batch cannot be shared by the hosts of the learner, the replay cannot be shared
+        by processes, or the run cannot go on as asked.
+    """
+    numbers, path = Roles.of(roles), pathlib.Path(directory)
+    addresses.require_own(numbers.listen)
+    resumed = frame.newest(experiment, path, warn) if resume else None
+    if resumed is not None and "ledger" not in resumed.counters:
+        raise RequestError(
+            f"{resumed.path} was written by a run in one process; go on with it in one."
+        )
+    seed = seeds.derive(experiment.seed, "environment", 0, 0)
+    with experiment.environment_factory(seed=seed, num_envs=1, evaluation=False) as environment:
+        spec = environments.make_spec(environment)
+    components.check_partition(experiment, spec)
+    maker = Maker(experiment, spec, numbers.actors * experiment.builder.num_envs)
+    maker.check_replay()
+    return Deployment(
+        experiment=experiment,
+        directory=path,
+        roles=numbers,
+        plans=tuple(_plans(maker, numbers, path.resolve(), resumed)),
+        replay_spec=experiment.builder.make_replay_spec(spec),
+        resume=resume,
+        resumed=resumed,
+    )
+
+
+def _plans(
+    maker: Maker, roles: Roles, path: pathlib.Path, resumed: Checkpoint | None
+) -> list[RolePlan]:
+    """The roles, those that others ask first."""
+    experiment = maker.experiment
+    files = {
+        "checkpoints": str(RunDirectory(path).checkpoints),
+        "replay_folder": str(path / "replay"),
+    }
+    ledger = {
+        "budget": experiment.num_actor_steps,
+        "evaluation_period": experiment.evaluation_period,
+        "episodes": experiment.evaluation.episodes,
+        "final_episodes": experiment.evaluation.final_episodes,
+        "state": dict(resumed.counters["ledger"]) if resumed else None,
+    }
+    shared = {"maker": maker, "counter": _COUNTER}
+    acting = {**shared, "board": _BOARD, "service": _SERVICE}
+    threads = max(16, 2 * roles.actors)
+    plans = [
+        RolePlan("counter", Counter, ledger, _settings(), threads),
+        RolePlan("variables", VariableRole, {}, _settings(), 32),
+        RolePlan(
+            "replay",
+            ReplayRole,
+            {**shared, **files, "service": _SERVICE},
+            _settings(reverb=True),
+            serves_replay=True,
+        ),
+    ]
+    ranks = ranks_of.settings(experiment, maker.spec, roles)
+    plans.append(
+        RolePlan("learner", LearnerRole, {**acting, **files, "hosts": len(ranks)}, ranks[0])
+    )
+    for rank in range(1, len(ranks)):
+        follows = {
+            "maker": maker,
+            "checkpoints": files["checkpoints"],
+            "service": _SERVICE,
+            "size": len(ranks),
+            "rank": rank,
+        }
+        plans.append(RolePlan("learner", FollowerRole, follows, ranks[rank]))
+    servers = roles.inference_servers
+    plans += [_inference(maker, roles) for _ in range(servers)]
+    for first in range(0, roles.actors, roles.actors_per_process):
+        indices = range(first, min(first + roles.actors_per_process, roles.actors))
+        asked = [Reference("inference", index=i % servers) if servers else None for i in indices]
+        board = None if servers else _BOARD
+        crew = {**acting, "board": board, "indices": tuple(indices), "servers": asked}
+        settings = _settings(reverb=True, hang_seconds=roles.hang_seconds)
+        plans.append(RolePlan("actor", ActorCrew, crew, settings))
+    for index in range(roles.evaluators):
+        judging = {**shared, "board": _BOARD, "index": index}
+        plans.append(RolePlan("evaluator", EvaluatorRole, judging, _settings()))
+    return plans
+
+
+def _inference(maker: Maker, roles: Roles) -> RolePlan:
+    clients = -(-roles.actors // roles.inference_servers)
+    arguments = {
+        "maker": maker,
+        "batch_size": roles.inference_batch or clients * maker.builder.num_envs,
+        "wait_seconds": roles.inference_wait,
+        "board": _BOARD,
+    }
+    settings = _settings(accelerator=roles.learner_device != "cpu", hang_seconds=120.0)
+    return RolePlan("inference", InferenceRole, arguments, settings, 2 * clients + 4)
+
+
+def _settings(**settings: Any) -> Settings:
+    """Settings of a role that sees no virtual devices: they are meant for the learner."""
+    if settings.get("accelerator"):
+        return Settings(**settings)
+    return Settings(environment=tuple(virtual.environment(None).items()), **settings)

@@ -1,0 +1,96 @@
+"""Launching programs: Launchpad as the engine of a deployment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ....experiment import Experiment
+from ....files.result import Result
+from ....telling import report
+from ...deployment import Say
+from ...roles.calls import Remote
+from ...run import conduct
+from ...supervision.supervisor import Supervisor
+from . import launcher, servers
+from .program import Program, make_program
+
+
+class _Launched(NamedTuple):
+    counter: Remote
+    supervisor: Supervisor
+
+    def poll(self) -> None:
+        self.supervisor.poll()
+
+
+class Launchpad:
+    """Runs the roles of a program on this machine, as threads or processes."""
+
+    def __init__(self, program: Program, kind: str):
+        """Raises RequestError where the program cannot be launched so."""
+        launcher.check(program, kind)
+        self.kind, self._program = kind, program
+
+    @contextlib.contextmanager
+    def start(self, workspace: pathlib.Path, logs: pathlib.Path, say: Say) -> Iterator[_Launched]:
+        """See `run.Engine`."""
+        address = self._program.deployment.roles.listen
+        with contextlib.ExitStack() as stack:
+            started = launcher.start(self._program, self.kind, workspace, logs, say, address)
+            stack.callback(started.stop)
+            if self.kind == "threads":
+                import reverb  # noqa: F401 - what serves must be there to be kept to an address.
+
+                stack.enter_context(servers.kept_to(address))
+            yield _Launched(self._program.handles["counter"][0].dereference(), started)
+
+
+def launch(
+    program: Program,
+    kind: str = "processes",
+    *,
+    reporter: report.Reporter | None = None,
+    request: Mapping[str, Any] | None = None,
+) -> Result:
+    """Launches the program of an experiment on this machine and waits for its end.
+
+    Args:
+      program: of `make_program`.
+      kind: "threads" or "processes".
+      reporter, request: as of `conduct`.
+
+    Returns, Raises: as `conduct`.
+    """
+    return conduct(program.deployment, Launchpad(program, kind), reporter, request)
+
+
+def run(
+    experiment: Experiment,
+    out: str | os.PathLike[str],
+    kind: str = "processes",
+    roles: Mapping[str, Any] | None = None,
+    *,
+    resume: bool = False,
+    reporter: report.Reporter | None = None,
+    request: Mapping[str, Any] | None = None,
+) -> Result:
+    """Makes the program of an experiment and launches it.
+
+    Args:
+      experiment: what is run.
+      out: directory of the run; new or empty, or with `resume` that of an earlier run.
+      kind: "threads" or "processes".
+      roles: fields of `Roles`.
+      resume: go on from the newest complete checkpoint of `out`.
+      reporter, request: as of `conduct`.
+
+    Returns, Raises: as `conduct`.
+    """
+    launcher.check_kind(kind)
+    warn = (reporter or report.Silent()).line
+    program = make_program(experiment, out, resume=resume, warn=warn, **(roles or {}))
+    return launch(program, kind, reporter=reporter, request=request)
