@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ..interfaces import ActorCore
+from ..networks.distributions import Distribution
 
 Nest = Any
 
@@ -48,6 +49,10 @@ class StepState(NamedTuple):
     extras: Nest = ()
 
 
+def _init(key: jax.Array) -> StepState:
+    return StepState(key, jnp.zeros((), jnp.int32))
+
+
 def _set_num_actions(state: StepState, count: jax.Array) -> StepState:
     return state._replace(num_actions=jnp.asarray(count, jnp.int32))
 
@@ -63,9 +68,6 @@ def epsilon_greedy(
       epsilon: a number, or a function of the count of actions taken.
     """
 
-    def init(key):
-        return StepState(key, jnp.zeros((), jnp.int32))
-
     def select_action(params, observation, state):
         values = q_values(params, observation)
         draw = jax.random.uniform(jax.random.fold_in(state.key, state.num_actions), (2,))
@@ -74,25 +76,58 @@ def epsilon_greedy(
         action = jnp.where(draw[0] < threshold, anything, jnp.argmax(values).astype(jnp.int32))
         return action, StepState(state.key, state.num_actions + 1)
 
-    return ActorCore(init, select_action, set_num_actions=_set_num_actions)
+    return ActorCore(_init, select_action, set_num_actions=_set_num_actions)
+
+
+def gaussian_noise(
+    action: Callable[[Nest, Nest], jax.Array],
+    minimum: jax.Array,
+    maximum: jax.Array,
+    std: Callable[[jax.Array], jax.Array] | float,
+) -> ActorCore:
+    """An action with noise of a normal distribution, within its bounds.
+
+    Args:
+      action: `(params, observation) -> action`.
+      minimum: the least action, of the action's shape.
+      maximum: the greatest.
+      std: standard deviation, where the action's range is from -1 to 1: a number, or a function of
+        the count of actions taken.
+    """
+    half = (jnp.asarray(maximum) - minimum) / 2
+
+    def select_action(params, observation, state):
+        chosen = action(params, observation)
+        key = jax.random.fold_in(state.key, state.num_actions)
+        noise = jax.random.normal(key, chosen.shape, chosen.dtype)
+        scale = std(state.num_actions) if callable(std) else std
+        noisy = jnp.clip(chosen + scale * half * noise, minimum, maximum)
+        return noisy, StepState(state.key, state.num_actions + 1)
+
+    return ActorCore(_init, select_action, set_num_actions=_set_num_actions)
 
 
 def stochastic(
-    sample: Callable[[Nest, jax.Array, Nest], tuple[Nest, Nest]], extras: Nest = ()
+    parameters: Callable[[Nest, Nest], jax.Array],
+    actions: Distribution,
+    *,
+    stores_log_prob: bool = False,
 ) -> ActorCore:
-    """An action drawn from a distribution, with what the learner needs to know of the drawing.
+    """An action drawn from a distribution.
 
     Args:
-      sample: `(params, key, observation) -> (action, extras)`.
-      extras: a nest of arrays like those `sample` returns, of any value.
+      parameters: `(params, observation) -> [P]`, of the distribution.
+      actions: the family.
+      stores_log_prob: whether extras are `{"log_prob": []}` of the action drawn; else ().
     """
 
     def init(key):
-        return StepState(key, jnp.zeros((), jnp.int32), extras)
+        return _init(key)._replace(extras={"log_prob": jnp.zeros(())} if stores_log_prob else ())
 
     def select_action(params, observation, state):
         key = jax.random.fold_in(state.key, state.num_actions)
-        action, extras = sample(params, key, observation)
+        action, log_prob = actions.sample_and_log_prob(parameters(params, observation), key)
+        extras = {"log_prob": log_prob} if stores_log_prob else ()
         return action, StepState(state.key, state.num_actions + 1, extras)
 
     return ActorCore(
@@ -103,9 +138,61 @@ def stochastic(
     )
 
 
+def mode(parameters: Callable[[Nest, Nest], jax.Array], actions: Distribution) -> ActorCore:
+    """The likeliest action of a distribution; arguments as of `stochastic`."""
+    return deterministic(lambda params, observation: actions.mode(parameters(params, observation)))
+
+
 def deterministic(action: Callable[[Nest, Nest], Nest]) -> ActorCore:
     """The one action that `(params, observation) -> action` gives."""
     return ActorCore(
         lambda key: (),
         lambda params, observation, state: (action(params, observation), state),
+    )
+
+
+class RecurrentState(NamedTuple):
+    """State of a policy with a memory."""
+
+    memory: Nest
+    choice: Nest
+    """Of the policy that chooses by what the network says."""
+
+
+class RecurrentExtras(NamedTuple):
+    """What a recurrent policy stores beside an action."""
+
+    memory: Nest
+    """That the step began with: unrolling from it computes the step again."""
+    choice: Nest
+    """What the policy that chooses stores."""
+
+
+def recurrent(
+    network: Callable[[Nest, Nest, Nest], tuple[Nest, Nest]],
+    initial_memory: Nest,
+    choose: ActorCore,
+) -> ActorCore:
+    """A policy whose network has a memory, which begins anew with every episode.
+
+    Args:
+      network: `(params, observation, memory) -> (output, memory)`, of one observation.
+      initial_memory: what an episode begins with.
+      choose: a policy without memory whose observations are the network's outputs, such as
+        `epsilon_greedy(lambda params, values: values, 0.1)`.
+    """
+
+    def select_action(params, observation, state):
+        output, memory = network(params, observation, state.memory)
+        action, choice = choose.select_action(params, output, state.choice)
+        return action, RecurrentState(memory, choice)
+
+    return ActorCore(
+        lambda key: RecurrentState(initial_memory, choose.init(key)),
+        select_action,
+        lambda before, after: RecurrentExtras(
+            before.memory, choose.get_extras(before.choice, after.choice)
+        ),
+        lambda state: state._replace(memory=initial_memory),
+        lambda state, count: state._replace(choice=choose.set_num_actions(state.choice, count)),
     )

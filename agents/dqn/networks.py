@@ -5,19 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
-from ..networks.core import (
-    MLP,
-    Linear,
-    Network,
-    dummy,
-    from_haiku,
-    is_image,
-    make_torso,
-    require_discrete,
-)
+from ..networks import heads
+from ..networks.core import Network, dummy, from_haiku, require_discrete
+from ..networks.torsos import is_image, make_torso
 from .config import DQNConfig
 
 Nest = Any
@@ -33,15 +25,11 @@ def make_q_network(spec: EnvironmentSpec, config: DQNConfig) -> Network:
     torso_sizes = config.hidden_sizes
     if config.dueling and not is_image(spec.observations):
         torso_sizes = config.hidden_sizes[:-1]
-    head_size = config.hidden_sizes[-1:]
 
     def q_values(observation: Nest) -> jax.Array:
         features = make_torso(spec.observations, torso_sizes)(observation)
-        if not config.dueling:
-            return Linear(num_actions, name="head")(features)
-        # Wang et al. (2016), https://arxiv.org/abs/1511.06581, equation 9.
-        value = MLP((*head_size, 1), name="value")(features)
-        advantage = MLP((*head_size, num_actions), name="advantage")(features)
-        return value + advantage - jnp.mean(advantage, axis=-1, keepdims=True)
+        if config.dueling:
+            return heads.dueling_values(features, num_actions, config.hidden_sizes[-1:])
+        return heads.action_values(features, num_actions)
 
     return from_haiku(q_values, dummy(spec.observations, 1))

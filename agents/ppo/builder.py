@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from ...environments.spaces import ActionMode
 from ...environments.specs import EnvironmentSpec
@@ -44,16 +43,8 @@ class PPOBuilder(Builder[PPOConfig, PPONetworks]):
             return network.apply(variables.params, batch)[0][0]
 
         if evaluation:
-            return policies.deterministic(
-                lambda variables, observation: actions.mode(parameters(variables, observation))
-            )
-
-        def sample(variables, key, observation):
-            p = parameters(variables, observation)
-            action = actions.sample(p, key)
-            return action, {"log_prob": actions.log_prob(p, action)}
-
-        return policies.stochastic(sample, {"log_prob": jnp.zeros(())})
+            return policies.mode(parameters, actions)
+        return policies.stochastic(parameters, actions, stores_log_prob=True)
 
     def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
         return ReplaySpec(

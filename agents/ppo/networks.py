@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
-from ..networks.core import Linear, Network, dummy, from_haiku, is_image, make_torso
+from ..networks import heads
+from ..networks.core import Network, dummy, from_haiku
 from ..networks.distributions import Distribution, for_actions
+from ..networks.torsos import is_image, make_torso
 from .config import PPOConfig
 
 Nest = Any
@@ -43,19 +45,9 @@ def make_networks(spec: EnvironmentSpec, config: PPOConfig) -> PPONetworks:
 
         policy_features = torso()
         value_features = policy_features if image else torso()
-        head = Linear(
-            actions.num_parameters, w_init=hk.initializers.Orthogonal(0.01), name="policy_head"
+        parameters = heads.action_parameters(
+            policy_features, actions, scale=0.01, initial_free=config.initial_log_std
         )
-        value_head = Linear(1, w_init=hk.initializers.Orthogonal(1.0), name="value_head")
-        parameters = head(policy_features)
-        if actions.free_parameters:
-            free = hk.get_parameter(
-                "log_std",
-                (actions.free_parameters,),
-                init=hk.initializers.Constant(config.initial_log_std),
-            )
-            free = jnp.broadcast_to(free, (*parameters.shape[:-1], actions.free_parameters))
-            parameters = jnp.concatenate([parameters, free], axis=-1)
-        return parameters, value_head(value_features)[..., 0]
+        return parameters, heads.state_value(value_features)
 
     return PPONetworks(from_haiku(apply, dummy(spec.observations, 1)), actions)

@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from troupe.agents.networks import columns as layers
 from troupe.agents.networks import core
 
 
 def _ours(x):
-    return core.Linear(2, name="head")(core.MLP((32, 16), activate_final=True)(x))
+    return layers.Linear(2, name="head")(layers.MLP((32, 16), activate_final=True)(x))
 
 
 def _haikus(x):
@@ -20,7 +21,7 @@ def _haikus(x):
 @pytest.mark.parametrize("columns", [range(0), range(5, 65)], ids=["rows", "columns"])
 @pytest.mark.parametrize("size", [1, 64, 300])
 def test_like_haiku(monkeypatch, columns, size):
-    monkeypatch.setattr(core, "_COLUMNS", columns)
+    monkeypatch.setattr(layers, "_COLUMNS", columns)
     x = np.random.default_rng(0).normal(size=(size, 7)).astype(np.float32)
     ours, haikus = (core.from_haiku(module, x[:1]) for module in (_ours, _haikus))
     params = ours.init(jax.random.key(1))
@@ -39,7 +40,7 @@ def test_like_haiku(monkeypatch, columns, size):
 @pytest.mark.parametrize("size", [1, 64])
 def test_an_mlp_may_end_without_its_activation(size):
     x = np.full((size, 3), -1.0, np.float32)
-    ours = core.from_haiku(lambda x: core.MLP((8, 4))(x), x)
+    ours = core.from_haiku(lambda x: layers.MLP((8, 4))(x), x)
     haikus = core.from_haiku(lambda x: hk.nets.MLP((8, 4))(x), x)
     params = ours.init(jax.random.key(0))
     values = ours.apply(params, x)

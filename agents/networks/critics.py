@@ -1,0 +1,64 @@
+"""Critics of a state and an action, several of them as one network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from ...environments.specs import EnvironmentSpec
+from .core import Network, dummy, from_haiku
+from .torsos import flatten, make_torso
+
+Nest = Any
+
+
+def ensemble(network: Network, size: int) -> Network:
+    """E networks that differ in their parameters, as one.
+
+    Every array of the parameters is [E, ...], so that products of all members are one product.
+    `apply` gives [E, B, ...]; the minimum over E of two is that of clipped double Q-learning
+    (Fujimoto et al., 2018, https://arxiv.org/abs/1802.09477).
+
+    Args:
+      network: of one member.
+      size: E.
+    """
+
+    def init(key: jax.Array) -> Nest:
+        return jax.vmap(network.init)(jax.random.split(key, size))
+
+    def apply(params: Nest, *inputs: Nest) -> Any:
+        return jax.vmap(lambda member: network.apply(member, *inputs))(params)
+
+    return Network(init, apply)
+
+
+def make_critic(
+    spec: EnvironmentSpec,
+    hidden_sizes: Sequence[int],
+    *,
+    size: int = 2,
+    activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
+) -> Network:
+    """Values [E, B] of E critics, `apply(params, observation [B, ...], action [B, ...])`.
+
+    Each is an MLP of the observation's features and the action's numbers side by side.
+
+    Args:
+      spec: of the environment.
+      hidden_sizes: units of the hidden layers.
+      size: E.
+      activation: of the hidden layers.
+    """
+
+    def value(observation: Nest, action: Nest) -> jax.Array:
+        features = make_torso(spec.observations, ())(observation)
+        x = jnp.concatenate([features, flatten(spec.actions)(action)], axis=-1)
+        return hk.nets.MLP((*hidden_sizes, 1), activation=activation)(x)[..., 0]
+
+    one = from_haiku(value, dummy(spec.observations, 1), dummy(spec.actions, 1))
+    return ensemble(one, size)

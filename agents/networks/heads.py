@@ -1,0 +1,61 @@
+"""Heads: features [B, D] to what an agent needs. To be called inside a haiku transform."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from .columns import MLP, Linear
+from .distributions import Distribution
+
+
+def action_values(features: jax.Array, num_actions: int) -> jax.Array:
+    """Values [B, A] of A actions."""
+    return Linear(num_actions, name="head")(features)
+
+
+def dueling_values(features: jax.Array, num_actions: int, hidden_sizes: Sequence[int]) -> jax.Array:
+    """Values [B, A] of A actions: a state's value and each action's advantage over the mean.
+
+    Wang et al. (2016), https://arxiv.org/abs/1511.06581, equation 9.
+
+    Args:
+      features: [B, D].
+      num_actions: A.
+      hidden_sizes: of the MLPs of value and advantages.
+    """
+    value = MLP((*hidden_sizes, 1), name="value")(features)
+    advantage = MLP((*hidden_sizes, num_actions), name="advantage")(features)
+    return value + advantage - jnp.mean(advantage, axis=-1, keepdims=True)
+
+
+def action_parameters(
+    features: jax.Array, actions: Distribution, *, scale: float, initial_free: float
+) -> jax.Array:
+    """Parameters [B, P] of a distribution over actions.
+
+    Args:
+      features: [B, D].
+      actions: the family.
+      scale: of the last layer's orthogonal weights; small ones begin near the same distribution
+        everywhere.
+      initial_free: at first, of parameters that do not depend on the features.
+    """
+    w_init = hk.initializers.Orthogonal(scale)
+    parameters = Linear(actions.num_parameters, w_init=w_init, name="policy_head")(features)
+    if not actions.free_parameters:
+        return parameters
+    free = hk.get_parameter(
+        "log_std", (actions.free_parameters,), init=hk.initializers.Constant(initial_free)
+    )
+    free = jnp.broadcast_to(free, (*parameters.shape[:-1], actions.free_parameters))
+    return jnp.concatenate([parameters, free], axis=-1)
+
+
+def state_value(features: jax.Array) -> jax.Array:
+    """Values [B] of states."""
+    w_init = hk.initializers.Orthogonal(1.0)
+    return Linear(1, w_init=w_init, name="value_head")(features)[..., 0]
