@@ -29,7 +29,7 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	@mkdir -p .typing && ln -sfn .. .typing/troupe
-	$(VENV)/bin/mypy $(addprefix .typing/troupe/,__init__.py environments partitioning agents launch baselines)
+	$(VENV)/bin/mypy $(addprefix .typing/troupe/,__init__.py __main__.py environments partitioning agents launch baselines)
 
 install: $(INSTALLED)
 

@@ -1,7 +1,8 @@
-"""Runs the command."""
+"""`python -m troupe.partitioning`: what a schedule of a model costs, without a device."""
 
 import sys
 
 from .command import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""`python -m troupe.partitioning`: what a schedule of a model costs, without a device."""
+"""What a schedule of a model costs, without a device: `python -m troupe.partitioning`."""
 
 from __future__ import annotations
 
