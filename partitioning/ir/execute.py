@@ -138,8 +138,8 @@ def _checkpoint(op: Op, operands: list[Any], run: Run) -> Sequence[Any]:
     return run(op.regions[0], operands)
 
 
+#: Evaluates a region on arrays.
 Run = Callable[..., list[Any]]
-"""Evaluates a region on arrays."""
 
 _REGIONS: dict[str, Callable[..., Sequence[Any]]] = {
     "scan": _scan,

@@ -15,14 +15,16 @@ class Simulator:
     """Predicts memory and time of each step of a plan.
 
     `pt.partition(update, mesh, schedule, simulate=pt.Simulator("a100-80gb"))`.
+
+    Attributes:
+      device: a preset's name, the path of a saved calibration, or a device.
+      topology: how the devices are joined; by default as the calibration found, or as usual.
+      overlap: whether collectives run beside kernels; by default on accelerators only.
     """
 
     device: str | Device = "h200"
-    """A preset's name, the path of a saved calibration, or a device."""
     topology: Topology | None = None
-    """How the devices are joined; by default as the calibration found, or as usual."""
     overlap: bool | None = None
-    """Whether collectives run beside kernels; by default on accelerators only."""
 
     def __post_init__(self) -> None:
         # Files are read, and a wrong name is told, here and not at every prediction.

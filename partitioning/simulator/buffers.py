@@ -143,7 +143,8 @@ class _Assigner:
 
     def share_in_place(self) -> None:
         """Updates and scatters write into their operand's buffer when nobody needs it
-        afterwards."""
+        afterwards.
+        """
         for kernel in self.schedule:
             node = kernel.root
             if node.in_place < 0:
@@ -167,7 +168,8 @@ class _Assigner:
 
     def share_loops(self) -> None:
         """A loop's carries live in one buffer from before the loop until the last use of the
-        result."""
+        result.
+        """
         taken: set[ArrayNode] = set()
         for kernel in self.schedule:
             loop = kernel.root
@@ -217,7 +219,8 @@ class _Assigner:
 
     def share_donated(self) -> list[tuple[int, int, int]]:
         """Results written into donated arguments (or loop carries); returns windows left for
-        others."""
+        others.
+        """
         if not self.pairs:
             return []
         watched = {p for p, _ in self.pairs}

@@ -32,12 +32,15 @@ weight gradient is a convolution whose window is as large as an image."""
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A figure as a function of the work's size, linear in log(size), flat outside."""
+    """A figure as a function of the work's size, linear in log(size), flat outside.
+
+    Attributes:
+      sizes: sizes in increasing order.
+      values: the figure at each size.
+    """
 
     sizes: tuple[float, ...] = (1.0,)
-    """Sizes in increasing order."""
     values: tuple[float, ...] = (1.0,)
-    """The figure at each size."""
 
     def __post_init__(self) -> None:
         if len(self.sizes) != len(self.values) or not self.sizes:
@@ -65,45 +68,50 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """One accelerator (or one of the devices that a CPU pretends to be)."""
+    """One accelerator (or one of the devices that a CPU pretends to be).
+
+    Attributes:
+      name: what `--device` calls it.
+      kind: "cpu", "gpu" or "tpu": selects how the compiler's fusion and buffers are modelled.
+      matmul_flops: peak FLOP/s of matrix products and convolutions by dtype, at jax's default
+        precision.
+      vector_flops: peak FLOP/s of elementwise arithmetic in float32.
+      memory_bytes: memory that programs may use, in bytes.
+      memory_bandwidth: bytes per second between memory and the cores, reads and writes together.
+      kernel_seconds: fixed cost of one kernel.
+      step_seconds: fixed cost of one call of a compiled program: dispatch and synchronisation.
+      result_seconds: fixed cost of each array that a program returns, besides `step_seconds`.
+      loop_seconds: fixed cost of one turn of a loop, beyond the kernels of its body.
+      skew: how far the last device is behind when all meet in a collective, as a fraction of the
+        work since they met before; no small part where devices share cores and take turns.
+      most_skew_seconds: how far it is behind at most.
+      efficiency: by kind of product (see `PRODUCTS`) and dtype: the fraction of `matmul_flops`
+        reached, by FLOPs.
+      transposed_seconds: seconds more that a matrix product takes for each element of a right
+        operand that lies transposed, by how many products it sums; None where it takes no longer.
+      memory_efficiency: fraction of `memory_bandwidth` reached by a kernel that moves so many
+        bytes.
+      transcendental_flops: how many simple operations one exponential, logarithm or tanh costs.
+      sources: where each figure comes from.
+    """
 
     name: str
-    """What `--device` calls it."""
     kind: str
-    """"cpu", "gpu" or "tpu": selects how the compiler's fusion and buffers are modelled."""
     matmul_flops: Mapping[str, float]
-    """Peak FLOP/s of matrix products and convolutions by dtype, at jax's default precision."""
     vector_flops: float
-    """Peak FLOP/s of elementwise arithmetic in float32."""
     memory_bytes: int
-    """Memory that programs may use, in bytes."""
     memory_bandwidth: float
-    """Bytes per second between memory and the cores, reads and writes together."""
     kernel_seconds: float
-    """Fixed cost of one kernel."""
     step_seconds: float = 0.0
-    """Fixed cost of one call of a compiled program: dispatch and synchronisation."""
     result_seconds: float = 0.0
-    """Fixed cost of each array that a program returns, besides `step_seconds`."""
     loop_seconds: float = 0.0
-    """Fixed cost of one turn of a loop, beyond the kernels of its body."""
     skew: float = 0.0
-    """How far the last device is behind when all meet in a collective, as a fraction of the work
-    since they met before..."""
     most_skew_seconds: float = 0.0
-    """...and at most. No small part where devices share cores, on which they take turns."""
     efficiency: Mapping[str, Mapping[str, Curve]] = dataclasses.field(default_factory=dict)
-    """By kind of product (see `PRODUCTS`) and dtype: the fraction of `matmul_flops` reached, by
-    FLOPs."""
     transposed_seconds: Curve | None = None
-    """Seconds more that a matrix product takes for each element of a right operand that lies
-    transposed, by how many products it sums; None where it takes no longer."""
     memory_efficiency: Curve = Curve()
-    """Fraction of `memory_bandwidth` reached by a kernel that moves so many bytes."""
     transcendental_flops: float = 8.0
-    """How many simple operations one exponential, logarithm or tanh costs."""
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Where each figure comes from."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "gpu", "tpu"):

@@ -119,7 +119,8 @@ def _increasing(
 
 def fit_topology(samples: Sequence[Measurement], count: int) -> Topology:
     """One level with the collectives that were measured; latency and bandwidth meet the reductions
-    of all devices."""
+    of all devices.
+    """
     measured = tuple(
         Measured(s.kind, s.size[0], s.nbytes, s.seconds) for s in samples if s.kind in KINDS
     )

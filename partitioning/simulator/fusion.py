@@ -7,6 +7,8 @@ in which case it goes nowhere unless it can go everywhere.
 
 from __future__ import annotations
 
+import dataclasses
+
 from ..rules import traits_of
 from .graph import CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, ArrayGraph, ArrayNode
 
@@ -15,6 +17,7 @@ _BYTES_PER_THREAD = 128 << 10
 _WORK_PER_THREAD = 100_000
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Kernel:
     """One node that is written to memory, with what is computed on the way.
 
@@ -26,14 +29,14 @@ class Kernel:
       position: place in the schedule, set by `order`.
     """
 
-    __slots__ = ("inputs", "members", "position", "root", "shared")
+    root: ArrayNode
+    inputs: dict[ArrayNode, None] = dataclasses.field(default_factory=dict)
+    members: list[ArrayNode] = dataclasses.field(default_factory=list)
+    shared: set[int] = dataclasses.field(default_factory=set)
+    position: int = -1
 
-    def __init__(self, root: ArrayNode):
-        self.root = root
-        self.inputs: dict[ArrayNode, None] = {}
-        self.members: list[ArrayNode] = [root]
-        self.shared: set[int] = set()
-        self.position = -1
+    def __post_init__(self) -> None:
+        self.members.append(self.root)
 
     @property
     def nbytes(self) -> int:
@@ -154,7 +157,8 @@ def _may_repeat(node: ArrayNode) -> bool:
 
 def _pays(node: ArrayNode, times: int) -> bool:
     """Whether reading the operands in so many kernels beats writing the result once and reading it
-    there."""
+    there.
+    """
     operands = sum(n.nbytes for n in node.operands)
     return times * operands <= operands + (1 + times) * node.nbytes
 

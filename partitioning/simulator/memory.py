@@ -17,33 +17,42 @@ from .profile import module_of
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """A value alive at the peak."""
+    """A value alive at the peak.
+
+    Attributes:
+      name: the op that made it, or the path of an argument.
+      nbytes: its size.
+      source: "file.py:12", or "" where jax does not know.
+      kind: "argument", "output" or "temporary".
+    """
 
     name: str
-    """The op that made it, or the path of an argument."""
     nbytes: int
     source: str
-    """"file.py:12", or "" where jax does not know."""
     kind: str
-    """"argument", "output" or "temporary"."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes on one device while the program runs."""
+    """Bytes on one device while the program runs.
+
+    Attributes:
+      arguments: bytes of the arguments that are read.
+      outputs: bytes of the results and of the table that points to them.
+      temporaries: size of the heap of everything that is neither argument nor result.
+      aliased: bytes of results that live in donated arguments.
+      copies: bytes of the temporaries that exist only because a value had to be copied.
+      owners: what is alive at the peak, largest first.
+      profile: bytes in use while each kernel runs, in the order of the schedule.
+    """
 
     arguments: int
     outputs: int
     temporaries: int
-    """Size of the heap of everything that is neither argument nor result."""
     aliased: int
-    """Bytes of results that live in donated arguments."""
     copies: int
-    """Bytes of the temporaries that exist only because a value had to be copied."""
     owners: tuple[Owner, ...]
-    """What is alive at the peak, largest first."""
     profile: tuple[int, ...]
-    """Bytes in use while each kernel runs, in the order of the schedule."""
 
     @property
     def peak(self) -> int:

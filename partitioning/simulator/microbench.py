@@ -19,13 +19,20 @@ _ALL = ("outer", "inner")
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """One measured kernel or collective."""
+    """One measured kernel or collective.
+
+    Attributes:
+      kind: what was measured: the name of one of the methods of `Bench`, or of the variant it ran.
+      dtype: of the operands.
+      size: shape parameters; of memory the bytes moved, of a collective its group.
+      flops: floating point operations in all.
+      nbytes: bytes moved.
+      seconds: how long one run took.
+    """
 
     kind: str
-    """What was measured: the name of one of the methods of `Bench`, or of the variant it ran."""
     dtype: str
     size: tuple[int, ...]
-    """Shape parameters; of memory the bytes moved, of a collective its group."""
     flops: float
     nbytes: float
     seconds: float
@@ -186,7 +193,8 @@ class Bench:
         gradient: bool = False,
     ) -> Measurement:
         """A convolution or the gradient of its weights; in groups, which some compilers have other
-        kernels for."""
+        kernels for.
+        """
         inputs = features // groups
         flops = 2.0 * batch * image * image * inputs * out * window * window
 

@@ -29,7 +29,8 @@ def save_plan(plan: Any, path: str | os.PathLike[str]) -> None:
 
 def plan_figure(plan: Any) -> Any:
     """A matplotlib figure with four panels: memory and time of the last step, and of every
-    tactic."""
+    tactic.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -1,5 +1,6 @@
 """A symbolic profiler: FLOPs, bytes and activations per op and per module, without running
-anything."""
+anything.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,16 @@ _NOISE = frozenset(
 
 @dataclasses.dataclass
 class Totals:
-    """Totals of one module or of one kind of op; `f` before the backward pass, `b` of it."""
+    """Totals of one module or of one kind of op.
+
+    Attributes:
+      name: the module's path, or the op's name.
+      ops: how many ops ran.
+      forward_flops, backward_flops: floating point operations before and of the backward pass.
+      transcendentals: exponentials and their kin.
+      bytes_read, bytes_written: were each op a kernel of its own.
+      activation_bytes: bytes of values made here in the forward pass that the backward pass reads.
+    """
 
     name: str
     ops: int = 0
@@ -35,7 +45,6 @@ class Totals:
     bytes_read: float = 0.0
     bytes_written: float = 0.0
     activation_bytes: float = 0.0
-    """Bytes of values made here in the forward pass that the backward pass reads."""
 
     @property
     def flops(self) -> float:
@@ -63,13 +72,17 @@ class OpRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """The profile of one program."""
+    """The profile of one program.
+
+    Attributes:
+      total: of the whole program.
+      modules: module path to its own totals, without those of modules inside it.
+      kinds: op name to totals.
+    """
 
     total: Totals
     modules: dict[str, Totals]
-    """Module path to its own totals, without those of modules inside it."""
     kinds: dict[str, Totals]
-    """Op name to totals."""
     _entries: list[tuple[Op, str, bool, int, costs.Cost]] = dataclasses.field(repr=False)
 
     @property

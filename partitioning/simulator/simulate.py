@@ -1,5 +1,6 @@
 """The simulator: memory, FLOPs and time of one program on one device of a mesh, before anything
-runs."""
+runs.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +36,18 @@ def amount(value: float, unit: str, base: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Simulation:
-    """What one program costs on one device."""
+    """What one program costs on one device.
+
+    Attributes:
+      device: the device it was simulated on.
+      memory: bytes in use, and by what.
+      flops: floating point operations of this device in one step.
+      timing: seconds, and the events they consist of.
+    """
 
     device: Device
     memory: Memory
     flops: float
-    """Floating point operations of this device in one step."""
     timing: Timing
 
     @property
@@ -154,7 +161,8 @@ def _simulate(
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
     """For a while: a graph of 20,000 nodes makes the collector walk over all of jax once or twice,
-    which took 0.4 s of 0.95."""
+    which took 0.4 s of 0.95.
+    """
     was = gc.isenabled()
     gc.disable()
     try:

@@ -25,21 +25,26 @@ from .topology import Segment
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """One kernel, collective or loop on the timeline of a device."""
+    """One kernel, collective or loop on the timeline of a device.
+
+    Attributes:
+      name: what the kernel computes.
+      kind: a kind of product (`device.PRODUCTS`), "memory" (bound by traffic), "loop", "branch" or
+        a collective's name.
+      start: seconds from the start of the step.
+      seconds: how long it takes, all turns of a loop together.
+      nbytes: bytes moved: through memory, or between devices.
+      flops: floating point operations.
+      op: the op at the root of the kernel.
+    """
 
     name: str
     kind: str
-    """A kind of product (`device.PRODUCTS`), "memory" (bound by traffic), "loop", "branch" or a
-    collective's name."""
     start: float
-    """Seconds from the start of the step."""
     seconds: float
-    """How long it takes, all turns of a loop together."""
     nbytes: float
-    """Bytes moved: through memory, or between devices."""
     flops: float
     op: Op | None = dataclasses.field(default=None, repr=False, compare=False)
-    """The op at the root of the kernel."""
 
     @property
     def source(self) -> str:
@@ -61,16 +66,19 @@ class Event:
 
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """Where the time of one step goes."""
+    """Where the time of one step goes.
+
+    Attributes:
+      compute: kernels.
+      communication: collectives.
+      exposed: the part of `communication` during which no kernel runs.
+      overhead: the fixed cost of calling the program.
+    """
 
     compute: float
-    """Kernels."""
     communication: float
-    """Collectives."""
     exposed: float
-    """The part of `communication` during which no kernel runs."""
     overhead: float
-    """The fixed cost of calling the program."""
 
     @property
     def total(self) -> float:

@@ -12,35 +12,42 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """How long a collective took on a level."""
+    """How long a collective took on a level.
+
+    Attributes:
+      kind: "all_reduce", "all_gather", "reduce_scatter" or "all_to_all".
+      group: how many devices took part, while the others did the same in groups of their own.
+      nbytes: bytes of the gathered result, or of the operand of the others.
+      seconds: how long it took.
+    """
 
     kind: str
-    """"all_reduce", "all_gather", "reduce_scatter" or "all_to_all"."""
     group: int
-    """How many devices took part, while the others did the same in groups of their own."""
     nbytes: float
-    """Bytes of the gathered result, or of the operand of the others."""
     seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """One level of a hierarchy of links, such as the chips of a host or the hosts of a pod."""
+    """One level of a hierarchy of links, such as the chips of a host or the hosts of a pod.
+
+    Attributes:
+      name: what the level joins: "chip", "host", "pod".
+      size: how many units of the level below it joins.
+      bandwidth: bytes per second that one device can send while it receives as many.
+      latency: seconds from the start of a message to its arrival, besides its bytes.
+      sharing: how many devices share that bandwidth (a host's network card, a CPU's memory).
+      source: where the figures come from.
+      measured: what calibration found; it counts before latency and bandwidth.
+    """
 
     name: str
-    """What the level joins: "chip", "host", "pod"."""
     size: int
-    """How many units of the level below it joins."""
     bandwidth: float
-    """Bytes per second that one device can send while it receives as many."""
     latency: float
-    """Seconds from the start of a message to its arrival, besides its bytes."""
     sharing: int = 1
-    """How many devices share that bandwidth (a host's network card, a CPU's memory)."""
     source: str = ""
-    """Where the figures come from."""
     measured: tuple[Measured, ...] = ()
-    """What calibration found; it counts before latency and bandwidth."""
 
     def seconds(self, kind: str, nbytes: float, group: int) -> float | None:
         """Seconds of a collective between points that were measured; None where none were.
@@ -86,13 +93,16 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """Levels from the innermost (fastest) to the outermost, and optionally who lies where."""
+    """Levels from the innermost (fastest) to the outermost, and optionally who lies where.
+
+    Attributes:
+      levels: innermost first.
+      axes: mesh axis to the name of the level it must lie on; the others are placed in mesh order,
+        the last axis of the mesh innermost.
+    """
 
     levels: tuple[Level, ...]
-    """Innermost first."""
     axes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Mesh axis to the name of the level it must lie on; the others are placed in mesh order, the
-    last axis of the mesh innermost."""
 
     def __post_init__(self) -> None:
         if not self.levels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -17,6 +18,7 @@ PARAM, CONSTANT, FUSIBLE, OPAQUE, LOOP, BRANCH, ELEMENT = range(7)
 NEWER = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 7)
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class ArrayNode:
     """One array (or, for a loop or a branch, a group of arrays) of the compiled program.
 
@@ -41,61 +43,37 @@ class ArrayNode:
       late: the compiler makes it anew, which puts it behind the other users of its operands.
       library: where a library computes it: the node whose array that kernel writes.
       body: for loops and branches, the graphs inside.
+      data: an element's position, a loop's carries, a group's elements.
     """
 
-    __slots__ = (
-        "body",
-        "data",
-        "direct",
-        "elementwise",
-        "expensive",
-        "feeds",
-        "flops",
-        "fuses",
-        "in_place",
-        "index",
-        "kind",
-        "late",
-        "library",
-        "name",
-        "nbytes",
-        "op",
-        "operands",
-        "reuses",
-        "shape",
-        "transcendentals",
-        "unary",
-        "users",
-    )  # fmt: skip
-
-    def __init__(self, index: int, kind: int, name: str, nbytes: int, shape: tuple[int, ...]):
-        self.index = index
-        self.kind = kind
-        self.name = name
-        self.nbytes = nbytes
-        self.shape = shape
-        self.operands: list[ArrayNode] = []
-        self.users: list[ArrayNode] = []
-        self.op: Op | None = None
-        self.flops = 0.0
-        self.transcendentals = 0.0
-        self.expensive = False
-        self.reuses = False
-        self.elementwise = False
-        self.unary = True
-        self.direct: frozenset[ArrayNode] = frozenset()
-        self.in_place = -1
-        self.fuses = False
-        self.feeds = True
-        self.late = False
-        self.library: ArrayNode | None = None
-        self.body: tuple[ArrayGraph, ...] = ()
-        self.data: Any = None
+    index: int
+    kind: int
+    name: str
+    nbytes: int
+    shape: tuple[int, ...]
+    operands: list[ArrayNode] = dataclasses.field(default_factory=list)
+    users: list[ArrayNode] = dataclasses.field(default_factory=list)
+    op: Op | None = None
+    flops: float = 0.0
+    transcendentals: float = 0.0
+    expensive: bool = False
+    reuses: bool = False
+    elementwise: bool = False
+    unary: bool = True
+    direct: frozenset[ArrayNode] = frozenset()
+    in_place: int = -1
+    fuses: bool = False
+    feeds: bool = True
+    late: bool = False
+    library: ArrayNode | None = None
+    body: tuple[ArrayGraph, ...] = ()
+    data: Any = None
 
     def __repr__(self) -> str:
         return f"ArrayNode({self.index} {self.name} {self.shape} {self.nbytes})"
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ArrayGraph:
     """Nodes in an order that respects dependencies, inputs and results.
 
@@ -107,12 +85,11 @@ class ArrayGraph:
       carried: for a loop's body, per result the parameter whose buffer it goes back to.
     """
 
-    def __init__(self) -> None:
-        self.nodes: list[ArrayNode] = []
-        self.params: list[ArrayNode] = []
-        self.outputs: list[ArrayNode] = []
-        self.trips = 1
-        self.carried: list[ArrayNode] = []
+    nodes: list[ArrayNode] = dataclasses.field(default_factory=list)
+    params: list[ArrayNode] = dataclasses.field(default_factory=list)
+    outputs: list[ArrayNode] = dataclasses.field(default_factory=list)
+    trips: int = 1
+    carried: list[ArrayNode] = dataclasses.field(default_factory=list)
 
 
 def finish(graph: ArrayGraph) -> None:

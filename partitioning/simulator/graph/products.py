@@ -109,7 +109,8 @@ def reordered(
     contract_first: bool,
 ) -> ArrayNode:
     """The operand with batch, then free, then contracting dimensions (contracting first on the
-    right)."""
+    right).
+    """
     free = [d for d in range(value.ndim) if d not in batch and d not in contract]
     middle = [*contract, *free] if contract_first else [*free, *contract]
     order = [d for d in (*batch, *middle) if value.shape[d] > 1]
