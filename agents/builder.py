@@ -154,7 +154,7 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
     ) -> Learner:
         """The learner; priorities go back to `replay` where one is given and wants them."""
         prioritised = replay is not None and replay.spec.priority_exponent is not None
-        return Learner(
+        learner = Learner(
             self.make_update(networks, spec),
             dataset,
             key,
@@ -162,7 +162,11 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
             write_priorities=replay.update_priorities if prioritised and replay else None,
             device=device,
             partition=partition,
+            shapes=None if replay is None else replay.sample_shapes(self.steps_per_dispatch),
         )
+        if replay is not None:
+            replay.place_batches(learner.place)
+        return learner
 
     @property
     def num_envs(self) -> int:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.extend import core as jex_core
 
 from ...partitioning import virtual
+from ..replay.items import Sample
 
 Nest = Any
 
@@ -31,6 +32,28 @@ def configure_cpu() -> None:
 
 def _num_cpu_devices() -> int:
     return jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+
+
+def without_keys(sample: Sample) -> Sample:
+    """A batch as an update sees it: what names its items stays on the host, with its 64 bits."""
+    return sample._replace(info=sample.info._replace(keys=None))
+
+
+def on_device(sample: Sample, *, drop: int = 0, times: int = 1) -> Sample:
+    """The shapes of a batch as an update sees it, without keys and 64 bits.
+
+    Args:
+      sample: arrays or shapes.
+      drop: leading dimensions to leave out.
+      times: by which the first dimension behind them is longer.
+    """
+
+    def shape(leaf: Any) -> jax.ShapeDtypeStruct:
+        rows, *rest = leaf.shape[drop:]
+        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
+        return jax.ShapeDtypeStruct((rows * times, *rest), dtype)
+
+    return jax.tree.map(shape, without_keys(sample))
 
 
 def holds_convolution(fn: Callable, *shapes: Nest) -> bool:

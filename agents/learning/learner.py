@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,9 +11,9 @@ import numpy as np
 
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
-from ..snapshots import from_host, to_host
-from . import dispatch, gang
-from .mesh import Partition, make_dispatch
+from ..snapshots import check, to_host, word_shapes, words_of
+from .mesh import MeshProgram, Partition
+from .plain import LearnerProgram, PlainProgram
 
 Nest = Any
 
@@ -27,12 +28,13 @@ class Learner:
       steps_per_dispatch: K.
       write_priorities: `(keys [K, B], priorities [K, B]) -> None`, where the replay is prioritised.
       device: where the update runs; None: jax's default device.
-      partition: a mesh and tactics to run the update with instead; `device` is then where the
-        variables are gathered for actors.
+      partition: a mesh and tactics to run the update with instead; `device` is then where actors
+        find variables.
+      shapes: of `samples`; None: a partitioned learner draws the first of them at once.
 
     Attributes:
       steps: gradient steps taken.
-      version: changes whenever there are new variables.
+      version: counts up whenever there are new variables.
     """
 
     def __init__(
@@ -45,48 +47,55 @@ class Learner:
         write_priorities: Callable[[np.ndarray, np.ndarray], None] | None = None,
         device: jax.Device | None = None,
         partition: Partition | None = None,
+        shapes: Sample | None = None,
     ):
-        self._update = update
-        self._samples = samples
+        self._samples, self._key = samples, key
         self._steps_per_dispatch = steps_per_dispatch
         self._write_priorities = write_priorities
         self._device = device or jax.local_devices()[0]
-        self._state = jax.device_put(jax.jit(update.init)(key), self._device)
-        self._variables = jax.jit(update.variables)(self._state)
-        self._dispatch: Any = None
-        if partition is not None:
-            self._dispatch = make_dispatch(update, partition, steps_per_dispatch, self._device)
+        self._program: LearnerProgram
+        self._state: Nest = None
+        if partition is None:
+            self._program = PlainProgram(update, steps_per_dispatch, self._device, key)
+            self._state = self._program.init(key)
+        else:
+            if shapes is None:
+                shapes = next(samples)
+                self._samples = itertools.chain([shapes], samples)
+            self._program = MeshProgram(
+                update, partition, steps_per_dispatch, self._device, key, shapes
+            )
+        self._names = tuple(sorted(jax.eval_shape(update.variables, self._program.state_shapes)))
+        self._variables: dict[tuple[str, ...], list[Nest]] = {}
         self._output: UpdateOutput | None = None
         self._unwritten: tuple[np.ndarray, jax.Array] | None = None
         self.steps = 0
         self.version = 0
 
-    def _compile(self, sample: Sample) -> Callable:
-        """The program of one dispatch: (state, sample) -> (state, output, variables).
+    @property
+    def state(self) -> Nest:
+        """All that learning changes.
 
-        The variables are outputs of their own, so that the state can be donated while actors
-        still hold the variables of an earlier version.
+        That of a partitioned learner is made when it is first needed: one that is restored before
+        never holds two.
         """
-        step, on_cpu = self._update.step, self._device.platform == "cpu"
-        batch = jax.tree.map(lambda x: x[0], sample)
-        unroll = on_cpu and dispatch.holds_convolution(step, self._state, batch)
-        if self._update.steps is not None:
-            fused = self._update.steps(self._steps_per_dispatch, unroll)
-        else:
-            fused = dispatch.fuse(step, self._steps_per_dispatch, unroll=unroll)
+        if self._state is None:
+            self._state = self._program.init(self._key)
+        return self._state
 
-        def run(state, sample):
-            state, output = fused(state, sample)
-            return state, output, self._update.variables(state)
+    def place(self, sample: Sample) -> Sample:
+        """A batch with its arrays on the devices that learn from it, its keys on the host.
 
-        return jax.jit(run, donate_argnums=0)
+        For whoever reads batches ahead, in any thread.
+        """
+        placed = self._program.place(sample)
+        return placed._replace(info=placed.info._replace(keys=sample.info.keys))
 
     def step(self) -> None:
         """Takes one batch and K gradient steps."""
         sample = next(self._samples)
-        if self._dispatch is None:
-            self._dispatch = self._compile(sample)
-        self._state, self._output, self._variables = self._dispatch(self._state, sample)
+        self._state, self._output = self._program(self.state, sample)
+        self._variables.clear()
         self.steps += self._steps_per_dispatch
         self.version += 1
         if self._write_priorities is not None and self._output.priorities is not None:
@@ -111,15 +120,26 @@ class Learner:
             done += 1
 
     def get_variables(self, names: Sequence[str] = ("policy",)) -> list[Nest]:
-        unknown = [name for name in names if name not in self._variables]
+        """The named collections, copied and gathered when they are first asked for.
+
+        In a gang every process must ask; see `assist`.
+        """
+        names = tuple(names)
+        unknown = [name for name in names if name not in self._names]
         if unknown:
-            raise KeyError(f"No variables named {unknown}; there are {sorted(self._variables)}.")
-        return [self._variables[name] for name in names]
+            raise KeyError(f"No variables named {unknown}; there are {sorted(self._names)}.")
+        if names not in self._variables:
+            self._variables[names] = self._program.variables(self.state, names)
+        return list(self._variables[names])
+
+    def assist(self, names: Sequence[str]) -> None:
+        """Takes part where another process of the gang gets variables, and keeps nothing."""
+        self._program.variables(self.state, names, keep=False)
 
     @property
     def variable_names(self) -> tuple[str, ...]:
         """What `get_variables` knows, sorted."""
-        return tuple(sorted(self._variables))
+        return self._names
 
     def metrics(self) -> dict[str, float]:
         """The last gradient step's metrics. Waits for the device."""
@@ -127,14 +147,36 @@ class Learner:
             return {}
         return {name: float(values[-1]) for name, values in self._output.metrics.items()}
 
+    @property
+    def saved_shapes(self) -> Nest:
+        """What `save` gives, as `jax.ShapeDtypeStruct`, with shardings where it is partitioned."""
+        return {
+            "steps": jax.ShapeDtypeStruct((), np.int64),
+            "state": word_shapes(self._program.state_shapes),
+        }
+
     def save(self) -> Nest:
-        """All that learning changed, as numpy arrays. In a gang every process must call it."""
+        """All that learning changed; PRNG keys as their words.
+
+        On one device these are numpy arrays. Those of a partitioned learner stay where they are
+        and are gone with the next step; in a gang every process must call it.
+        """
         self._write(self._unwritten)
         self._unwritten = None
-        return {"steps": np.int64(self.steps), "state": to_host(gang.whole(self._state))}
+        saved = words_of if isinstance(self._program, MeshProgram) else to_host
+        return {"steps": np.int64(self.steps), "state": jax.tree.map(saved, self.state)}
 
     def restore(self, state: Nest) -> None:
-        self._state = jax.device_put(from_host(state["state"], self._state), self._device)
-        self._variables = jax.jit(self._update.variables)(self._state)
+        """Takes back what `save` gave, of this learner or of one on other devices.
+
+        Arrays that lie on a partitioned learner's devices as its own do become its own.
+
+        Raises:
+          ValueError: if it is of another agent, naming the path.
+        """
+        check(state["state"], self.saved_shapes["state"])
+        self._state = None  # Before the other is made: the two need not fit together.
+        self._state = self._program.put(state["state"])
+        self._variables.clear()
         self.steps = int(state["steps"])
         self.version += 1

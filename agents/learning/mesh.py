@@ -1,22 +1,38 @@
-"""The learner's step over a mesh of devices."""
+"""The learner's program over a mesh, whose devices are of one process or of several.
+
+Processes joined by `jax.distributed` are a gang: each runs the same programs in the same order on
+its part of the mesh, and gives its share of every batch. One process is a gang of one. What goes in
+and comes out of a dispatch is local all the same: a process gives [K, B / N, ...], N processes, and
+gets the priorities of that share, and of metrics and variables a copy on a device of its own, so
+that nobody who looks at them starts a program that the others do not.
+
+No array of the state is ever whole on a device, unless the tactics leave it so.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
-from . import gang
+from ..snapshots import key_impl, typed, words_of
+from . import dispatch
 
 if TYPE_CHECKING:
     from ... import partitioning
 
 Nest = Any
-Dispatch = Callable[[Nest, Sample], tuple[Nest, UpdateOutput, dict[str, Nest]]]
+_GATHERED_BYTES = 32 << 20
+"""Variables are gathered from several processes in lots of about so many bytes."""
 
 
 class Partition(Protocol):
@@ -29,58 +45,226 @@ class Partition(Protocol):
     def schedule(self) -> Sequence[partitioning.Tactic]: ...
 
 
-def on_device(shapes: Nest) -> Nest:
-    """Shapes of arrays on the host as those that they have on a device: without 64 bits."""
-    return jax.tree.map(
-        lambda one: jax.ShapeDtypeStruct(one.shape, jax.dtypes.canonicalize_dtype(one.dtype)),
-        shapes,
-    )
+class MeshProgram:
+    """K gradient steps over the devices of a mesh, as one program; see `plain.PlainProgram`.
 
-
-def make_dispatch(
-    update: Update, partition: Partition, num_steps: int, device: jax.Device
-) -> Dispatch:
-    """Several gradient steps over the devices of a mesh.
-
-    Each step is a call of its own: what is worth a mesh takes longer than a call does, and the
-    tactics see the update as its author wrote it.
-
-    Args:
-      update: written for one device and the global batch.
-      partition: the mesh and the tactics, in order.
-      num_steps: K.
-      device: where actors find the variables, gathered once per dispatch.
-
-    Where devices of several processes are in the mesh, see `gang.make_gang_dispatch`.
-
-    Returns:
-      `(state, sample [K, B, ...]) -> (state, output [K, ...], variables)`. The state is donated.
-
-    Raises:
-      ValueError: if the mesh needs more devices than there are, or lacks an axis of a tactic.
+    Attributes:
+      state_shapes: of the state, as `jax.ShapeDtypeStruct` with shardings.
+      plan: the partitioner's, of one gradient step.
     """
-    from ... import partitioning  # Only who has a mesh pays for it.
 
-    partition.mesh.jax_mesh()  # Says now what is missing, not at the first step.
-    if gang.spans_processes(partition.mesh):
-        return gang.make_gang_dispatch(update, partition, num_steps, device)
+    def __init__(
+        self,
+        update: Update,
+        partition: Partition,
+        num_steps: int,
+        device: jax.Device,
+        key: jax.Array,
+        samples: Sample,
+    ):
+        """Plans; nothing is made or compiled yet.
 
-    def step(state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
-        return update.step(state, sample)
+        Args:
+          update: written for one device and the global batch.
+          partition: the mesh and the tactics, in order.
+          num_steps: K.
+          device: of this process; where actors find variables.
+          key: such as `init` will get.
+          samples: shapes and dtypes of what this process gives, [K, B / N, ...].
 
-    spread = partitioning.partition(step, partition.mesh, partition.schedule, donate=("state",))
+        Raises:
+          ValueError: if the mesh needs more devices than there are, leaves some of a gang out, or
+            lacks an axis of a tactic, or the batch cannot be shared.
+        """
+        from ... import partitioning  # Only who has a mesh pays for it.
 
-    @jax.jit
-    def variables(state: Nest) -> dict[str, Nest]:
-        # Copies: what actors hold must outlive the state, which the next step donates.
-        return jax.tree.map(jnp.copy, update.variables(state))
+        self._update, self._num_steps, self._device = update, num_steps, device
+        self._mesh = partition.mesh.jax_mesh()
+        devices = partition.mesh.devices()
+        self._size = len({one.process_index for one in devices})
+        if self._size > 1 and list(devices) != jax.devices():
+            raise ValueError(
+                f"mesh {partition.mesh} holds {len(devices)} devices; the processes of a gang have "
+                f"{jax.device_count()} between them. Use all of them, in the order of jax.devices()"
+            )
+        self._everywhere = NamedSharding(self._mesh, PartitionSpec())
+        self._shares = self._shared(partition.mesh.axes, samples)
 
-    def run(state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput, dict[str, Nest]]:
-        outputs = []
-        for k in range(num_steps):
-            state, output = spread(state, jax.tree.map(lambda x, k=k: x[k], sample))
-            outputs.append(output)
-        stacked = jax.tree.map(lambda *steps: jnp.stack(steps), *outputs)
-        return state, stacked, jax.device_put(variables(state), device)
+        def step(state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
+            return update.step(state, sample)
 
-    return run
+        batch = dispatch.on_device(samples, drop=1, times=self._size)
+        shapes = jax.eval_shape(update.init, key)
+        # Between processes on CPU every message costs a wake-up of each; copies cost less.
+        bundle = self._size > 1 and device.platform == "cpu"
+        spread = partitioning.partition(step, partition.mesh, partition.schedule, bundle=bundle)
+        one = spread.compile(shapes, batch)
+        self.plan = one.plan
+        leaves, structure = jax.tree.flatten(shapes)
+        self._state_shardings = jax.tree.unflatten(structure, one.in_shardings[: len(leaves)])
+        self.state_shapes = jax.tree.map(
+            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            shapes,
+            self._state_shardings,
+        )
+        self._sample_shardings, self._run = self._fused(one, shapes, batch)
+        self._gathers: dict[tuple[str, ...], tuple[Any, list[Callable[[Nest], list]]]] = {}
+
+    def _shared(self, axes: dict[str, int], samples: Sample) -> NamedSharding:
+        """How the rows [K, B, ...] lie over a gang: each process has those of its own share."""
+        names, count = list(axes), 0
+        # Devices are numbered process by process: the outermost axes that tell processes apart.
+        while math.prod(axes[name] for name in names[:count]) % self._size:
+            count += 1
+        parts = math.prod(axes[name] for name in names[:count])
+        for number in {leaf.shape[1] * self._size for leaf in jax.tree.leaves(samples)}:
+            if number % parts:
+                raise ValueError(
+                    f"a global batch of {number} cannot be shared by mesh {self._mesh.shape_tuple}:"
+                    f" it must be a multiple of {parts}. Change the batch size or the mesh"
+                )
+        return NamedSharding(self._mesh, PartitionSpec(None, tuple(names[:count])))
+
+    def _fused(self, one: Any, shapes: Nest, batch: Sample) -> tuple[Sample, Callable[..., Any]]:
+        """How batches are placed, and the program of a dispatch."""
+        count = len(jax.tree.leaves(shapes))
+
+        def step(state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
+            return jax.tree.unflatten(one.out_tree, one.jitted(*jax.tree.leaves((state, sample))))
+
+        def stacked(sharding: NamedSharding) -> NamedSharding:
+            """That of K steps' arrays; with several processes each has its share of the rows."""
+            spec = PartitionSpec(None, *sharding.spec)
+            return self._shares if self._size > 1 else NamedSharding(self._mesh, spec)
+
+        placed = jax.tree.unflatten(jax.tree.structure(batch), one.in_shardings[count:])
+        _, output = jax.tree.unflatten(one.out_tree, one.out_shardings)
+        unroll = self._device.platform == "cpu" and dispatch.holds_convolution(
+            self._update.step, shapes, batch
+        )
+        fused = dispatch.fuse(step, self._num_steps, unroll=unroll)
+        placed = jax.tree.map(stacked, placed)
+        gathered = UpdateOutput(
+            jax.tree.map(lambda _: self._everywhere, output.metrics),
+            jax.tree.map(stacked, output.priorities),
+        )
+        run = jax.jit(
+            fused,
+            in_shardings=(self._state_shardings, placed),
+            out_shardings=(self._state_shardings, gathered),
+            donate_argnums=0,
+        )
+        return placed, run
+
+    def init(self, key: jax.Array) -> Nest:
+        """The first state, each part made where it stays."""
+        # As words on the host: a key on one device cannot be an argument of several processes.
+        words = np.asarray(words_of(key))
+        make = jax.jit(
+            lambda words: self._update.init(typed(words, key)), out_shardings=self._state_shardings
+        )
+        return self._settled(make(words))
+
+    def place(self, sample: Sample) -> Sample:
+        """A batch of this process on the devices, but for the items' keys; runs no program."""
+        return jax.tree.map(self._feed, dispatch.without_keys(sample), self._sample_shardings)
+
+    def _feed(self, leaf: Any, sharding: NamedSharding) -> jax.Array:
+        if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
+            return leaf
+        leaf = np.asarray(leaf, jax.dtypes.canonicalize_dtype(leaf.dtype))
+        if self._size == 1:
+            return jax.device_put(leaf, sharding)
+        shape = (leaf.shape[0], leaf.shape[1] * self._size, *leaf.shape[2:])
+        return jax.make_array_from_process_local_data(sharding, leaf, shape)
+
+    def __call__(self, state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
+        """K gradient steps; the state is donated."""
+        state, (metrics, priorities) = self._settled(self._run(state, self.place(sample)))
+        if priorities is not None and self._size > 1:
+            priorities = _share(priorities)
+        return state, UpdateOutput(jax.tree.map(_local, metrics), priorities)
+
+    def _settled(self, arrays: Nest) -> Nest:
+        if self._device.platform == "cpu":
+            # Collectives of two programs must not meet, and on CPU nothing keeps them apart.
+            jax.block_until_ready(arrays)
+        return arrays
+
+    def variables(self, state: Nest, names: Sequence[str], keep: bool = True) -> list[Nest]:
+        """Copies of the named variables on this process's device.
+
+        Every process of a gang must call it.
+
+        Args:
+          state: stays as it is.
+          names: of what the update calls its variables.
+          keep: False: for a process that only takes part; it holds no more than a lot at a time.
+        """
+        names = tuple(names)
+        if names not in self._gathers:
+            self._gathers[names] = self._gathering(names)
+        structure, lots = self._gathers[names]
+        leaves: list[jax.Array] = []
+        for lot in lots:
+            found = self._settled(lot(state))
+            if keep and self._size > 1:
+                leaves += map(_local, found)
+            elif keep:
+                leaves += jax.device_put(found, self._device)
+        return jax.tree.unflatten(structure, leaves) if keep else []
+
+    def _gathering(self, names: tuple[str, ...]) -> tuple[Any, list[Callable[[Nest], list]]]:
+        """The structure of some variables, and programs that give their leaves, lot by lot."""
+
+        def chosen(state: Nest) -> list[Nest]:
+            variables = self._update.variables(state)
+            return [variables[name] for name in names]
+
+        def some(state: Nest, first: int, last: int) -> list[jax.Array]:
+            # Copies: what actors hold must outlive the state, which the next step donates.
+            return [jnp.copy(leaf) for leaf in jax.tree.leaves(chosen(state))[first:last]]
+
+        shapes, structure = jax.tree.flatten(jax.eval_shape(chosen, self.state_shapes))
+        ends, held = [], 0
+        for i, shape in enumerate(shapes):
+            held += math.prod(shape.shape) * shape.dtype.itemsize
+            if (self._size > 1 and held >= _GATHERED_BYTES) or i == len(shapes) - 1:
+                ends.append(i + 1)
+                held = 0
+        # Between devices of one process the copies stay spread, and are put together behind.
+        options: Any = {"out_shardings": self._everywhere} if self._size > 1 else {}
+        return structure, [
+            jax.jit(functools.partial(some, first=first, last=last), **options)
+            for first, last in itertools.pairwise([0, *ends])
+        ]
+
+    def put(self, state: Nest) -> Nest:
+        """A state as this program holds it, of numpy arrays or of arrays spread as its own are.
+
+        PRNG keys are words. Arrays that lie right become part of the state.
+        """
+        return jax.tree.map(self._put, state, self.state_shapes)
+
+    def _put(self, leaf: Any, shape: jax.ShapeDtypeStruct) -> jax.Array:
+        sharding: Any = shape.sharding
+        if not (
+            isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(sharding, leaf.ndim)
+        ):
+            host = np.asarray(leaf)
+            leaf = jax.make_array_from_callback(host.shape, sharding, lambda at: host[at])
+        if key_impl(shape) is not None:
+            leaf = jax.jit(lambda words: typed(words, shape), out_shardings=sharding)(leaf)
+        return leaf
+
+
+def _local(leaf: jax.Array) -> jax.Array:
+    """This process's copy of what every device has."""
+    return leaf.addressable_data(0)
+
+
+def _share(leaf: jax.Array) -> Any:
+    """This process's rows of what is split in its second dimension."""
+    shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[1].start or 0)
+    groups = itertools.groupby(shards, key=lambda shard: shard.index[1].start or 0)
+    return np.concatenate([np.asarray(next(copies).data) for _, copies in groups], axis=1)

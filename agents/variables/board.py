@@ -33,26 +33,26 @@ def write_version(
     Args:
       folder: of shared memory, where there is one.
       version: its number, in the name.
-      variables: nests of arrays by name; each array is brought to this host once.
+      variables: nests of arrays by name; each array is brought to this host once,
+        one after another.
 
     Returns:
       The file, which is complete when it has its name.
     """
     leaves, structure = jax.tree.flatten(dict(variables))
-    arrays = [np.asarray(leaf, order="C") for leaf in jax.device_get(leaves)]
     layout, offset = [], 0
-    for array in arrays:
-        layout.append((array.dtype.name, array.shape, offset))
-        offset += -(-array.nbytes // _ALIGN) * _ALIGN
+    for leaf in leaves:
+        layout.append((leaf.dtype.name, leaf.shape, offset))
+        offset += -(-leaf.nbytes // _ALIGN) * _ALIGN
     head = pickle.dumps((jax.tree.unflatten(structure, range(len(leaves))), layout))
     start = -(-(_HEAD.size + len(head)) // _ALIGN) * _ALIGN
     path = folder / f"version-{version:012d}"
     temporary = folder / f".version-{version:012d}.{os.getpid()}"
     with open(temporary, "wb") as file:
         file.write(_HEAD.pack(len(head)) + head)
-        for array, (_, _, at) in zip(arrays, layout, strict=True):
+        for leaf, (_, _, at) in zip(leaves, layout, strict=True):
             file.seek(start + at)
-            file.write(array.reshape(-1).view(np.uint8).data)
+            file.write(np.asarray(leaf, order="C").reshape(-1).view(np.uint8).data)
         file.truncate(max(start + offset, file.tell()))
     os.rename(temporary, path)
     return path

@@ -16,6 +16,10 @@ Nest = Any
 class Publisher:
     """Publishes a learner's variables from a thread of its own; the learner never waits.
 
+    The learner gathers and offers them when they are `wanted`: at first, and when somebody asked
+    the server since the newest version. A reader that asks every P seconds so finds a version that
+    was learned within those P; where nobody reads nothing is gathered.
+
     Versions are numbered on from the newest in the folder. The file before the newest is kept as
     well: a reader may just have been told of it.
     """
@@ -45,6 +49,8 @@ class Publisher:
         self._version = int(self._files[-1].name.split("-")[1]) if self._files else -1
         self.gathers = 0
         """How often variables were brought to the host."""
+        self.wanted = True
+        """Whether a newer version would be read."""
         self.error: BaseException | None = None
         """Why the thread ended, if it failed."""
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
@@ -63,6 +69,7 @@ class Publisher:
         """
         with self._changed:
             self._offered = variables
+            self.wanted = False
             self._changed.notify()
 
     def flush(self, timeout: float) -> bool:
@@ -81,22 +88,27 @@ class Publisher:
         self._thread.join(5.0)
 
     def _run(self) -> None:
+        written = 0.0
         try:
             while not self._closed:
                 with self._changed:
-                    # Wakes up without an offer too, to see whether the server forgot the newest.
-                    self._changed.wait_for(lambda: self._offered is not None or self._closed, 1.0)
+                    # Without an offer too, to see whether somebody asked, or the server forgot.
+                    self._changed.wait_for(self._has_news, self._period)
+                if self._offered is not None:
+                    time.sleep(max(0.0, written + self._period - time.monotonic()))
                     variables = self._offered
-                if variables is not None:
                     self._write(variables)
+                    written = time.monotonic()
                     with self._changed:
                         if self._offered is variables:
                             self._offered = None
                 self._announced()
-                time.sleep(self._period)
         except BaseException as error:
             self.error = error
             raise
+
+    def _has_news(self) -> bool:
+        return self._offered is not None or self._closed
 
     def _write(self, variables: Mapping[str, Nest]) -> None:
         self.gathers += 1
@@ -111,8 +123,11 @@ class Publisher:
         if not self._files:
             return False
         try:
-            if self._server.latest() < self._version:
+            latest, asked = self._server.look()
+            if latest < self._version:
                 self._server.announce(self._version, str(self._files[-1]))
+            elif asked and self._offered is None:
+                self.wanted = True
             return True
         except self._failed:
             return False

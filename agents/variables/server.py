@@ -26,17 +26,20 @@ class VariableServer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._newest: tuple[int, str] | None = None
+        self._asked = False
 
     def announce(self, version: int, path: str) -> None:
         """Makes a version the newest, unless a newer one is known."""
         with self._lock:
             if self._newest is None or version > self._newest[0]:
                 self._newest = (version, path)
+                self._asked = False
 
-    def latest(self) -> int:
-        """The number of the newest version; -1 where there is none."""
+    def look(self) -> tuple[int, bool]:
+        """The number of the newest version, -1 where there is none, and whether anybody asked
+        since it was announced: whoever does will ask again, and then wants something newer."""
         newest = self._newest
-        return -1 if newest is None else newest[0]
+        return -1 if newest is None else newest[0], self._asked
 
     def get(self, newer_than: int, inline: bool = False) -> tuple[int, str, bytes | None] | None:
         """The newest version, as `Found`; None where none is newer.
@@ -45,6 +48,7 @@ class VariableServer:
           newer_than: number of the version that the reader has; -1: none.
           inline: send the bytes too, for a reader that cannot see the file.
         """
+        self._asked = True
         newest = self._newest
         if newest is None or newest[0] <= newer_than:
             return None

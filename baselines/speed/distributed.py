@@ -130,7 +130,7 @@ class _Sender:
 
 
 class _Steps:
-    """Takes gradient-like steps and offers each to a publisher, as a learner does.
+    """Takes gradient-like steps and offers what is read of them, as a learner does.
 
     In turn without readers, whose processes are stopped, and with them.
     """
@@ -169,7 +169,8 @@ class _Steps:
         count, began = 0, time.monotonic()
         while count == 0 or time.monotonic() < began + seconds:
             self._weights = jax.block_until_ready(self._step(self._weights))
-            self._publisher.offer({"policy": self._weights})
+            if self._publisher.wanted:
+                self._publisher.offer({"policy": self._weights})
             role.pause(0.0)
             count += 1
         return count / (time.monotonic() - began)

@@ -2,10 +2,13 @@
 
     checkpoints/checkpoint-00000007/
         manifest.json      format, whose it is, counters, and size and SHA-256 of every other file
-        learner.npz ...    one file per part (see `nests`)
+        learner.npz ...    one file per part (see `npz`),
+        learner/...        or a folder, where its arrays lie on several devices (see `sharded`)
 
 A checkpoint is written under a temporary name, synced to the disk and renamed, so that a process
-killed at any moment leaves the earlier ones as they were. Reading takes the newest that is whole.
+killed at any moment leaves the earlier ones as they were. Where several processes hold the arrays,
+one begins, each writes its shards, and the one names it when all have. Reading takes the newest
+that is whole.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+
 from ..errors import RequestError, RunError
-from . import npz
+from . import npz, sharded
 
 Nest = Any
 
@@ -29,6 +34,7 @@ _PREFIX = "checkpoint-"
 _WRITING = ".writing-"
 _REMOVING = ".removing-"
 _MANIFEST = "manifest.json"
+_SUMS = ".sums-"
 
 
 class CheckpointError(RunError):
@@ -55,12 +61,15 @@ class Checkpoint:
 
         Args:
           part: one of `parts`.
-          like: a nest of the same structure (see `npz.read`).
+          like: a nest of the same structure (see `npz.read`); where its leaves lie on several
+            devices, arrays that lie there.
 
         Raises:
           RequestError: if the part has another structure: it was made by another agent or config.
         """
         try:
+            if (self.path / part).is_dir():
+                return sharded.read(self.path / part, like)
             with open(self.path / f"{part}.npz", "rb") as file:
                 return npz.read(file, like)
         except npz.NestError as error:
@@ -89,9 +98,20 @@ class Store:
         return sorted(self._folder.glob(f"{_PREFIX}*"))
 
     def save(
-        self, parts: Mapping[str, Nest], counters: Mapping[str, Any], identity: Mapping[str, Any]
+        self,
+        parts: Mapping[str, Nest],
+        counters: Mapping[str, Any],
+        identity: Mapping[str, Any],
+        others: Callable[[pathlib.Path], Callable[[], None]] | None = None,
     ) -> pathlib.Path:
         """Writes a checkpoint, then removes those that are no longer kept.
+
+        Args:
+          parts: nests by name.
+          counters: numbers that the run goes on from.
+          identity: whose it is.
+          others: where other processes hold shards of the parts: has them call `write_shards` with
+            the folder that it gets, and returns what waits until they have.
 
         Returns:
           The folder of the checkpoint.
@@ -107,7 +127,19 @@ class Store:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
             temporary.mkdir()
-            files = {part: self._write_part(temporary, part, nest) for part, nest in parts.items()}
+            spread = {name for name, nest in parts.items() if _is_spread(nest)}
+            for name in spread:
+                sharded.prepare(temporary / name, parts[name])
+            finish = others(temporary) if others is not None else None
+            write_shards(temporary, parts)
+            if finish is not None:
+                finish()
+            files = {
+                part: _sums_of_shards(temporary, part)
+                if part in spread
+                else self._write_part(temporary, part, nest)
+                for part, nest in parts.items()
+            }
             manifest = {
                 "format": _FORMAT,
                 "identity": dict(identity),
@@ -121,12 +153,14 @@ class Store:
             _sync_folder(temporary)
             os.rename(temporary, final)
             _sync_folder(self._folder)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             shutil.rmtree(temporary, ignore_errors=True)
+            if isinstance(error, RequestError | npz.NestError):
+                raise
             kept = f"the earlier one, {paths[-1].name}, is intact" if paths else "there is none yet"
+            reason = getattr(error, "strerror", None) or error
             raise CheckpointError(
-                f"could not write a checkpoint into {self._folder}: {error.strerror or error}; "
-                f"{kept}."
+                f"could not write a checkpoint into {self._folder}: {reason}; {kept}."
             ) from error
         for path in paths[: len(paths) + 1 - self._keep]:
             self._remove(path)
@@ -159,6 +193,10 @@ class Store:
             )
         return None
 
+    def named(self, name: str) -> Checkpoint:
+        """The checkpoint in a folder of this name, which another process has found whole."""
+        return _open(self._folder / name, compare=False)
+
     @staticmethod
     def _write_part(folder: pathlib.Path, part: str, nest: Nest) -> dict[str, Any]:
         path = folder / f"{part}.npz"
@@ -166,7 +204,7 @@ class Store:
             npz.write(file, nest)
             file.flush()
             os.fsync(file.fileno())
-        return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        return _sum(path)
 
     def _remove(self, path: pathlib.Path) -> None:
         # Renamed first: a checkpoint that is half removed must not look like a damaged one.
@@ -180,8 +218,41 @@ class Store:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _open(path: pathlib.Path) -> Checkpoint:
-    """Compares every file with the manifest.
+def write_shards(folder: pathlib.Path, parts: Mapping[str, Nest]) -> None:
+    """Writes this process's shards of the parts that lie on several devices, and their sums."""
+    for part, nest in parts.items():
+        if not _is_spread(nest):
+            continue
+        files = sharded.write(folder / part, nest)
+        sums = {str(file.relative_to(folder)): _sum(file) for file in files}
+        rank = jax.process_index()
+        (folder / f"{part}{_SUMS}{rank}").write_text(json.dumps(sums))
+
+
+def _is_spread(nest: Nest) -> bool:
+    return any(map(sharded.is_spread, jax.tree.leaves(nest)))
+
+
+def _sums_of_shards(folder: pathlib.Path, part: str) -> dict[str, Any]:
+    """What the manifest says of a part in shards."""
+    sums = {
+        str(file.relative_to(folder)): _sum(file)
+        for file in [folder / part / "structure.json", *(folder / part).glob("*/zarr.json")]
+    }
+    for path in folder.glob(f"{part}{_SUMS}*"):
+        sums |= json.loads(path.read_text())
+        path.unlink()
+    for inner in [folder / part, *(path for path in (folder / part).rglob("*") if path.is_dir())]:
+        _sync_folder(inner)
+    return {"files": sums}
+
+
+def _sum(path: pathlib.Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+
+
+def _open(path: pathlib.Path, compare: bool = True) -> Checkpoint:
+    """Reads the manifest and compares every file with it.
 
     Raises:
       DamagedError: if one differs or is missing.
@@ -192,10 +263,12 @@ def _open(path: pathlib.Path) -> Checkpoint:
             raise DamagedError(
                 f"{path} has format {manifest['format']}; this version reads format {_FORMAT}."
             )
-        for part, expected in manifest["parts"].items():
-            file = path / f"{part}.npz"
-            if file.stat().st_size != expected["bytes"] or sha256_of(file) != expected["sha256"]:
-                raise DamagedError(f"{path} is damaged ({file.name} is not what was written).")
+        for part, found in manifest["parts"].items() if compare else ():
+            for name, expected in found.get("files", {f"{part}.npz": found}).items():
+                file = path / name
+                # The size first: a file that was cut off need not be read.
+                if file.stat().st_size != expected["bytes"] or _sum(file) != expected:
+                    raise DamagedError(f"{path} is damaged ({name} is not what was written).")
         return Checkpoint(
             path, manifest["identity"], manifest["counters"], tuple(manifest["parts"])
         )

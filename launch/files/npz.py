@@ -25,6 +25,10 @@ _STRUCTURE = "structure"
 _PLAIN_KINDS = "?bhilqBHILQefdFDU"
 
 
+Keep = Callable[[Any, str], Any]
+Take = Callable[[int, Any, str], Any]
+
+
 class NestError(ValueError):
     """A file does not hold what its reader expects; the message says where and what."""
 
@@ -41,7 +45,7 @@ def write(file: IO[bytes], nest: Nest) -> None:
       NestError: if there is something else in it.
     """
     arrays: list[np.ndarray] = []
-    structure = _encode(nest, arrays, "")
+    structure = encode(nest, lambda array, path: _keep(array, arrays, path))
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for index, array in enumerate(arrays):
             with archive.open(f"{index}.npy", "w", force_zip64=True) as member:
@@ -55,7 +59,8 @@ def read(file: IO[bytes], like: Nest = None) -> Nest:
     Args:
       file: as `write` left it, seekable.
       like: a nest of the same structure, from which containers other than list, tuple and dict
-        are rebuilt; None where there are no others. Its leaves are not looked at.
+        are rebuilt; None where there are no others. Of its leaves only the shardings are looked
+        at: where one lies on several devices the array is put there, before the next is read.
 
     Returns:
       The nest, its arrays as numpy arrays (PRNG keys as keys).
@@ -67,43 +72,57 @@ def read(file: IO[bytes], like: Nest = None) -> Nest:
         with zipfile.ZipFile(file) as archive:
             structure = json.loads(archive.read(_STRUCTURE))
 
-            def array(index: int) -> np.ndarray:
+            def array(index: int, like: Any, path: str) -> Any:
                 with archive.open(f"{index}.npy") as member:
-                    return np.lib.format.read_array(
+                    found = np.lib.format.read_array(
                         io.BufferedReader(member),  # type: ignore[type-var]
                         allow_pickle=False,
                     )
+                sharding = getattr(like, "sharding", None)
+                if sharding is None or len(sharding.device_set) == 1:
+                    return found
+                check_like(found.shape, found.dtype, like, path)
+                return jax.make_array_from_callback(found.shape, sharding, lambda at: found[at])
 
-            return _decode(structure, array, like, "")
+            return decode(structure, array, like)
     except (zipfile.BadZipFile, KeyError, EOFError, json.JSONDecodeError, OSError) as error:
         raise NestError(f"damaged: {error}") from error
 
 
-def _encode(nest: Nest, arrays: list[np.ndarray], path: str) -> Any:
-    """The structure of a nest as JSON; its arrays are appended to `arrays`."""
+def encode(nest: Nest, keep: Keep, path: str = "") -> Any:
+    """The structure of a nest as JSON.
+
+    Args:
+      nest: as `write` takes it.
+      keep: `(array, path) -> JSON` that stands for an array, which `decode` then finds.
+
+    Raises:
+      NestError: if something in it cannot be stored.
+    """
     kind = type(nest)
     if nest is None or kind in (bool, int, float, str):
         # JSON has no word for a float without a value; text that `float` reads does for all.
         return {"float": repr(nest)} if kind is float else {"value": nest}
     if kind in (list, tuple):
-        items = [_encode(item, arrays, f"{path}[{i}]") for i, item in enumerate(nest)]
+        items = [encode(item, keep, f"{path}[{i}]") for i, item in enumerate(nest)]
         return {kind.__name__: items}
     if kind is dict:
         if not all(isinstance(key, str) for key in nest):
             raise NestError(f"at {path or 'the root'}: every key of a dict must be text.")
-        return {"dict": {key: _encode(item, arrays, f"{path}.{key}") for key, item in nest.items()}}
+        return {"dict": {key: encode(item, keep, f"{path}.{key}") for key, item in nest.items()}}
     if isinstance(nest, np.ndarray | np.generic | jax.Array):
-        return _encode_array(nest, arrays, path)
+        return keep(nest, path)
     children, _ = _one_level(nest)
     if children is None:
         raise NestError(f"at {path or 'the root'}: cannot store a {kind.__qualname__}.")
     return {
         "node": kind.__qualname__,
-        "children": [_encode(item, arrays, f"{path}{name}") for name, item in children],
+        "children": [encode(item, keep, f"{path}{name}") for name, item in children],
     }
 
 
-def _encode_array(array: Any, arrays: list[np.ndarray], path: str) -> Any:
+def _keep(array: Any, arrays: list[np.ndarray], path: str) -> Any:
+    """What stands for an array that is appended to `arrays` as numpy can write it."""
     index = len(arrays)
     if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
         arrays.append(np.asarray(jax.random.key_data(array)))
@@ -118,7 +137,17 @@ def _encode_array(array: Any, arrays: list[np.ndarray], path: str) -> Any:
     raise NestError(f"at {path or 'the root'}: cannot store an array of {plain.dtype}.")
 
 
-def _decode(structure: Any, array: Callable[[int], np.ndarray], like: Nest, path: str) -> Nest:
+def decode(structure: Any, array: Take, like: Nest, path: str = "") -> Nest:
+    """The nest whose structure `encode` gave.
+
+    Args:
+      structure: as JSON.
+      array: `(index, leaf of like, path) -> array`.
+      like: as `read` takes it.
+
+    Raises:
+      NestError: if the structure is damaged or not that of `like`.
+    """
     where = path or "the root"
     match structure:
         case {"value": value}:
@@ -126,24 +155,24 @@ def _decode(structure: Any, array: Callable[[int], np.ndarray], like: Nest, path
         case {"float": text}:
             return float(text)
         case {"key": index, "impl": impl}:
-            return jax.random.wrap_key_data(jax.numpy.asarray(array(index)), impl=impl)
+            return jax.random.wrap_key_data(jax.numpy.asarray(array(index, None, path)), impl=impl)
         case {"array": index, "dtype": name, "shape": shape}:
-            return array(index).view(np.dtype(getattr(ml_dtypes, name))).reshape(shape)
+            return array(index, None, path).view(np.dtype(getattr(ml_dtypes, name))).reshape(shape)
         case {"array": index}:
-            return array(index)
+            return array(index, like, path)
         case {"list": items}:
             likes = _likes(like, list, len(items), where)
             pairs = enumerate(zip(items, likes, strict=True))
-            return [_decode(item, array, part, f"{path}[{i}]") for i, (item, part) in pairs]
+            return [decode(item, array, part, f"{path}[{i}]") for i, (item, part) in pairs]
         case {"tuple": items}:
             likes = _likes(like, tuple, len(items), where)
             pairs = enumerate(zip(items, likes, strict=True))
-            return tuple(_decode(item, array, part, f"{path}[{i}]") for i, (item, part) in pairs)
+            return tuple(decode(item, array, part, f"{path}[{i}]") for i, (item, part) in pairs)
         case {"dict": items}:
             if like is not None and (type(like) is not dict or like.keys() != items.keys()):
                 raise NestError(f"at {where}: the file has {_names(items)}, not {_describe(like)}.")
             return {
-                key: _decode(item, array, None if like is None else like[key], f"{path}.{key}")
+                key: decode(item, array, None if like is None else like[key], f"{path}.{key}")
                 for key, item in items.items()
             }
         case {"node": name, "children": items}:
@@ -155,8 +184,17 @@ def _decode(structure: Any, array: Callable[[int], np.ndarray], like: Nest, path
                     f"at {where}: the file has {len(items)} parts in a {name}, not {len(children)}."
                 )
             parts = zip(items, children, strict=True)
-            return rebuild([_decode(item, array, c, f"{path}{key}") for item, (key, c) in parts])
+            return rebuild([decode(item, array, c, f"{path}{key}") for item, (key, c) in parts])
     raise NestError(f"damaged: at {where} there is {structure!r:.60}.")
+
+
+def check_like(shape: tuple[int, ...], dtype: Any, like: Any, path: str) -> None:
+    """Raises NestError where an array has not the shape and dtype of its leaf of `like`."""
+    if tuple(shape) != tuple(like.shape) or dtype != like.dtype:
+        found = f"{np.dtype(dtype).name}{list(shape)}"
+        raise NestError(
+            f"at {path}: the file has {found}, not {np.dtype(like.dtype).name}{list(like.shape)}."
+        )
 
 
 def _one_level(nest: Nest) -> tuple[list[tuple[str, Any]] | None, Callable[..., Any] | None]:

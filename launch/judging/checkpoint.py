@@ -79,7 +79,7 @@ def _actor(recipe: Recipe, checkpoint: Checkpoint, environment: Any, seed: int) 
     experiment = recipe.experiment()
     check_identity(checkpoint.identity, experiment.identity(), checkpoint.path)
     made = components.make(experiment, environment)
-    made.learner.restore(checkpoint.read("learner", like=made.learner.save()))
+    made.learner.restore(checkpoint.read("learner", like=made.learner.saved_shapes))
     builder = experiment.builder
     policy = builder.make_policy(experiment.make_networks(made.spec), made.spec, evaluation=True)
     key = jax.random.key(seeds.derive(recipe.seed, "evaluation_actor", seed, 1))

@@ -6,14 +6,21 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-
+from ...agents.replay import Replay
 from ..experiment import Experiment
 from ..files.checkpoints import Checkpoint, Store
 from .components import Parts
 
 REPLAY_LIMIT = 256 << 20
 """Bytes up to which a replay is kept in checkpoints where nothing else was asked for."""
+
+
+def keeps_replay(experiment: Experiment, replay: Replay) -> bool:
+    """Whether a checkpoint holds the replay, wherever that is."""
+    setting = experiment.checkpointing.replay
+    if setting == "auto":
+        return replay.num_bytes <= REPLAY_LIMIT
+    return setting == "always"
 
 
 class Saver:
@@ -41,11 +48,8 @@ class Saver:
           CheckpointError: if it could not be written; the earlier ones are as they were.
         """
         state = {"learner": self._parts.learner.save(), "actor": self._parts.actor.save()}
-        setting = self._experiment.checkpointing.replay
-        if setting != "never":
-            replay = self._parts.replay.save()
-            if setting == "always" or _num_bytes(replay) <= REPLAY_LIMIT:
-                state["replay"] = replay
+        if keeps_replay(self._experiment, self._parts.replay):
+            state["replay"] = self._parts.replay.save()
         self._store.save(state, counters, self._experiment.identity())
         self._last = (time.perf_counter(), counters["actor_steps"])
 
@@ -56,11 +60,8 @@ def restore(checkpoint: Checkpoint, parts: Parts) -> None:
     Raises:
       RequestError: if the checkpoint is of another agent.
     """
-    for name, part in (("learner", parts.learner), ("actor", parts.actor)):
-        part.restore(checkpoint.read(name, like=part.save()))
+    learner, actor = parts.learner, parts.actor
+    learner.restore(checkpoint.read("learner", like=learner.saved_shapes))
+    actor.restore(checkpoint.read("actor", like=actor.save()))
     if "replay" in checkpoint.parts:
         parts.replay.restore(checkpoint.read("replay"))
-
-
-def _num_bytes(nest: Any) -> int:
-    return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(nest))

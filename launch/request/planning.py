@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from ... import environments, partitioning
-from ...agents.learning.mesh import on_device
+from ...agents.learning import dispatch
 from .. import seeds
 from ..errors import RequestError
 from ..experiment import Experiment
@@ -70,4 +70,4 @@ def _plan(experiment: Experiment, spec: EnvironmentSpec, simulator: Any) -> part
     )
     state = jax.eval_shape(lambda: update.init(jax.random.key(0)))
     replay = builder.make_replay_tables(spec, policy, num_envs=builder.num_envs)
-    return partitioned.plan(state, on_device(replay.sample_shapes()))
+    return partitioned.plan(state, dispatch.on_device(replay.sample_shapes()))

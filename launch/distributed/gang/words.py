@@ -9,13 +9,14 @@ starts the whole gang again.
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import select
 import socket
-import struct
 import time
 import zlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -28,11 +29,15 @@ from . import joining, meeting
 
 Nest = Any
 
-STEP, SHOW, END = b"step", b"show", b"end"
-"""What rank 0 says: take a dispatch of steps; tell a sum of your state; leave."""
-_READY = b"ready"
-_SUM = struct.Struct("<4sI")
+STEP, GATHER, SHOW, SAVE, FROM, END = "step", "gather", "show", "save", "from", "end"
+"""What rank 0 says: take a dispatch of steps; take part in gathering variables; tell the sums of
+your state; write your shards into a folder; go on from a checkpoint; leave."""
+_READY, _SUMS, _SAVED = "ready", "sums", "saved"
+"""What the others say: that they have their share of a batch; their sums; that they have written,
+or why they could not."""
+_PACKET = 1 << 16
 _PATIENCE = 60.0
+_SAVE_PATIENCE = 600.0
 _FAREWELL_SECONDS = 2.0
 
 
@@ -55,11 +60,15 @@ class Alone:
     def wait(self, seconds: float) -> None:
         """Nothing is waited for."""
 
-    def say(self, word: bytes) -> None:
+    def say(self, word: str, detail: str = "") -> None:
         """Nobody listens."""
 
     def compare(self, state: Nest) -> None:
         """There is no other state."""
+
+    def saving(self, folder: pathlib.Path) -> Callable[[], None]:
+        """Nobody else has anything to write."""
+        return lambda: None
 
     def leave(self) -> None:
         """Nobody stays."""
@@ -74,7 +83,8 @@ class Leader:
         self.size = size
         self._others: dict[int, socket.socket] = {}
         self._ready: set[int] = set()
-        self._sums: dict[int, int] = {}
+        self._sums: dict[int, dict[str, int]] = {}
+        self._saved: dict[int, str] = {}
 
     def join(self) -> None:
         """Waits for the others; afterwards `jax.devices()` are those of all.
@@ -110,40 +120,64 @@ class Leader:
         """Waits until one more is ready, at most so long."""
         self._listen(seconds)
 
-    def say(self, word: bytes) -> None:
+    def say(self, word: str, detail: str = "") -> None:
         """Has every other rank do what this one does next."""
         if word == STEP:
             self._ready.clear()
         for rank, other in self._others.items():
-            _send(other, word, f"rank {rank}")
+            _send(other, f"{word} {detail}", f"rank {rank}")
 
     def compare(self, state: Nest) -> None:
-        """Compares states, for which `SHOW` was said before.
+        """Compares states, for which `SHOW` was said before: of what several ranks hold, the sums.
 
         Raises:
           GangError: if one differs: that rank has learned something else.
         """
-        mine, deadline = checksum(state), time.monotonic() + _PATIENCE
-        while len(self._sums) < len(self._others):
+        self._sums[0] = sums(state)
+        self._wait_for(self._sums, _PATIENCE, "no sums of its state")
+        held: dict[str, tuple[int, int]] = {}
+        for rank, theirs in sorted(self._sums.items()):
+            for ranks, one in theirs.items():
+                first, expected = held.setdefault(ranks, (rank, one))
+                if one != expected:
+                    raise GangError(
+                        f"rank {rank} of the learner holds another state than rank {first} "
+                        f"({one:#x}, {expected:#x}): they do not learn together."
+                    )
+        self._sums.clear()
+
+    def saving(self, folder: pathlib.Path) -> Callable[[], None]:
+        """Has every other rank write its shards into a folder; returns what waits for that.
+
+        Raises:
+          GangError, OSError: by what is returned: if one is gone, or could not write.
+        """
+        self._saved = {0: ""}
+        self.say(SAVE, folder.name)
+
+        def wait() -> None:
+            self._wait_for(self._saved, _SAVE_PATIENCE, "no shards")
+            for rank, failure in self._saved.items():
+                if failure:
+                    raise OSError(f"rank {rank}: {failure}")
+
+        return wait
+
+    def _wait_for(self, answers: Mapping[int, Any], seconds: float, missing: str) -> None:
+        deadline = time.monotonic() + seconds
+        while len(answers) < self.size:
             calls.check_stop()
             if time.monotonic() > deadline:
-                raise GangError(f"no sum of its state from a rank within {_PATIENCE:g} s.")
+                raise GangError(f"{missing} from a rank within {seconds:g} s.")
             self._listen(0.1)
-        for rank, theirs in self._sums.items():
-            if theirs != mine:
-                raise GangError(
-                    f"rank {rank} of the learner holds another state than rank 0 ({theirs:#x}, "
-                    f"{mine:#x}): they do not learn together."
-                )
-        self._sums.clear()
 
     def leave(self) -> None:
         """Lets the others leave first: without this process they would end as failures."""
         for other in self._others.values():
             other.settimeout(_FAREWELL_SECONDS)
             try:
-                other.send(END)
-                while other.recv(64):
+                other.send(END.encode())
+                while other.recv(_PACKET):
                     pass
             except OSError:
                 continue
@@ -153,11 +187,13 @@ class Leader:
         heard, _, _ = select.select(list(ranks), [], [], seconds)
         for other in heard:
             rank = ranks[other]
-            message = _receive(other, f"rank {rank}")
-            if message == _READY:
+            word, _, detail = _receive(other, f"rank {rank}").partition(" ")
+            if word == _READY:
                 self._ready.add(rank)
+            elif word == _SUMS:
+                self._sums[rank] = json.loads(detail)
             else:
-                self._sums[rank] = _SUM.unpack(message)[1]
+                self._saved[rank] = detail
 
 
 class Follower:
@@ -172,20 +208,27 @@ class Follower:
         address, path = _meeting()
         joining.join(address, self.size, self.rank)
         self._leader.connect(str(path))  # It listened before it joined.
-        _send(self._leader, b"%d" % self.rank, "rank 0")
+        _send(self._leader, str(self.rank), "rank 0")
 
     def announce(self) -> None:
         """Says that this rank has its share of a batch; once before every step."""
         _send(self._leader, _READY, "rank 0")
 
-    def listen(self, seconds: float) -> bytes | None:
-        """What rank 0 says next; None if it says nothing within the time."""
+    def listen(self, seconds: float) -> tuple[str, str] | None:
+        """What rank 0 says next, a word and its detail; None: nothing within the time."""
         heard, _, _ = select.select([self._leader], [], [], seconds)
-        return _receive(self._leader, "rank 0") if heard else None
+        if not heard:
+            return None
+        word, _, detail = _receive(self._leader, "rank 0").partition(" ")
+        return word, detail
 
     def show(self, state: Nest) -> None:
         """Answers to `SHOW`."""
-        _send(self._leader, _SUM.pack(b"sum:", checksum(state)), "rank 0")
+        _send(self._leader, f"{_SUMS} {json.dumps(sums(state))}", "rank 0")
+
+    def saved(self, failure: object = "") -> None:
+        """Answers to `SAVE`."""
+        _send(self._leader, f"{_SAVED} {str(failure)[:1000]}", "rank 0")
 
 
 def of(size: int) -> Alone | Leader:
@@ -193,12 +236,43 @@ def of(size: int) -> Alone | Leader:
     return Alone() if size == 1 else Leader(size)
 
 
-def checksum(state: Nest) -> int:
-    """A sum of all bytes of a nest of numpy arrays: equal states have equal sums."""
-    total = 0
+def sums(state: Nest) -> dict[str, int]:
+    """Sums of what several processes hold alike, by the ranks of those that do.
+
+    Args:
+      state: arrays; numpy ones are taken to be in every process.
+
+    Returns:
+      For every set of ranks that hold copies of the same shards, a sum of this process's copies.
+    """
+    found: dict[str, int] = {}
+    everybody = ",".join(map(str, range(jax.process_count())))
     for leaf in jax.tree.leaves(state):
-        total = zlib.crc32(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data, total)
-    return total
+        copies: dict[Any, tuple[str, Any]] = {(): (everybody, leaf)}
+        if isinstance(leaf, jax.Array):
+            holders: dict[Any, set[int]] = {}
+            for device, index in _devices(leaf):
+                holders.setdefault(_place(index), set()).add(device.process_index)
+            copies = {
+                _place(shard.index): (
+                    ",".join(map(str, sorted(holders[_place(shard.index)]))), shard.data
+                )
+                for shard in leaf.addressable_shards
+            }  # fmt: skip
+        for _, (ranks, data) in sorted(copies.items(), key=lambda item: item[0]):
+            if "," in ranks:
+                words = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+                found[ranks] = zlib.crc32(words, found.get(ranks, 0))
+    return found
+
+
+def _devices(leaf: jax.Array) -> Iterable[tuple[Any, Any]]:
+    """All devices that hold a part of an array, and which part."""
+    return leaf.sharding.devices_indices_map(leaf.shape).items()
+
+
+def _place(index: tuple[slice, ...]) -> tuple[int, ...]:
+    return tuple(one.start or 0 for one in index)
 
 
 def _meeting() -> tuple[str, pathlib.Path]:
@@ -208,18 +282,18 @@ def _meeting() -> tuple[str, pathlib.Path]:
     return address, role.current().workspace / f"gang-{port}"
 
 
-def _send(other: socket.socket, message: bytes, whom: str) -> None:
+def _send(other: socket.socket, message: str, whom: str) -> None:
     try:
-        other.send(message)
+        other.send(message.encode())
     except OSError as error:
         raise GangError(f"{whom} of the learner is gone ({error.strerror or error}).") from error
 
 
-def _receive(other: socket.socket, whom: str) -> bytes:
+def _receive(other: socket.socket, whom: str) -> str:
     try:
-        message = other.recv(64)
+        message = other.recv(_PACKET)
     except OSError as error:
         raise GangError(f"{whom} of the learner is gone ({error.strerror or error}).") from error
     if not message:
         raise GangError(f"{whom} of the learner is gone.")
-    return message
+    return message.decode()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
 import time
 from typing import TYPE_CHECKING
 
-from ...files.checkpoints import Store
+from ...files.checkpoints import Store, write_shards
 from ..gang import words
 from ..supervision import role
-from .learner import make_learner, make_replay
+from .learner import make_learner, make_replay, variable_names
 from .service import ReplayService
 
 if TYPE_CHECKING:
@@ -32,24 +33,20 @@ class FollowerRole:
 
         Args:
           maker: of the learner.
-          checkpoints: folder of the run's checkpoints; every rank goes on from the newest.
+          checkpoints: folder of the run's checkpoints, in which it writes what it holds.
           service: the replay.
           size: processes of the learner.
           rank: of this one, from 1.
         """
         self._maker, self._service = maker, service
-        self._store = Store(checkpoints)
+        self._checkpoints = pathlib.Path(checkpoints)
         self._gang = words.Follower(size, rank)
 
     def run(self) -> None:
         self._gang.join()
-        # Rank 0 writes none before it has compared states, for which this one must have read.
-        checkpoint = self._store.newest(lambda damage: None)
         replay = make_replay(self._maker, self._service, self._gang.size)
         try:
             learner = make_learner(self._maker, replay, self._gang.size)
-            if checkpoint is not None:
-                learner.restore(checkpoint.read("learner", like=learner.save()))
             self._follow(learner, replay)
         finally:
             replay.close()
@@ -64,13 +61,32 @@ class FollowerRole:
             if not announced and replay.can_sample(batches):
                 self._gang.announce()
                 announced = True
-            word = self._gang.listen(0.1 if announced else 0.0)
+            said = self._gang.listen(0.1 if announced else 0.0)
+            if said is None:
+                if not announced:
+                    replay.wait(0.02)
+                continue
+            word, detail = said
             if word == words.STEP:
                 learner.step()
                 announced = False
-            elif word == words.SHOW:
-                self._gang.show(learner.save())
             elif word == words.END:
                 return
-            elif not announced:
-                replay.wait(0.02)
+            else:
+                self._obey(word, detail, learner)
+
+    def _obey(self, word: str, detail: str, learner) -> None:
+        """Does what is done between steps, as rank 0 does it."""
+        if word == words.GATHER:
+            learner.assist(variable_names(learner))
+        elif word == words.SHOW:
+            self._gang.show(learner.save())
+        elif word == words.SAVE:
+            try:
+                write_shards(self._checkpoints / detail, {"learner": learner.save()})
+                self._gang.saved()
+            except (OSError, ValueError) as error:
+                self._gang.saved(error)
+        elif word == words.FROM:
+            checkpoint = Store(self._checkpoints).named(detail)
+            learner.restore(checkpoint.read("learner", like=learner.saved_shapes))

@@ -6,12 +6,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
-import tree
 
 from ...experiment import Partition
 from ...files.checkpoints import Store
-from ...local.saver import REPLAY_LIMIT
+from ...local.saver import keeps_replay
 from ..gang import words
 from ..supervision import heartbeat, role
 from . import calls
@@ -22,7 +20,6 @@ from .service import ReplayService
 
 if TYPE_CHECKING:
     from ....agents.replay.interface import Replay
-    from ....environments import EnvironmentSpec
     from ...maker import Maker
 
 _REPORT_SECONDS = 0.25
@@ -68,7 +65,8 @@ class LearnerRole:
         self._replay = make_replay(self._maker, self._service, hosts)
         self._learner = make_learner(self._maker, self._replay, hosts)
         if checkpoint is not None:
-            self._learner.restore(checkpoint.read("learner", like=self._learner.save()))
+            self._gang.say(words.FROM, checkpoint.path.name)
+            self._learner.restore(checkpoint.read("learner", like=self._learner.saved_shapes))
         self._publisher = self._board.publisher()
         self._names = variable_names(self._learner)
         self._offer()
@@ -95,12 +93,13 @@ class LearnerRole:
             if now >= report_at:
                 phase = self._report()
                 report_at = now + _REPORT_SECONDS
+            if self._publisher.wanted and learner.version != self._offered:
+                self._offer()
             if phase in (TRAIN, DRAIN) and not self._status["drained"]:
                 has_batch = replay.can_sample(batches) and self._gang.ready()
                 if has_batch and (paced or phase == TRAIN):
                     self._gang.say(words.STEP)
                     learner.step()
-                    self._offer()
                     last_batch = now
                 elif phase == DRAIN and now - last_batch > _DRAINED_SECONDS:
                     self._finish()
@@ -120,6 +119,7 @@ class LearnerRole:
 
     def _finish(self) -> None:
         """Publishes and saves what was learned."""
+        self._offer()
         while not self._publisher.flush(1.0):
             calls.check_stop()
             self._check_publisher()
@@ -127,6 +127,9 @@ class LearnerRole:
         self._status["drained"] = True
 
     def _offer(self) -> None:
+        """Has the newest variables published."""
+        self._gang.say(words.GATHER)
+        self._offered = self._learner.version
         variables = self._learner.get_variables(self._names)
         self._publisher.offer(dict(zip(self._names, variables, strict=True)))
 
@@ -170,7 +173,8 @@ class LearnerRole:
         ledger = calls.insist(self._counter.save)
         state = self._agreed_state()
         heartbeat.beat()
-        kept = self._files.save(self._notes.append) if self._keeps_replay() else None
+        keeps = keeps_replay(self._experiment, self._replay) and len(self._replay) > 0
+        kept = self._files.save(self._notes.append) if keeps else None
         heartbeat.beat()
         counters = {
             **ledger["done"],
@@ -182,7 +186,8 @@ class LearnerRole:
             "ledger": ledger,
             "replay": kept,
         }
-        self._store.save({"learner": state}, counters, self._experiment.identity())
+        identity = self._experiment.identity()
+        self._store.save({"learner": state}, counters, identity, self._gang.saving)
         self._files.prune(self._store)
         self._saved_at, self._saved_steps = time.monotonic(), ledger["done"]["actor_steps"]
 
@@ -192,13 +197,6 @@ class LearnerRole:
         state = self._learner.save()
         self._gang.compare(state)
         return state
-
-    def _keeps_replay(self) -> bool:
-        setting = self._experiment.checkpointing.replay
-        held = len(self._replay)
-        if setting == "auto":
-            return 0 < held * _row_bytes(self._spec) <= REPLAY_LIMIT
-        return setting == "always" and held > 0
 
 
 def make_replay(maker: Maker, service: ReplayService, hosts: int) -> Replay:
@@ -222,12 +220,6 @@ def make_learner(maker: Maker, replay: Replay, hosts: int) -> Any:
         mesh = partitioning.Mesh({"data": jax.device_count()})
         partition = Partition(mesh, partitioning.parse_schedule("batch:data"))
     return maker.learner(replay, partition)
-
-
-def _row_bytes(spec: EnvironmentSpec) -> int:
-    """About the bytes that a replay holds for one time step."""
-    leaves = tree.flatten((spec.observations, spec.actions))
-    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves) + 8
 
 
 def variable_names(learner: Any) -> list[str]:

@@ -7,6 +7,7 @@ import pytest
 from troupe import environments, partitioning
 from troupe.agents import find_builder
 from troupe.agents.replay.items import Sample, SampleInfo, Transition
+from troupe.agents.snapshots import to_host
 from troupe.launch.experiment import Partition
 
 B, K = 16, 2
@@ -66,7 +67,7 @@ def test_it_learns_the_same_saves_the_same_and_goes_on(mesh, schedule):
         assert len(leaf.devices()) == 1
         assert np.isfinite(leaf).all()
     again = learner(mesh, schedule)
-    again.restore(spread.save())
+    again.restore(to_host(spread.save()))
     again.step()
     spread.step()
     assert again.steps == spread.steps == 4 * K

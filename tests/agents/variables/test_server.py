@@ -1,6 +1,7 @@
 """The variable server: versions as files, one gather each, and no answer without news."""
 
 import collections
+import pathlib
 import threading
 import time
 
@@ -51,13 +52,14 @@ def test_what_was_read_outlives_its_file(tmp_path):
 def test_a_server_gives_only_what_is_newer(tmp_path):
     server = VariableServer()
     assert server.get(-1) is None
-    assert server.latest() == -1
+    assert server.look() == (-1, True)
     path = write_version(tmp_path, 3, {"policy": np.ones(2)})
     server.announce(3, str(path))
+    assert server.look() == (3, False)
     assert server.get(2) == (3, str(path), None)
     assert server.get(3) is None
     server.announce(1, "older")
-    assert server.latest() == 3
+    assert server.look() == (3, True)
     assert read_version(server.get(-1, True)[2])["policy"].tolist() == [1.0, 1.0]
 
 
@@ -94,10 +96,10 @@ class Forgetful:
         self.inner = None
         self.announced = threading.Event()
 
-    def latest(self):
+    def look(self):
         if self.inner is None:
             raise OSError("down")
-        return self.inner.latest()
+        return self.inner.look()
 
     def announce(self, version, path):
         self.inner.announce(version, path)
@@ -114,7 +116,7 @@ def test_a_new_server_is_told_the_newest_version(tmp_path):
     assert server.announced.wait(10)
     server.inner, server.announced = VariableServer(), threading.Event()
     assert server.announced.wait(10)
-    assert server.latest() == 0
+    assert server.look()[0] == 0
     assert publisher.gathers == 1
     publisher.close()
 
@@ -125,7 +127,7 @@ def test_a_new_learner_numbers_on(tmp_path):
         publisher = Publisher(tmp_path, server, period=0.0)
         publisher.offer({"policy": np.full(1, version)})
         assert publisher.flush(10)
-        assert server.latest() == version
+        assert server.look()[0] == version
         publisher.close()
 
 
@@ -146,3 +148,55 @@ def test_a_reader_waits_for_the_first_version_and_names_what_there_is(tmp_path):
     with pytest.raises(KeyError, match=r"\['critic'\]; there are \['policy'\]"):
         reader.get_variables(["critic"])
     reader.close()
+
+
+def test_only_versions_that_somebody_asks_for_are_wanted(tmp_path):
+    server = VariableServer()
+    publisher = Publisher(tmp_path, server, period=0.005)
+    learned = -1
+
+    def learn():
+        """Takes a step; what comes of it is gathered only where it is wanted."""
+        nonlocal learned
+        learned += 1
+        if publisher.wanted:
+            publisher.offer({"policy": np.full(1, learned)})
+
+    learn()
+    assert publisher.flush(10)
+    assert publisher.gathers == 1
+    # Nobody asks: however long it learns, nothing is gathered.
+    looks = Looks(server)
+    publisher._server = looks
+    while looks.count < 20:
+        learn()
+        time.sleep(0.001)
+    assert not publisher.wanted
+    assert publisher.gathers == 1
+    # Each question is answered by what was learned after it, once.
+    for number in range(2, 5):
+        asked_at = learned
+        held = publisher.version - 1
+        server.get(held)
+        wait_for(lambda held=held: (learn(), publisher.version > held + 1)[1])
+        assert publisher.flush(10)
+        path = server.get(held)[1]
+        value = read_version(pathlib.Path(path))["policy"].item()
+        assert value >= asked_at
+        assert publisher.gathers >= number
+        publisher._server = server
+    publisher.close()
+
+
+class Looks:
+    """A server, and how often it was looked at."""
+
+    def __init__(self, server):
+        self._server, self.count = server, 0
+
+    def look(self):
+        self.count += 1
+        return self._server.look()
+
+    def announce(self, *arguments):
+        self._server.announce(*arguments)

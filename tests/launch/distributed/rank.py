@@ -10,6 +10,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from troupe import environments, partitioning
 from troupe.agents import Learner, Update, UpdateOutput, find_builder
@@ -92,6 +93,28 @@ def learners(rank, size):
         yield name, make, written
 
 
+def saved(learner):
+    """What a learner saves, leaf by leaf, with what it says that it saves."""
+    pairs = zip(
+        jax.tree.leaves(learner.save()["state"]),
+        jax.tree.leaves(learner.saved_shapes["state"]),
+        strict=True,
+    )
+    return [pair for pair in pairs if isinstance(pair[0], jax.Array)]
+
+
+def whole(state):
+    """A state as this process alone can read it."""
+
+    def leaf(x):
+        if not isinstance(x, jax.Array):
+            return x
+        everywhere = NamedSharding(x.sharding.mesh, PartitionSpec())
+        return np.asarray(jax.jit(lambda x: x, out_shardings=everywhere)(x).addressable_data(0))
+
+    return jax.tree.map(leaf, state)
+
+
 def main(rank, size, port, out):
     if os.environ.get("EARLY"):
         jax.devices()  # Whoever uses jax before it has joined stays alone.
@@ -106,7 +129,9 @@ def main(rank, size, port, out):
         (policy,) = first.get_variables(["policy"])
         assert all(len(leaf.devices()) == 1 for leaf in jax.tree.leaves(policy))
         second.step()
-        state = second.save()
+        for leaf, shape in saved(second):
+            assert leaf.sharding.is_equivalent_to(shape.sharding, leaf.ndim)
+        state = whole(second.save())
         found[f"{name}/steps"] = second.steps
         for i, leaf in enumerate(jax.tree.leaves(state["state"])):
             found[f"{name}/state/{i}"] = leaf

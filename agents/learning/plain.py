@@ -1,0 +1,83 @@
+"""The learner's program on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from ..interfaces import Update, UpdateOutput
+from ..replay.items import Sample
+from ..snapshots import typed
+from . import dispatch
+
+Nest = Any
+
+
+class LearnerProgram(Protocol):
+    """What a learner runs, on one device or many."""
+
+    state_shapes: Nest
+    """Of the state, as `jax.ShapeDtypeStruct`, with shardings where there are several devices."""
+
+    def init(self, key: jax.Array) -> Nest:
+        """The first state."""
+
+    def place(self, sample: Sample) -> Sample:
+        """A batch on the device, but for the items' keys. Any thread may call it."""
+
+    def __call__(self, state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
+        """K gradient steps, `(state, sample [K, B, ...]) -> (state, output [K, ...])`.
+
+        The state is donated.
+        """
+
+    def variables(self, state: Nest, names: Sequence[str], keep: bool = True) -> list[Nest]:
+        """Copies of the named variables on one device, which outlive the state."""
+
+    def put(self, state: Nest) -> Nest:
+        """What was saved of a state, PRNG keys as their words, as a state."""
+
+
+class PlainProgram:
+    """K gradient steps on one device, as one program."""
+
+    def __init__(self, update: Update, num_steps: int, device: jax.Device, key: jax.Array):
+        self._update, self._num_steps, self._device = update, num_steps, device
+        self._run: Callable[..., Any] | None = None
+        self._copies = jax.jit(self._chosen, static_argnums=1)
+        self.state_shapes = jax.eval_shape(update.init, key)
+
+    def init(self, key: jax.Array) -> Nest:
+        return jax.device_put(jax.jit(self._update.init)(key), self._device)
+
+    def place(self, sample: Sample) -> Sample:
+        return jax.device_put(dispatch.without_keys(sample), self._device)
+
+    def __call__(self, state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
+        sample = dispatch.without_keys(sample)
+        if self._run is None:
+            self._run = self._compile(state, sample)
+        return self._run(state, sample)
+
+    def _compile(self, state: Nest, sample: Sample) -> Callable[..., Any]:
+        step, on_cpu = self._update.step, self._device.platform == "cpu"
+        batch = dispatch.on_device(sample, drop=1)
+        unroll = on_cpu and dispatch.holds_convolution(step, state, batch)
+        if self._update.steps is not None:
+            fused = self._update.steps(self._num_steps, unroll)
+        else:
+            fused = dispatch.fuse(step, self._num_steps, unroll=unroll)
+        return jax.jit(fused, donate_argnums=0)
+
+    def _chosen(self, state: Nest, names: tuple[str, ...]) -> list[Nest]:
+        variables = self._update.variables(state)
+        return jax.tree.map(jnp.copy, [variables[name] for name in names])
+
+    def variables(self, state: Nest, names: Sequence[str], keep: bool = True) -> list[Nest]:
+        return self._copies(state, tuple(names))
+
+    def put(self, state: Nest) -> Nest:
+        return jax.device_put(jax.tree.map(typed, state, self.state_shapes), self._device)
