@@ -34,11 +34,11 @@ def test_members_are_separate_networks(batch, size):
     x = batch[0]["far"]
     network = from_haiku(lambda x: hk.nets.MLP((8, 8, 1))(x)[..., 0], x)
     several = critics.ensemble(network, size)
-    params = several.init(jax.random.key(3))
-    values = several.apply(params, x)
+    params = jax.jit(several.init)(jax.random.key(3))
+    values = jax.jit(several.apply)(params, x)
     assert values.shape == (size, 6)
     for i, key in enumerate(jax.random.split(jax.random.key(3), size)):
-        alone = network.init(key)
+        alone = jax.jit(network.init)(key)
         jax.tree.map(
             lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-6), params, alone
         )
@@ -49,7 +49,7 @@ def test_members_are_separate_networks(batch, size):
 
 def test_gradients_of_members_do_not_mix(batch):
     network = critics.make_critic(SPEC, (8,), size=3)
-    params = network.init(jax.random.key(0))
+    params = jax.jit(network.init)(jax.random.key(0))
     gradients = jax.grad(lambda p: jnp.sum(network.apply(p, *batch)[1] ** 2))(params)
     for leaf in jax.tree.leaves(gradients):
         assert not np.any(leaf[0])
@@ -59,9 +59,9 @@ def test_gradients_of_members_do_not_mix(batch):
 
 def test_a_critic_sees_observation_and_action(batch):
     network = critics.make_critic(SPEC, (8,))
-    params = network.init(jax.random.key(0))
+    params = jax.jit(network.init)(jax.random.key(0))
     observation, action = batch
-    value = network.apply(params, observation, action)
+    value = jax.jit(network.apply)(params, observation, action)
     assert np.abs(network.apply(params, observation, -action) - value).max() > 1e-4
     other = {**observation, "far": -observation["far"]}
     assert np.abs(network.apply(params, other, action) - value).max() > 1e-4

@@ -1,0 +1,54 @@
+"""Torsos: observations of every kind become features."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+
+from troupe.agents.networks import heads, torsos
+from troupe.agents.networks.core import from_haiku
+
+NESTED = {
+    "bytes": specs.Array((2, 2), np.uint8),
+    "choice": specs.DiscreteArray(3),
+    "numbers": specs.Array((), np.float32),
+}
+
+
+def test_nested_observations_become_one_vector():
+    observation = {
+        "bytes": np.full((2, 2, 2), 255, np.uint8),
+        "choice": np.asarray([0, 2]),
+        "numbers": np.asarray([0.5, -3.0], np.float32),
+    }
+    vector = torsos.flatten(NESTED)(observation)
+    np.testing.assert_array_equal(vector, [[1, 1, 1, 1, 1, 0, 0, 0.5], [1, 1, 1, 1, 0, 0, 1, -3.0]])
+    assert vector.dtype == np.float32
+
+
+def test_an_mlp_without_layers_gives_the_numbers():
+    spec = specs.Array((3,), np.float32)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    network = from_haiku(lambda x: torsos.make_torso(spec, ())(x), x)
+    np.testing.assert_array_equal(network.apply(network.init(jax.random.key(0)), x), x)
+
+
+def test_images_go_through_convolutions():
+    spec = specs.Array((36, 36, 2), np.uint8)
+    assert torsos.is_image(spec)
+    assert not torsos.is_image(specs.Array((8, 8, 2), np.uint8))
+    image = np.random.default_rng(0).integers(0, 256, (2, 36, 36, 2)).astype(np.uint8)
+    network = from_haiku(lambda x: torsos.make_torso(spec, (7,))(x), image)
+    features = jax.jit(network.apply)(jax.jit(network.init)(jax.random.key(0)), image)
+    assert features.shape == (2, 512)
+
+
+def test_dueling_advantages_are_over_their_mean():
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    network = from_haiku(lambda x: heads.dueling_values(x, 3, (8,)), x)
+    params = network.init(jax.random.key(0))
+    values = network.apply(params, x)
+    name = next(name for name in params if name.startswith("advantage") and "1" in name)
+    params[name]["b"] = params[name]["b"] + 7.0  # The same for all actions: says nothing.
+    np.testing.assert_allclose(network.apply(params, x), values, atol=1e-5)
+    assert jnp.std(values, axis=-1).min() > 1e-3
