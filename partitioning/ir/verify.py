@@ -34,12 +34,10 @@ def verify(
     """
     known: set[Value] = set(program.inputs) | set(program.constants)
     for op in program.ops:
-        traits = traits_of(op.name)
-        commutes = traits.linear or traits.signs or op.name in COLLECTIVES
         for value in op.inputs:
             if value not in known and value.data is None:
                 _fail(op, f"reads {value} before it is made")
-            if value.partial is not None and not commutes:
+            if value.partial is not None and not _commutes(op):
                 _fail(op, f"reads {value}, which still owes a reduction over {value.partial[0]}")
         for value in op.outputs:
             if value in known:
@@ -60,6 +58,12 @@ def verify(
             raise VerificationError(
                 f"the program returns {value}, which owes a reduction over {value.partial[0]}"
             )
+
+
+def _commutes(op: Op) -> bool:
+    """Whether an op may read a value whose reduction is still owed."""
+    traits = traits_of(op.name)
+    return bool(traits.linear or traits.signs) or op.name in COLLECTIVES
 
 
 def _fail(op: Op, text: str) -> None:

@@ -14,8 +14,7 @@ from .registry import register
     "conv_general_dilated",
     "convolution",
     "batch and output features pass through; input features reduce by sum; groups are their own "
-    "factor; "
-    "spatial dimensions are needed whole",
+    "factor; spatial dimensions are needed whole",
 )
 def convolution(op: Op) -> Rule:
     build = RuleBuilder(op)
@@ -50,19 +49,12 @@ def convolution(op: Op) -> Rule:
     return build.rule(localize)
 
 
-_WINDOWS = (
-    "reduce_window",
-    "reduce_window_sum",
-    "reduce_window_max",
-    "reduce_window_min",
-    "select_and_gather_add",
-    "select_and_scatter_add",
-    "select_and_scatter",
-    "cumulative_window",
+@register(
+    "reduce_window reduce_window_sum reduce_window_max reduce_window_min select_and_gather_add "
+    "select_and_scatter_add select_and_scatter cumulative_window",
+    "convolution",
+    "dimensions with a window of one pass through",
 )
-
-
-@register(_WINDOWS, "convolution", "dimensions with a window of one pass through")
 def window(op: Op) -> Rule:
     build = RuleBuilder(op)
     params = op.params

@@ -146,8 +146,7 @@ def _bind(op: Op, params: Mapping[str, Any], *operands: jax.Array) -> tuple[jax.
     tuple(_SCATTERS),
     "indexing",
     "batch and window dimensions pass through; an indexed dimension tiles by offset; scattered "
-    "updates reduce "
-    "(scatter-add, -max, -min)",
+    "updates reduce (scatter-add, -max, -min)",
 )
 def scatter(op: Op) -> Rule:
     build = RuleBuilder(op)

@@ -7,29 +7,14 @@ from __future__ import annotations
 from .registry import without_rule
 
 without_rule(
-    (
-        "pure_callback",
-        "io_callback",
-        "debug_callback",
-        "debug_print",
-        "ffi_call",
-        "pallas_call",
-        "custom_partitioning",
-    ),
+    "pure_callback io_callback debug_callback debug_print ffi_call pallas_call custom_partitioning",
     "code that jax does not see into",
 )
 without_rule(
-    (
-        "custom_linear_solve",
-        "linear_call",
-        "custom_transpose_call",
-        "reduce",
-        "ragged_dot_general",
-        "scaled_dot",
-    ),
+    "custom_linear_solve linear_call custom_transpose_call reduce ragged_dot_general scaled_dot",
     "holds functions or groups of its own; too rare to tile",
 )
 without_rule(
-    ("shard_map", "xla_pmap", "ppermute", "psum", "pmax", "pmin", "axis_index"),
+    "shard_map xla_pmap ppermute psum pmax pmin axis_index",
     "is partitioned already",
 )

@@ -7,14 +7,14 @@ from .factor import Rule, RuleBuilder
 from .registry import register, without_rule
 
 without_rule(
-    ("random_bits", "random_split", "rng_bit_generator", "rng_uniform"),
+    "random_bits random_split rng_bit_generator rng_uniform",
     "computed whole from the whole key, then sliced, so that values do not depend on the mesh",
 )
-without_rule(("random_gamma", "iota_2x32_shape"), "computed whole")
+without_rule("random_gamma iota_2x32_shape", "computed whole")
 
 
 @register(
-    ("random_wrap", "random_unwrap", "random_fold_in", "random_clone", "random_seed"),
+    "random_wrap random_unwrap random_fold_in random_clone random_seed",
     "random",
     "the dimensions of a batch of keys pass through; the words of a key are needed whole",
 )

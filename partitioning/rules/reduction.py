@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..ir.program import Op
 from .factor import Rule, RuleBuilder
 from .registry import RuleOf, register
@@ -34,17 +32,9 @@ def _reduction(monoid: str) -> RuleOf:
     return rule
 
 
-def _register() -> Callable[..., None] | None:
-    for name, monoid in _MONOIDS.items():
-        register(
-            name, "reduction", f"kept dimensions pass through; reduced ones reduce by {monoid}"
-        )(_reduction(monoid))
-    register(
-        ("argmax", "argmin", "reduce_prod", "reduce_xor"),
-        "reduction",
-        "kept dimensions pass through; reduced ones are needed whole",
-    )(_reduction(""))
-    return None
-
-
-_register()
+_KEPT = "kept dimensions pass through; reduced ones "
+for _name, _monoid in _MONOIDS.items():
+    register(_name, "reduction", f"{_KEPT}reduce by {_monoid}")(_reduction(_monoid))
+register("argmax argmin reduce_prod reduce_xor", "reduction", f"{_KEPT}are needed whole")(
+    _reduction("")
+)

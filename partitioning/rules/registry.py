@@ -30,6 +30,10 @@ class Primitive(NamedTuple):
 
 
 _PRIMITIVES: dict[str, Primitive] = {}
+_INLINED = """
+    jit pjit closed_call core_call composite custom_vmap_call custom_jvp_call custom_vjp_call
+    custom_vjp_call_jaxpr
+"""
 #: Ops that have no rule of their own because propagation goes through their regions, or because
 #: tracing puts their bodies in their place.
 _STRUCTURE: dict[str, str] = {
@@ -37,15 +41,7 @@ _STRUCTURE: dict[str, str] = {
     "while": "propagation goes through condition and body; carry in is carry out",
     "cond": "propagation goes through every branch; the index is needed whole",
     "checkpoint": "propagation goes through the body",
-    "jit": "inlined",
-    "pjit": "inlined",
-    "closed_call": "inlined",
-    "core_call": "inlined",
-    "composite": "inlined",
-    "custom_vmap_call": "inlined",
-    "custom_jvp_call": "inlined",
-    "custom_vjp_call": "inlined",
-    "custom_vjp_call_jaxpr": "inlined",
+    **dict.fromkeys(_INLINED.split(), "inlined"),
 }
 _CACHE: dict[Any, Rule] = {}
 
@@ -54,15 +50,14 @@ def register(names: str | Iterable[str], family: str, summary: str) -> Callable[
     """Registers the decorated function as the rule of one or several primitives.
 
     Args:
-      names: primitive names.
+      names: primitive names, in one string or several.
       family: the heading under which the table lists them.
       summary: what tiles and what does not, for the table.
 
     Raises:
       ValueError: where a primitive already has a rule, or has no traits.
     """
-    names = (names,) if isinstance(names, str) else tuple(names)
-    _check(names)
+    names = _checked(names)
 
     def add(rule: RuleOf) -> RuleOf:
         for name in names:
@@ -72,19 +67,18 @@ def register(names: str | Iterable[str], family: str, summary: str) -> Callable[
     return add
 
 
-def without_rule(names: Iterable[str], reason: str) -> None:
+def without_rule(names: str | Iterable[str], reason: str) -> None:
     """Lists primitives that deliberately have no rule: their operands are gathered.
 
     Raises:
       ValueError: as `register` does.
     """
-    names = tuple(names)
-    _check(names)
-    for name in names:
+    for name in _checked(names):
         _PRIMITIVES[name] = Primitive(None, "gathered", reason, TABLE[name])
 
 
-def _check(names: tuple[str, ...]) -> None:
+def _checked(names: str | Iterable[str]) -> tuple[str, ...]:
+    names = tuple(names.split() if isinstance(names, str) else names)
     for name in names:
         if listed(name) or names.count(name) > 1:
             raise ValueError(f"primitive {name!r} already has an entry; it cannot have two")
@@ -92,6 +86,7 @@ def _check(names: tuple[str, ...]) -> None:
             raise ValueError(
                 f"primitive {name!r} has no traits; give it a row in partitioning/rules/traits.py"
             )
+    return names
 
 
 def rule_of(op: Op) -> Rule | None:

@@ -31,7 +31,7 @@ def sort(op: Op) -> Rule:
 
 
 @register(
-    ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"),
+    "cumsum cumprod cummax cummin cumlogsumexp",
     "worked",
     "other dimensions pass through; the accumulated one is needed whole",
 )
@@ -40,7 +40,7 @@ def cumulative(op: Op) -> Rule:
 
 
 @register(
-    ("top_k", "approx_top_k"),
+    "top_k approx_top_k",
     "worked",
     "other dimensions pass through; the searched one is needed whole",
 )
@@ -58,25 +58,8 @@ def fft(op: Op) -> Rule:
 
 
 @register(
-    (
-        "cholesky",
-        "triangular_solve",
-        "lu",
-        "qr",
-        "geqrf",
-        "geqp3",
-        "householder_product",
-        "svd",
-        "eigh",
-        "eig",
-        "schur",
-        "hessenberg",
-        "tridiagonal",
-        "tridiagonal_solve",
-        "lu_pivots_to_permutation",
-        "cholesky_update",
-        "symmetric_product",
-    ),
+    "cholesky triangular_solve lu qr geqrf geqp3 householder_product svd eigh eig schur hessenberg "
+    "tridiagonal tridiagonal_solve lu_pivots_to_permutation cholesky_update symmetric_product",
     "worked",
     "batch dimensions pass through; the matrices are needed whole",
 )

@@ -160,9 +160,7 @@ def test_every_override_is_heard_by_its_roles(tmp_path, monkeypatch, kind, serve
     for method, roles in TABLE.items():
         if servers and method in ("make_networks", "make_policy"):
             roles = (roles - {"actor"}) | {"inference"}
-        assert roles <= found[method], (
-            f"{method}: {roles - found[method]} did not hear"
-        )
+        assert roles <= found[method], f"{method}: {roles - found[method]} did not hear"
 
 
 class Stubborn(DQNBuilder):
