@@ -147,6 +147,7 @@ def test_each_override_is_heard_in_one_process(tmp_path, method):
 @pytest.mark.parametrize(("kind", "servers"), [("threads", 0), ("processes", 0), ("processes", 1)])
 def test_every_override_is_heard_by_its_roles(tmp_path, monkeypatch, kind, servers):
     pytest.importorskip("launchpad")
+    pytest.importorskip("reverb")
     import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
