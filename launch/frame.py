@@ -51,7 +51,7 @@ def entered(
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(signals.caught())
         directory = stack.enter_context(RunDirectory(out))
-        run = Frame(experiment, directory, reporter or report.Silent(), stop, stack)
+        run = Frame(experiment, directory, reporter or report.Reporter(), stop, stack)
         try:
             yield run
         except (Interrupted, RunError) as end:

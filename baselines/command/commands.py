@@ -24,21 +24,17 @@ from ..tuned import Tuned
 
 def train(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     """`troupe train AGENT --env ID`"""
-    tuned = _find(settings, options.agent, options.env) or Tuned(options.agent, options.env)
+    tuned = _find(options, settings)
     evaluation = _given(
         every=options.evaluate_every or tuned.evaluation_every,
         episodes=options.evaluation_episodes,
         target_return=options.target,
     )
     checkpointing = _given(every_seconds=options.checkpoint_every, replay=options.checkpoint_replay)
-    recipe = Recipe(
-        agent=options.agent,
-        env=options.env,
-        config={**tuned.config, **options.overrides},
+    recipe = _recipe(
+        options,
+        tuned,
         seed=options.seed,
-        steps=options.steps or tuned.steps,
-        environment=tuned.environment,
-        training_environment=tuned.training_environment,
         evaluation=Evaluation(**evaluation),
         checkpointing=Checkpointing(**checkpointing),
         mesh=options.mesh,
@@ -91,15 +87,8 @@ def plot(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
 
 def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     """`troupe plan AGENT --env ID --mesh AXES --schedule TACTICS`"""
-    tuned = _find(settings, options.agent, options.env) or Tuned(options.agent, options.env)
-    recipe = Recipe(
-        agent=options.agent,
-        env=options.env,
-        config={**tuned.config, **options.overrides},
-        environment=tuned.environment,
-        mesh=options.mesh,
-        schedule=options.schedule,
-    )
+    tuned = _find(options, settings)
+    recipe = _recipe(options, tuned, mesh=options.mesh, schedule=options.schedule)
     from ...launch.request import planning
 
     made = planning.plan(recipe.experiment(), options.device)
@@ -112,17 +101,13 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     from .. import comparison
     from ..scales import Scale
 
-    tuned = _find(settings, options.agent, options.env) or Tuned(options.agent, options.env)
+    tuned = _find(options, settings)
     scales = [Scale.parse(text) for text in dict.fromkeys(options.scales)]
     comparison.check(len(scales), options.seeds)
     recipes = {
-        scale: Recipe(
-            agent=options.agent,
-            env=options.env,
-            config={**tuned.config, **options.overrides},
-            steps=options.steps or tuned.steps,
-            environment=tuned.environment,
-            training_environment=tuned.training_environment,
+        scale: _recipe(
+            options,
+            tuned,
             evaluation=Evaluation(**_given(every=tuned.evaluation_every)),
             mesh=scale.mesh,
             schedule=scale.schedule,
@@ -171,19 +156,12 @@ def _final_return(recipe: Recipe, path: pathlib.Path) -> float:
 
 def graph(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     """`troupe graph AGENT --env ID`"""
-    tuned = _find(settings, options.agent, options.env) or Tuned(options.agent, options.env)
-    recipe = Recipe(
-        options.agent,
-        options.env,
-        config=tuned.config,
-        environment=tuned.environment,
-        launch="processes",
-        roles=_roles(options),
-    )
+    roles = _roles(options)
+    recipe = _recipe(options, _find(options, settings), launch="processes", roles=roles)
     from ...launch.distributed.deploy import deploy
     from ...launch.distributed.picture import draw
 
-    print(draw(deploy(recipe.experiment(), "runs", **recipe.roles), options.save))
+    print(draw(deploy(recipe.experiment(), "runs", **roles), options.save))
     return 0
 
 
@@ -267,8 +245,23 @@ def _roles(options: argparse.Namespace) -> dict[str, Any]:
     )
 
 
-def _find(settings: Sequence[Tuned], agent: str, env: str) -> Tuned | None:
-    return next((one for one in settings if (one.agent, one.env) == (agent, env)), None)
+def _find(options: argparse.Namespace, settings: Sequence[Tuned]) -> Tuned:
+    """What is tuned for an agent and an environment; where nothing is, the defaults."""
+    asked = options.agent, options.env
+    return next((one for one in settings if (one.agent, one.env) == asked), Tuned(*asked))
+
+
+def _recipe(options: argparse.Namespace, tuned: Tuned, **more: Any) -> Recipe:
+    """What was asked for, from what is tuned."""
+    return Recipe(
+        options.agent,
+        options.env,
+        config={**tuned.config, **options.overrides},
+        steps=getattr(options, "steps", None) or tuned.steps,
+        environment=tuned.environment,
+        training_environment=tuned.training_environment,
+        **more,
+    )
 
 
 def _given(**values: Any) -> dict[str, Any]:

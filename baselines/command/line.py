@@ -116,8 +116,7 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     plot.add_argument("--save", metavar="FILE", help="default: curve.png, in DIR where it is one")
 
     plan = add("plan", "say what a mesh and a schedule make of an agent's step, and what it costs")
-    plan.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
-    plan.add_argument("--env", required=True, metavar="ID", help="id of the environment")
+    _add_task(plan)
     _add_partition(plan, required=True)
     plan.add_argument(
         "--device", default="h200", help="a device of `troupe list`, or a calibration's file"
@@ -125,8 +124,7 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     plan.add_argument("--json", action="store_true", help="print the plan as JSON")
 
     compare = add("compare", "train at several scales and say whether the returns are equal")
-    compare.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
-    compare.add_argument("--env", required=True, metavar="ID", help="id of the environment")
+    _add_task(compare)
     compare.add_argument(
         "--scales",
         required=True,
@@ -147,8 +145,7 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     compare.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
     graph = add("graph", "draw the roles of a distributed run and who calls whom")
-    graph.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
-    graph.add_argument("--env", required=True, metavar="ID", help="id of the environment")
+    _add_task(graph)
     graph.add_argument("--save", default="program.png", metavar="FILE", help="default: program.png")
     _add_roles(graph)
 
@@ -157,8 +154,7 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 
 def _add_train(train: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    train.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
-    train.add_argument("--env", required=True, metavar="ID", help="id of the environment")
+    _add_task(train)
     train.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
     train.add_argument(
         "--steps", type=_count, metavar="N", help="actor steps; default: as tuned, or 100000"
@@ -207,6 +203,11 @@ def _add_train(train: argparse.ArgumentParser, arguments: Sequence[str]) -> None
             )
     else:
         group.add_argument("--config.FIELD", metavar="VALUE", help="set a field")
+
+
+def _add_task(command: argparse.ArgumentParser) -> None:
+    command.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
+    command.add_argument("--env", required=True, metavar="ID", help="id of the environment")
 
 
 def _add_launch(command: argparse.ArgumentParser) -> None:

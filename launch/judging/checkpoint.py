@@ -17,7 +17,7 @@ from ..files.checkpoints import Checkpoint, Store
 from ..files.directory import RunDirectory
 from ..local import components
 from ..request.recipe import Recipe
-from ..telling.report import Reporter, Silent
+from ..telling.report import Reporter
 from . import video
 from .evaluation import Outcome, play
 
@@ -48,7 +48,7 @@ def evaluate(
     dispatch.configure_cpu()
     directory = RunDirectory(run)
     recipe = Recipe.from_json(directory.read_config())
-    reporter = reporter or Silent()
+    reporter = reporter or Reporter()
     checkpoint = Store(directory.checkpoints).newest(lambda damage: reporter.line(damage))
     if checkpoint is None:
         raise RequestError(f"{run} has no checkpoint yet.")

@@ -7,7 +7,7 @@ import datetime
 import pathlib
 import sys
 import time
-from typing import IO, Protocol
+from typing import IO
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +45,8 @@ def duration(seconds: float) -> str:
     return text[2:].removeprefix("0") if text.startswith("0:") else text
 
 
-class Reporter(Protocol):
-    """Where a run's words go."""
+class Reporter:
+    """Where a run's words go; this one keeps them to itself."""
 
     def status(self, status: Status) -> None:
         """Where the run is; called about twice a second."""
@@ -54,23 +54,11 @@ class Reporter(Protocol):
     def line(self, text: str) -> None:
         """Something that happened, to be kept."""
 
-    def close(self) -> None: ...
-
-
-class Silent:
-    """Says nothing."""
-
-    def status(self, status: Status) -> None:
-        pass
-
-    def line(self, text: str) -> None:
-        pass
-
     def close(self) -> None:
-        pass
+        """Nothing more is said."""
 
 
-class Plain:
+class Plain(Reporter):
     """Lines on a stream that is no terminal: what happened, and where the run is now and then."""
 
     def __init__(self, stream: IO[str], seconds: float = 10.0):
@@ -87,11 +75,8 @@ class Plain:
     def line(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
-    def close(self) -> None:
-        pass
 
-
-class Live:
+class Live(Reporter):
     """One line of a terminal, written over; what happened stands above it."""
 
     def __init__(self, stream: IO[str]):
@@ -119,7 +104,7 @@ class Live:
         self._live.stop()
 
 
-class Logged:
+class Logged(Reporter):
     """Another reporter, whose lines also go to a file with the time before them."""
 
     def __init__(self, inner: Reporter, path: pathlib.Path):

@@ -17,10 +17,10 @@ from troupe.launch.files.directory import RunDirectory
 from troupe.launch.local import run as local
 from troupe.launch.request.recipe import Recipe
 from troupe.launch.telling import metrics
-from troupe.launch.telling.report import Silent
+from troupe.launch.telling.report import Reporter
 
 
-class Lines(Silent):
+class Lines(Reporter):
     def __init__(self):
         self.lines = []
 

@@ -20,14 +20,14 @@ from troupe.launch.local.loop import Loop
 from troupe.launch.request.recipe import Recipe
 from troupe.launch.signals import Stop
 from troupe.launch.telling import metrics
-from troupe.launch.telling.report import Silent
+from troupe.launch.telling.report import Reporter
 
 
 def run(recipe, out, **options):
     return local.run(recipe.experiment(), out, request=recipe.to_json(), **options)
 
 
-class StopAtFirstEvaluation(Silent):
+class StopAtFirstEvaluation(Reporter):
     """Stops a run as a signal would."""
 
     def line(self, text):

@@ -56,14 +56,9 @@ def launch(
     reporter: report.Reporter | None = None,
     request: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Launches the program of an experiment on this machine and waits for its end.
+    """Launches a program of `make_program` on this machine, as "threads" or "processes".
 
-    Args:
-      program: of `make_program`.
-      kind: "threads" or "processes".
-      reporter, request: as of `conduct`.
-
-    Returns, Raises: as `conduct`.
+    Args, Returns, Raises: else as `conduct`, which waits for its end.
     """
     return conduct(program.deployment, Launchpad(program, kind), reporter, request)
 
@@ -78,19 +73,7 @@ def run(
     reporter: report.Reporter | None = None,
     request: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Makes the program of an experiment and launches it.
-
-    Args:
-      experiment: what is run.
-      out: directory of the run; new or empty, or with `resume` that of an earlier run.
-      kind: "threads" or "processes".
-      roles: fields of `Roles`.
-      resume: go on from the newest complete checkpoint of `out`.
-      reporter, request: as of `conduct`.
-
-    Returns, Raises: as `conduct`.
-    """
-    launcher.check_kind(kind)
-    warn = (reporter or report.Silent()).line
+    """`make_program`, whose arguments these are, and `launch`."""
+    warn = (reporter or report.Reporter()).line
     program = make_program(experiment, out, resume=resume, warn=warn, **(roles or {}))
     return launch(program, kind, reporter=reporter, request=request)

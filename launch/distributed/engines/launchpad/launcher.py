@@ -32,17 +32,12 @@ class HostAddress(lp.AbstractAddressBuilder):
         return f"{self._host}:{self._port}"
 
 
-def check_kind(kind: str) -> None:
-    """Raises RequestError for a kind of launch that there is none of."""
-    if kind not in KINDS:
-        raise RequestError(
-            f"a program cannot be launched as {kind!r}; choose {' or '.join(KINDS)}."
-        )
-
-
 def check(program: lp.Program, kind: str) -> None:
     """Raises RequestError where a program cannot be launched so."""
-    check_kind(kind)
+    if kind not in KINDS[1:]:
+        raise RequestError(
+            f"a program cannot be launched as {kind!r}; choose {' or '.join(KINDS[1:])}."
+        )
     settings = [getattr(node, "role_settings", None) for node in program.get_all_nodes()]
     gang = [one.gang for one in settings if one is not None and one.gang]
     if gang and kind != "processes":
