@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .distributed.deployment import Roles
     from .distributed.engines.launchpad.engine import launch
-    from .distributed.engines.launchpad.program import Program, make_program
+    from .distributed.engines.launchpad.program import make_program
     from .errors import Interrupted, RequestError, RunError
     from .experiment import Checkpointing, Evaluation, Experiment, Partition
     from .files.result import Result
@@ -20,7 +20,6 @@ __all__ = [
     "Experiment",
     "Interrupted",
     "Partition",
-    "Program",
     "RequestError",
     "Result",
     "Roles",
@@ -37,7 +36,6 @@ _HOMES = {
     "Experiment": "experiment",
     "Interrupted": "errors",
     "Partition": "experiment",
-    "Program": "distributed.engines.launchpad.program",
     "RequestError": "errors",
     "Result": "files.result",
     "Roles": "distributed.deployment",

@@ -16,7 +16,7 @@ from ...roles.calls import Remote
 from ...run import conduct
 from ...supervision.supervisor import Supervisor
 from . import launcher, servers
-from .program import Program, make_program
+from .program import LaunchProgram, make_program
 
 
 class _Launched(NamedTuple):
@@ -30,7 +30,7 @@ class _Launched(NamedTuple):
 class Launchpad:
     """Runs the roles of a program on this machine, as threads or processes."""
 
-    def __init__(self, program: Program, kind: str):
+    def __init__(self, program: LaunchProgram, kind: str):
         """Raises RequestError where the program cannot be launched so."""
         launcher.check(program, kind)
         self.kind, self._program = kind, program
@@ -50,7 +50,7 @@ class Launchpad:
 
 
 def launch(
-    program: Program,
+    program: LaunchProgram,
     kind: str = "processes",
     *,
     reporter: report.Reporter | None = None,

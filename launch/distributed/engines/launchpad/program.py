@@ -17,7 +17,7 @@ from .nodes import ReplayNode, ServiceNode, WorkerNode
 from .replay import ReverbService
 
 
-class Program(lp.Program):
+class LaunchProgram(lp.Program):
     """A Launchpad program that knows its deployment.
 
     Attributes:
@@ -65,9 +65,9 @@ def make_program(
     resume: bool = False,
     warn: Say = lambda line: None,
     **roles: Any,
-) -> Program:
+) -> LaunchProgram:
     """The program of an experiment, whose nodes go to processes through cloudpickle.
 
     Args, Raises: as `deploy`.
     """
-    return Program(deploy(experiment, directory, resume=resume, warn=warn, **roles))
+    return LaunchProgram(deploy(experiment, directory, resume=resume, warn=warn, **roles))
