@@ -131,22 +131,20 @@ def _paired(trial: Trial, axis: str) -> list[Value]:
     Either both operands ask for a dimension of their own, as queries and keys do, or the product
     would sum over positions, as that of scores and values does.
     """
-    tiles = trial.context.state.tiles
+    tile_of = trial.context.tile_of
     found: dict[Value, None] = {}
     for conflict in trial.conflicts:
         op = conflict.node.op
         if op is not None and is_matmul(op) and not op.backward:
             left, right = op.inputs
-            if left is not right and all(
-                tiles.get(v, {}).get(axis, -1) >= 0 for v in (left, right)
-            ):
+            if left is not right and all(tile_of(v, axis) is not None for v in (left, right)):
                 found[right] = None
     when = {d.value: i for i, d in enumerate(trial.decisions) if d.axis == axis}
     for node, factor in trial.settled:
         op = node.op
         if op is None or not is_matmul(op) or op.backward or factor not in node.rule.monoids:
             continue
-        known = [v for v in op.inputs if tiles.get(v, {}).get(axis, -1) >= 0 and v in when]
+        known = [v for v in op.inputs if tile_of(v, axis) is not None and v in when]
         if known:
             found[min(known, key=when.__getitem__)] = None
     return list(found)

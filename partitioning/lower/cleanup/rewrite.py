@@ -13,16 +13,13 @@ class Region:
       maker: the op that makes a value.
       users: the ops that read a value, once per reading operand; None stands for the region's
         result.
-      position: where an op stands.
     """
 
     def __init__(self, program: Program):
         self.program = program
         self.maker: dict[Value, Op] = {}
         self.users: dict[Value, list[Op | None]] = {}
-        self.position: dict[Op, int] = {}
-        for index, op in enumerate(program.ops):
-            self.position[op] = index
+        for op in program.ops:
             for value in op.outputs:
                 self.maker[value] = op
             for value in op.inputs:
