@@ -88,8 +88,12 @@ class Maker:
         def ask(*specs: Any, **options: Any) -> Replay:
             raise _Asked
 
+        def make() -> None:
+            Maker(self.experiment, self.spec, self.num_streams).replay(self.builder.num_envs, ask)
+
+        # Traced, so that no device is touched: the process that launches has no use for any.
         with contextlib.suppress(_Asked):
-            self.replay(self.builder.num_envs, ask)
+            jax.eval_shape(make)
 
     def _cannot_cross(self, reason: str) -> RequestError:
         return RequestError(
