@@ -1,19 +1,19 @@
 """Agents: the builder and the parts it makes."""
 
-from .acting.actor import Actor
+from .acting.actor import GenericActor
 from .builder import Builder, OffPolicyBuilder
 from .catalogue import AGENTS, find_builder
 from .interfaces import ActorCore, Update, UpdateOutput
-from .learning.learner import Learner
+from .learning.learner import SGDLearner
 from .variables.client import VariableClient
 
 __all__ = [
     "AGENTS",
-    "Actor",
     "ActorCore",
     "Builder",
-    "Learner",
+    "GenericActor",
     "OffPolicyBuilder",
+    "SGDLearner",
     "Update",
     "UpdateOutput",
     "VariableClient",

@@ -10,12 +10,12 @@ import jax
 
 from ..environments.spaces import ActionMode
 from ..environments.specs import EnvironmentSpec
-from .acting.actor import Actor
+from .acting.actor import GenericActor
 from .acting.inference import InferenceSource
 from .acting.remote import RemoteActor
 from .configs import OffPolicyConfig, PriorityConfig
 from .interfaces import ActorCore, Adder, Update, VariableSource
-from .learning.learner import Learner
+from .learning.learner import SGDLearner
 from .learning.mesh import Partition
 from .replay import EmbeddedReplay, Replay, ReplayFactory
 from .replay.items import Item, ReplaySpec, Sample, Transitions
@@ -133,13 +133,13 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         *,
         num_envs: int | None = None,
         device: jax.Device | None = None,
-    ) -> Actor | RemoteActor:
+    ) -> GenericActor | RemoteActor:
         """The actor; where `variable_source` is an `InferenceSource`, its server chooses."""
         if isinstance(variable_source, InferenceSource):
             infer = variable_source.infer
             return RemoteActor(policy, key, infer, spec.actions, adder, num_envs=num_envs)
         client = VariableClient(variable_source, device=device)
-        return Actor(policy, key, client, adder, num_envs=num_envs, device=device)
+        return GenericActor(policy, key, client, adder, num_envs=num_envs, device=device)
 
     def make_learner(
         self,
@@ -151,10 +151,10 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         *,
         device: jax.Device | None = None,
         partition: Partition | None = None,
-    ) -> Learner:
+    ) -> SGDLearner:
         """The learner; priorities go back to `replay` where one is given and wants them."""
         prioritised = replay is not None and replay.spec.priority_exponent is not None
-        learner = Learner(
+        learner = SGDLearner(
             self.make_update(networks, spec),
             dataset,
             key,

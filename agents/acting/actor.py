@@ -88,7 +88,7 @@ class BaseActor(abc.ABC):
         self.restore(to_host(move(from_host(self.save(), self._like), jnp.int32(count))))
 
 
-class Actor(BaseActor):
+class GenericActor(BaseActor):
     """An actor with parameters of its own: one call to the device a step."""
 
     def __init__(

@@ -20,7 +20,7 @@ from .config import DQNConfig
 Nest = Any
 
 
-class State(NamedTuple):
+class DQNState(NamedTuple):
     """All that learning changes."""
 
     params: Nest
@@ -44,7 +44,9 @@ def make_update(network: Network, config: DQNConfig) -> Update:
 
     def init(key):
         params = network.init(key)
-        return State(params, targets.init(params), optimizer.init(params), jnp.zeros((), jnp.int32))
+        return DQNState(
+            params, targets.init(params), optimizer.init(params), jnp.zeros((), jnp.int32)
+        )
 
     def loss(params, q_t_target, transition: Transition, weights):
         q_tm1 = network.apply(params, transition.observation)
@@ -65,7 +67,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             each = values.squared(errors)
         return jnp.mean(weights * each), (errors, jnp.mean(q_tm1))
 
-    def learn(state: State, sample: Sample, q_t_target: jax.Array):
+    def learn(state: DQNState, sample: Sample, q_t_target: jax.Array):
         """A gradient step towards the target network's values [B, A]; the target stays."""
         weights = jnp.ones_like(sample.data.reward)
         if prioritised:
@@ -89,10 +91,10 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             "mean_absolute_error": jnp.mean(jnp.abs(errors)),
             "gradient_norm": descent.gradient_norm,
         }
-        state = State(descent.params, state.target_params, descent.optimizer, state.steps + 1)
+        state = DQNState(descent.params, state.target_params, descent.optimizer, state.steps + 1)
         return state, UpdateOutput(metrics, priorities.from_errors(errors) if prioritised else None)
 
-    def move_target(state: State, num_steps: int) -> State:
+    def move_target(state: DQNState, num_steps: int) -> DQNState:
         """Updates the target network if one of the last `num_steps` steps was its turn."""
         target_params = targets.periodic(
             state.target_params,
@@ -104,7 +106,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
         )
         return state._replace(target_params=target_params)
 
-    def step(state: State, sample: Sample):
+    def step(state: DQNState, sample: Sample):
         q_t_target = network.apply(state.target_params, sample.data.next_observation)
         state, output = learn(state, sample, q_t_target)
         return move_target(state, 1), output
@@ -120,7 +122,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             return dispatch.fuse(step, num_steps, unroll=unroll)
         learn_lot = dispatch.fuse(lambda state, batch: learn(state, *batch), lot, unroll=unroll)
 
-        def step_lot(state: State, samples: Sample):
+        def step_lot(state: DQNState, samples: Sample):
             following = samples.data.next_observation
             values = network.apply(state.target_params, jax.tree.map(_merge, following))
             values = values.reshape(lot, -1, *values.shape[1:])
@@ -129,7 +131,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
 
         step_lots = dispatch.fuse(step_lot, num_steps // lot, unroll=unroll)
 
-        def run(state: State, samples: Sample):
+        def run(state: DQNState, samples: Sample):
             lots = jax.tree.map(lambda x: x.reshape(-1, lot, *x.shape[1:]), samples)
             state, output = step_lots(state, lots)
             return state, jax.tree.map(_merge, output)

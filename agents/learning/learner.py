@@ -18,7 +18,7 @@ from .plain import LearnerProgram, PlainProgram
 Nest = Any
 
 
-class Learner:
+class SGDLearner:
     """Runs an update, K gradient steps a dispatch.
 
     Args:

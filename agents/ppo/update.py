@@ -29,7 +29,7 @@ class Variables(NamedTuple):
     """Of observations, where they are normalised."""
 
 
-class State(NamedTuple):
+class PPOState(NamedTuple):
     """All that learning changes."""
 
     variables: Variables
@@ -39,7 +39,7 @@ class State(NamedTuple):
     """Updates done, int32."""
 
 
-class Rows(NamedTuple):
+class MinibatchRows(NamedTuple):
     """The rows of a batch, [B * T, ...], in any order."""
 
     observation: Nest
@@ -75,11 +75,11 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         statistics = (
             normalization.init(spec.observations) if config.normalize_observations else None
         )
-        return State(
+        return PPOState(
             Variables(params, statistics), optimizer.init(params), key, jnp.zeros((), jnp.int32)
         )
 
-    def loss(params, rows: Rows, clip):
+    def loss(params, rows: MinibatchRows, clip):
         parameters, value = network.apply(params, rows.observation)
         log_prob = jax.vmap(actions.log_prob)(parameters, rows.action)
         advantage = rows.advantage
@@ -98,7 +98,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         }
         return total, metrics
 
-    def prepare(variables: Variables, data: Sequence) -> Rows:
+    def prepare(variables: Variables, data: Sequence) -> MinibatchRows:
         """Advantages and value targets, with the parameters that acted."""
         observation = observe(variables, data.observation)
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
@@ -111,7 +111,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
             is_step[:, :-1],
             config.gae_lambda,
         )
-        rows = Rows(
+        rows = MinibatchRows(
             jax.tree.map(lambda x: x[:, :-1], observation),
             jax.tree.map(lambda x: x[:, :-1], data.action),
             data.extras["log_prob"][:, :-1],
@@ -121,7 +121,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         )
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
 
-    def step(state: State, sample: Sample):
+    def step(state: PPOState, sample: Sample):
         variables, data = state.variables, sample.data
         rows = prepare(variables, data)
         part = remaining(state.steps)
@@ -162,7 +162,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
                 jax.tree.map(lambda x: x[:, :-1], data.observation),
                 data.mask[:, :-1],
             )
-        state = State(Variables(params, statistics), opt_state, key, state.steps + 1)
+        state = PPOState(Variables(params, statistics), opt_state, key, state.steps + 1)
         return state, UpdateOutput(jax.tree.map(lambda x: x[-1], metrics))
 
     return Update(init, step, lambda state: {"policy": state.variables})

@@ -123,4 +123,4 @@ def test_unknown_agents_are_refused_with_what_there_is():
     with pytest.raises(ValueError, match="dqn, ppo"):
         find_builder("sarsa")
     with pytest.raises(ValueError, match="not a subclass"):
-        find_builder("troupe.agents.learning.learner:Learner")
+        find_builder("troupe.agents.learning.learner:SGDLearner")

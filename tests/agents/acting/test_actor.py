@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from troupe.agents import Actor, ActorCore, VariableClient
+from troupe.agents import ActorCore, GenericActor, VariableClient
 from troupe.agents.acting import policies
 
 FIRST, MID, LAST = dm_env.StepType
@@ -70,8 +70,10 @@ def counting_policy():
 def test_greedy_actions_of_one_and_of_many_environments_agree():
     params = np.asarray(np.random.default_rng(0).normal(size=(4, 3)), np.float32)
     observations = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
-    many = Actor(q_policy(0.0), jax.random.key(0), VariableClient(Source(params)), num_envs=5)
-    one = Actor(q_policy(0.0), jax.random.key(0), VariableClient(Source(params)))
+    many = GenericActor(
+        q_policy(0.0), jax.random.key(0), VariableClient(Source(params)), num_envs=5
+    )
+    one = GenericActor(q_policy(0.0), jax.random.key(0), VariableClient(Source(params)))
     expected = np.argmax(observations @ params.T, axis=-1)
     np.testing.assert_array_equal(many.select_action(observations), expected)
     for observation, action in zip(observations, expected, strict=True):
@@ -86,7 +88,7 @@ def test_exploration_differs_between_environments_and_repeats_with_the_key():
 
     def play(seed):
         client = VariableClient(Source(params))
-        actor = Actor(q_policy(1.0), jax.random.key(seed), client, num_envs=6)
+        actor = GenericActor(q_policy(1.0), jax.random.key(seed), client, num_envs=6)
         return np.stack([actor.select_action(observation) for _ in range(20)])
 
     first = play(0)
@@ -99,7 +101,7 @@ def test_exploration_differs_between_environments_and_repeats_with_the_key():
 def test_epsilon_is_the_share_of_actions_drawn_and_follows_its_schedule():
     params = np.eye(2, 1, dtype=np.float32)  # Action 0 is worth 1, action 1 nothing.
     policy = q_policy(lambda count: jnp.where(count < 400, 1.0, 0.2))
-    actor = Actor(policy, jax.random.key(0), VariableClient(Source(params)), num_envs=10)
+    actor = GenericActor(policy, jax.random.key(0), VariableClient(Source(params)), num_envs=10)
     observation = np.ones((10, 1), np.float32)
     actions = np.stack([actor.select_action(observation) for _ in range(800)])
     assert actions[:400].mean() == pytest.approx(0.5, abs=0.03)
@@ -108,7 +110,7 @@ def test_epsilon_is_the_share_of_actions_drawn_and_follows_its_schedule():
 
 def test_memory_is_forgotten_where_an_episode_begins_and_only_there():
     adder = Recorder()
-    actor = Actor(
+    actor = GenericActor(
         counting_policy(), jax.random.key(0), VariableClient(Source(())), adder, num_envs=2
     )
     actor.observe_first(timesteps([FIRST, FIRST]))
@@ -126,7 +128,7 @@ def test_memory_is_forgotten_where_an_episode_begins_and_only_there():
 
 
 def test_one_environment_forgets_with_observe_first():
-    actor = Actor(counting_policy(), jax.random.key(0), VariableClient(Source(())))
+    actor = GenericActor(counting_policy(), jax.random.key(0), VariableClient(Source(())))
     first = dm_env.restart(np.zeros(1, np.float32))
     for _ in range(2):
         actor.observe_first(first)
@@ -135,7 +137,7 @@ def test_one_environment_forgets_with_observe_first():
 
 def test_new_parameters_are_fetched_only_when_there_are_any():
     source = Source(np.eye(2, 2, dtype=np.float32))
-    actor = Actor(q_policy(0.0), jax.random.key(0), VariableClient(source))
+    actor = GenericActor(q_policy(0.0), jax.random.key(0), VariableClient(source))
     observation = np.asarray([1, 0], np.float32)
     assert actor.select_action(observation) == 0
     for _ in range(3):
@@ -170,7 +172,9 @@ def test_saved_state_goes_on_where_it_was():
     params, observation = np.zeros((50, 1), np.float32), np.ones((3, 1), np.float32)
 
     def make():
-        return Actor(q_policy(1.0), jax.random.key(0), VariableClient(Source(params)), num_envs=3)
+        return GenericActor(
+            q_policy(1.0), jax.random.key(0), VariableClient(Source(params)), num_envs=3
+        )
 
     actor = make()
     for _ in range(5):
@@ -188,7 +192,7 @@ def test_saved_state_goes_on_where_it_was():
 def test_schedules_go_on_from_a_given_count():
     policy = q_policy(lambda count: jnp.where(count < 500, 1.0, 0.0))
     params = np.eye(2, 1, dtype=np.float32)
-    actor = Actor(policy, jax.random.key(0), VariableClient(Source(params)), num_envs=40)
+    actor = GenericActor(policy, jax.random.key(0), VariableClient(Source(params)), num_envs=40)
     observation = np.ones((40, 1), np.float32)
     before = actor.save()
     assert actor.select_action(observation).any()
@@ -201,7 +205,7 @@ def test_schedules_go_on_from_a_given_count():
 
 
 def test_a_policy_without_a_count_takes_any():
-    actor = Actor(counting_policy(), jax.random.key(0), VariableClient(Source(())))
+    actor = GenericActor(counting_policy(), jax.random.key(0), VariableClient(Source(())))
     actor.select_action(np.zeros(1, np.float32))
     actor.set_num_actions(7)
     assert int(actor.save()[0]) == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from troupe import environments
-from troupe.agents import Actor, ActorCore, VariableClient
+from troupe.agents import ActorCore, GenericActor, VariableClient
 from troupe.agents.acting.inference import InferenceServer
 from troupe.agents.acting.remote import RemoteActor
 
@@ -76,7 +76,7 @@ def test_actions_are_those_of_an_actor_with_parameters(spec, num_envs):
     key = jax.random.key(5)
     with Serving(make_server(spec, batch_size=4, wait_seconds=0.0)) as server:
         far = RemoteActor(POLICY, key, server.infer, spec.actions, num_envs=num_envs)
-        near = Actor(POLICY, key, VariableClient(Source(PARAMS)), num_envs=num_envs)
+        near = GenericActor(POLICY, key, VariableClient(Source(PARAMS)), num_envs=num_envs)
         environment = environments.make("fake/ragged", seed=1, num_envs=num_envs)
         timestep = environment.reset()
         for actor in (far, near):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from troupe import environments
-from troupe.agents import Actor, VariableClient
+from troupe.agents import GenericActor, VariableClient
 from troupe.agents.acting import policies
 from troupe.agents.networks import distributions, recurrent
 from troupe.agents.networks.torsos import flatten
@@ -28,7 +28,7 @@ class Source:
 
 def make_actor(policy, params=(), num_envs=None, adder=None, seed=0):
     client = VariableClient(Source(params))
-    return Actor(policy, jax.random.key(seed), client, adder, num_envs=num_envs)
+    return GenericActor(policy, jax.random.key(seed), client, adder, num_envs=num_envs)
 
 
 def test_gaussian_noise_has_its_deviation_and_keeps_the_bounds():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from troupe.agents import Learner, Update, UpdateOutput
+from troupe.agents import SGDLearner, Update, UpdateOutput
 from troupe.agents.replay.items import Sample, SampleInfo
 
 
@@ -41,7 +41,9 @@ def batches(k):
 
 
 def make(k=1, **arguments):
-    return Learner(make_update(), batches(k), jax.random.key(1), steps_per_dispatch=k, **arguments)
+    return SGDLearner(
+        make_update(), batches(k), jax.random.key(1), steps_per_dispatch=k, **arguments
+    )
 
 
 def test_fused_steps_learn_what_single_steps_learn():

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from troupe import environments, partitioning
-from troupe.agents import Learner, Update, UpdateOutput, find_builder
+from troupe.agents import SGDLearner, Update, UpdateOutput, find_builder
 from troupe.agents.replay.items import Sample, SampleInfo, Transition
 from troupe.launch.distributed.gang import joining
 from troupe.launch.experiment import Partition
@@ -81,7 +81,7 @@ def learners(rank, size):
             to.append((keys, priorities))
 
         def make(partition=partition, update=update, write=write):
-            return Learner(
+            return SGDLearner(
                 update,
                 samples(rank, size),
                 jax.random.key(1),
