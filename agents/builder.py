@@ -16,7 +16,7 @@ from .acting.remote import RemoteActor
 from .configs import OffPolicyConfig, PriorityConfig
 from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learning.learner import SGDLearner
-from .learning.mesh import Partition
+from .learning.mesh import Partitioning
 from .replay import EmbeddedReplay, Replay, ReplayFactory
 from .replay.items import Item, ReplaySpec, Sample, Transitions
 from .variables.client import VariableClient
@@ -150,7 +150,7 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         replay: Replay | None = None,
         *,
         device: jax.Device | None = None,
-        partition: Partition | None = None,
+        partition: Partitioning | None = None,
     ) -> SGDLearner:
         """The learner; priorities go back to `replay` where one is given and wants them."""
         prioritised = replay is not None and replay.spec.priority_exponent is not None

@@ -12,7 +12,7 @@ import numpy as np
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from ..snapshots import check, to_host, word_shapes, words_of
-from .mesh import MeshProgram, Partition
+from .mesh import MeshProgram, Partitioning
 from .plain import LearnerProgram, PlainProgram
 
 Nest = Any
@@ -46,7 +46,7 @@ class SGDLearner:
         steps_per_dispatch: int = 1,
         write_priorities: Callable[[np.ndarray, np.ndarray], None] | None = None,
         device: jax.Device | None = None,
-        partition: Partition | None = None,
+        partition: Partitioning | None = None,
         shapes: Sample | None = None,
     ):
         self._samples, self._key = samples, key

@@ -35,7 +35,7 @@ _GATHERED_BYTES = 32 << 20
 """Variables are gathered from several processes in lots of about so many bytes."""
 
 
-class Partition(Protocol):
+class Partitioning(Protocol):
     """How a step is spread over devices."""
 
     @property
@@ -56,7 +56,7 @@ class MeshProgram:
     def __init__(
         self,
         update: Update,
-        partition: Partition,
+        partition: Partitioning,
         num_steps: int,
         device: jax.Device,
         key: jax.Array,

@@ -10,7 +10,7 @@ import pytest
 
 from troupe import environments, launch
 from troupe.agents import find_builder
-from troupe.agents.acting.actor import Actor
+from troupe.agents.acting.actor import GenericActor
 from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.agents.replay import EmbeddedReplay
 from troupe.agents.variables.client import VariableClient
@@ -186,7 +186,7 @@ def test_a_replay_that_cannot_cross_is_refused(tmp_path, builder):
 class Possessive(DQNBuilder):
     def make_actor(self, key, policy, spec, variable_source, adder=None, *, num_envs=None):
         client = VariableClient(variable_source)
-        return Actor(policy, key, client, adder, num_envs=num_envs)
+        return GenericActor(policy, key, client, adder, num_envs=num_envs)
 
 
 def test_an_actor_that_insists_on_parameters_is_refused_beside_inference_servers():
