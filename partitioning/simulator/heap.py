@@ -55,7 +55,7 @@ def reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> lis
     size, low, high = (np.zeros(capacity, np.int64) for _ in range(3))
     count = len(windows)
     ordered = sorted(windows)
-    for column, values in zip((size, low, high), zip(*ordered, strict=True), strict=False):
+    for column, values in zip((size, low, high), zip(*ordered, strict=True), strict=True):
         column[:count] = values
     largest = int(size.max())
     left = []
