@@ -51,7 +51,8 @@ def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     if options.steps is not None:
         recipe = dataclasses.replace(recipe, steps=options.steps)
     changed = _given(actors=options.actors, listen=options.listen)
-    recipe = dataclasses.replace(recipe, roles={**recipe.roles, **changed})
+    spread = _given(mesh=options.mesh, schedule=options.schedule)
+    recipe = dataclasses.replace(recipe, roles={**recipe.roles, **changed}, **spread)
     return _run(recipe, options.run, resume=True)
 
 

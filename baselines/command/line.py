@@ -103,6 +103,7 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     resume.add_argument("--steps", type=_count, metavar="N", help="a new budget of actor steps")
     resume.add_argument("--actors", type=_count, metavar="N", help="more or fewer than before")
     resume.add_argument("--listen", metavar="ADDRESS", help="another than before (see train)")
+    _add_partition(resume)
 
     evaluate = add("evaluate", "play the policy of a run's newest checkpoint")
     evaluate.add_argument("run", metavar="DIR", help="directory of the run")

@@ -51,6 +51,7 @@ MESHES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("mesh", "schedule"), MESHES)
 def test_no_device_holds_the_whole_and_what_it_holds_was_planned(
     tmp_path, monkeypatch, mesh, schedule
