@@ -16,6 +16,7 @@ from ..experiment import check_identity
 from ..files.checkpoints import Checkpoint, Store
 from ..files.directory import RunDirectory
 from ..local import components
+from ..local.saver import restore_learner
 from ..request.recipe import Recipe
 from ..telling.report import Reporter
 from . import video
@@ -79,7 +80,7 @@ def _actor(recipe: Recipe, checkpoint: Checkpoint, environment: Any, seed: int) 
     experiment = recipe.experiment()
     check_identity(checkpoint.identity, experiment.identity(), checkpoint.path)
     made = components.make(experiment, environment)
-    made.learner.restore(checkpoint.read("learner", like=made.learner.saved_shapes))
+    restore_learner(checkpoint, made.learner)
     builder = experiment.builder
     policy = builder.make_policy(experiment.make_networks(made.spec), made.spec, evaluation=True)
     key = jax.random.key(seeds.derive(recipe.seed, "evaluation_actor", seed, 1))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ...agents.interfaces import Learner
 from ...agents.replay import Replay
 from ..experiment import Experiment
 from ..files.checkpoints import Checkpoint, Store
@@ -54,6 +55,18 @@ class Saver:
         self._last = (time.perf_counter(), counters["actor_steps"])
 
 
+def restore_learner(checkpoint: Checkpoint, learner: Learner) -> None:
+    """Puts a learner where it was, on whatever devices.
+
+    One that does not say what it saves (`saved_shapes`), such as acme's, is asked to save for it.
+
+    Raises:
+      RequestError: if the checkpoint is of another agent.
+    """
+    shapes = getattr(learner, "saved_shapes", None)
+    learner.restore(checkpoint.read("learner", like=learner.save() if shapes is None else shapes))
+
+
 def restore(checkpoint: Checkpoint, parts: Parts) -> None:
     """Puts the parts where they were.
 
@@ -61,7 +74,7 @@ def restore(checkpoint: Checkpoint, parts: Parts) -> None:
       RequestError: if the checkpoint is of another agent.
     """
     learner, actor = parts.learner, parts.actor
-    learner.restore(checkpoint.read("learner", like=learner.saved_shapes))
+    restore_learner(checkpoint, learner)
     actor.restore(checkpoint.read("actor", like=actor.save()))
     if "replay" in checkpoint.parts:
         parts.replay.restore(checkpoint.read("replay"))

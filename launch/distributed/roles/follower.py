@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ...files.checkpoints import Store, write_shards
+from ...local.saver import restore_learner
 from ..gang import words
 from ..supervision import role
 from .learner import make_learner, make_replay, variable_names
@@ -89,4 +90,4 @@ class FollowerRole:
                 self._gang.saved(error)
         elif word == words.FROM:
             checkpoint = Store(self._checkpoints).named(detail)
-            learner.restore(checkpoint.read("learner", like=learner.saved_shapes))
+            restore_learner(checkpoint, learner)

@@ -9,7 +9,7 @@ import jax
 
 from ...experiment import Partition
 from ...files.checkpoints import Store
-from ...local.saver import keeps_replay
+from ...local.saver import keeps_replay, restore_learner
 from ..gang import words
 from ..supervision import heartbeat, role
 from . import calls
@@ -66,7 +66,7 @@ class LearnerRole:
         self._learner = make_learner(self._maker, self._replay, hosts)
         if checkpoint is not None:
             self._gang.say(words.FROM, checkpoint.path.name)
-            self._learner.restore(checkpoint.read("learner", like=self._learner.saved_shapes))
+            restore_learner(checkpoint, self._learner)
         self._publisher = self._board.publisher()
         self._names = variable_names(self._learner)
         self._offer()
@@ -93,7 +93,7 @@ class LearnerRole:
             if now >= report_at:
                 phase = self._report()
                 report_at = now + _REPORT_SECONDS
-            if self._publisher.wanted and learner.version != self._offered:
+            if self._publisher.wanted and _version(learner) != self._offered:
                 self._offer()
             if phase in (TRAIN, DRAIN) and not self._status["drained"]:
                 has_batch = replay.can_sample(batches) and self._gang.ready()
@@ -129,7 +129,7 @@ class LearnerRole:
     def _offer(self) -> None:
         """Has the newest variables published."""
         self._gang.say(words.GATHER)
-        self._offered = self._learner.version
+        self._offered = _version(self._learner)
         variables = self._learner.get_variables(self._names)
         self._publisher.offer(dict(zip(self._names, variables, strict=True)))
 
@@ -220,6 +220,11 @@ def make_learner(maker: Maker, replay: Replay, hosts: int) -> Any:
         mesh = partitioning.Mesh({"data": jax.device_count()})
         partition = Partition(mesh, partitioning.parse_schedule("batch:data"))
     return maker.learner(replay, partition)
+
+
+def _version(learner: Any) -> int:
+    """What changes with the variables of a learner; of one that has no `version`, its steps."""
+    return getattr(learner, "version", learner.steps)
 
 
 def variable_names(learner: Any) -> list[str]:
