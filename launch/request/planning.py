@@ -11,6 +11,7 @@ from ...agents.learning import dispatch
 from .. import seeds
 from ..errors import RequestError
 from ..experiment import Experiment
+from ..files import sharded
 
 if TYPE_CHECKING:
     from ...environments import EnvironmentSpec
@@ -37,10 +38,13 @@ def check(experiment: Experiment, spec: EnvironmentSpec) -> None:
     """Plans the step of an experiment, where it has a partition, to see that it can be.
 
     Raises:
-      RequestError: if it cannot: the mesh does not divide the batch, say.
+      RequestError: if it cannot: the mesh does not divide the batch, say; or if the library that
+        saves its state is missing.
     """
     if experiment.partition is None:
         return
+    if experiment.partition.mesh.size > 1:
+        sharded.require()  # Now, and not when the first checkpoint is due.
     try:
         _plan(experiment, spec, simulator=None)
     except ValueError as error:

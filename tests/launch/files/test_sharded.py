@@ -1,9 +1,9 @@
 """Nests that lie on several devices, as files: written shard by shard, read onto any devices."""
 
-import builtins
 import os
 import pathlib
 import shutil
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
+from troupe import launch
 from troupe.launch.errors import RequestError
 from troupe.launch.files.checkpoints import Store
 
@@ -162,17 +163,18 @@ def test_a_shard_that_cannot_be_written_leaves_the_earlier_ones(tmp_path, monkey
 
 def test_without_the_library_one_line_says_what_to_install(tmp_path, monkeypatch):
     save(Store(tmp_path), spread(SHARDINGS["eight"]))
-    real = builtins.__import__
-
-    def missing(name, *arguments):
-        if name == "tensorstore":
-            raise ImportError(name)
-        return real(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "tensorstore", None)
     with pytest.raises(RequestError, match=r"pip install 'troupe\[sharded\]'"):
         Store(tmp_path).newest(pytest.fail).read("learner")
     with pytest.raises(RequestError, match="tensorstore, which is not installed"):
         save(Store(tmp_path), spread(SHARDINGS["eight"]))
     assert [path.name for path in pathlib.Path(tmp_path).iterdir()] == ["checkpoint-00000001"]
     save(Store(tmp_path), {"w": np.ones(3)})  # One device needs nothing.
+
+
+def test_a_run_that_could_not_save_does_not_begin(tmp_path, tiny, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorstore", None)
+    experiment = tiny(mesh="data=2", schedule="batch:data").experiment()
+    with pytest.raises(RequestError, match=r"pip install 'troupe\[sharded\]'"):
+        launch.run(experiment, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
