@@ -203,6 +203,33 @@ def test_the_policy_goes_on_where_it_was(tiny, tmp_path):
         assert made.replay.inserted > 70
 
 
+class Foreign:
+    """A learner that does not say what it saves."""
+
+    def __init__(self, learner):
+        self._learner = learner
+
+    def __getattr__(self, name):
+        if name == "saved_shapes":
+            raise AttributeError(name)
+        return getattr(self._learner, name)
+
+
+def test_a_learner_that_does_not_say_what_it_saves_goes_on(tiny, tmp_path):
+    recipe = tiny()
+
+    class Builder(type(recipe.experiment().builder)):
+        def make_learner(self, *arguments, **options):
+            return Foreign(super().make_learner(*arguments, **options))
+
+    whole = recipe.experiment()
+    experiment = dataclasses.replace(whole, builder=Builder(whole.builder.config))
+    with pytest.raises(Interrupted):
+        local.run(experiment, tmp_path, reporter=StopAt(1, signal.SIGTERM))
+    before = Store(tmp_path / "checkpoints").newest(pytest.fail).counters["learner_steps"]
+    assert 0 < before < local.run(experiment, tmp_path, resume=True).learner_steps
+
+
 def test_a_replay_that_is_not_kept_is_filled_anew(tiny, tmp_path):
     recipe = tiny(checkpointing={"replay": "never"})
     with pytest.raises(Interrupted):
