@@ -8,12 +8,13 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from .columns import MLP, Linear
 from .distributions import Distribution
 
 
 def action_values(features: jax.Array, num_actions: int) -> jax.Array:
     """Values [B, A] of A actions."""
-    return hk.Linear(num_actions, name="head")(features)
+    return Linear(num_actions, name="head")(features)
 
 
 def dueling_values(features: jax.Array, num_actions: int, hidden_sizes: Sequence[int]) -> jax.Array:
@@ -26,8 +27,8 @@ def dueling_values(features: jax.Array, num_actions: int, hidden_sizes: Sequence
       num_actions: A.
       hidden_sizes: of the MLPs of value and advantages.
     """
-    value = hk.nets.MLP((*hidden_sizes, 1), name="value")(features)
-    advantage = hk.nets.MLP((*hidden_sizes, num_actions), name="advantage")(features)
+    value = MLP((*hidden_sizes, 1), name="value")(features)
+    advantage = MLP((*hidden_sizes, num_actions), name="advantage")(features)
     return value + advantage - jnp.mean(advantage, axis=-1, keepdims=True)
 
 
@@ -44,7 +45,7 @@ def action_parameters(
       initial_free: at first, of parameters that do not depend on the features.
     """
     w_init = hk.initializers.Orthogonal(scale)
-    parameters = hk.Linear(actions.num_parameters, w_init=w_init, name="policy_head")(features)
+    parameters = Linear(actions.num_parameters, w_init=w_init, name="policy_head")(features)
     if not actions.free_parameters:
         return parameters
     free = hk.get_parameter(
@@ -57,4 +58,4 @@ def action_parameters(
 def state_value(features: jax.Array) -> jax.Array:
     """Values [B] of states."""
     w_init = hk.initializers.Orthogonal(1.0)
-    return hk.Linear(1, w_init=w_init, name="value_head")(features)[..., 0]
+    return Linear(1, w_init=w_init, name="value_head")(features)[..., 0]

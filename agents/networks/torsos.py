@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from dm_env import specs
 
+from .columns import MLP
+
 Nest = Any
 
 
@@ -65,6 +67,6 @@ def make_torso(
     if is_image(spec):
         return lambda observation: NatureTorso()(observation)
     to_vector = flatten(spec)
-    return lambda observation: hk.nets.MLP(
+    return lambda observation: MLP(
         hidden_sizes, w_init=w_init, activation=activation, activate_final=True
     )(to_vector(observation))

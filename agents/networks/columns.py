@@ -1,0 +1,69 @@
+"""Layers that compute batches of some sizes as columns, for jax 0.6 on CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import haiku as hk
+import jax
+
+_COLUMNS = range(32, 257) if jax.__version_info__ < (0, 7) else range(0)
+"""Sizes of the batches that are computed as columns, see `Linear`."""
+
+
+class Linear(hk.Linear):
+    """`hk.Linear`, with its parameters, of observations [B, D] that may be computed as columns.
+
+    XLA of jax 0.6 is slow on CPU at products of the backward pass: one of 64 x 256 x 256 takes 142
+    us where its right operand is transposed, against 67 us forward, and those of a head of two
+    values 46 us in all, against 13. With observations as columns no product is of that kind:
+    DQN takes 1,777 and 1,795 gradient steps a second instead of 1,594 twice (`baselines.speed dqn`,
+    both variants in turn, two cores). Columns are slower in small batches, up to tenfold, in large
+    ones, and with later versions; of lots of 8 steps instead of 128 they take up to a tenth more.
+    """
+
+    def __call__(self, x: jax.Array, *, precision: Any = None) -> jax.Array:
+        """[B, D] to [B, N]."""
+        if x.ndim == 2 and x.shape[0] in _COLUMNS:
+            return self.on_columns(x.T, precision).T
+        return super().__call__(x, precision=precision)
+
+    def on_columns(self, x: jax.Array, precision: Any = None) -> jax.Array:
+        """[D, B] to [N, B]."""
+        in_size, out_size = x.shape[0], self.output_size
+        w_init = self.w_init or hk.initializers.TruncatedNormal(in_size**-0.5)
+        w = hk.get_parameter("w", (in_size, out_size), x.dtype, init=w_init)
+        b = hk.get_parameter("b", (out_size,), x.dtype, init=self.b_init)
+        return jax.lax.dot_general(w, x, (((0,), (0,)), ((), ())), precision) + b[:, None]
+
+
+class MLP(hk.Module):
+    """`hk.nets.MLP` with its parameters: [B, D] to [B, output_sizes[-1]], of `Linear`s.
+
+    Columns stay columns from layer to layer: XLA does not cancel two transpositions with an
+    activation between them, and what they save would be lost.
+    """
+
+    def __init__(
+        self,
+        output_sizes: Sequence[int],
+        w_init: hk.initializers.Initializer | None = None,
+        activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
+        activate_final: bool = False,
+        name: str = "mlp",
+    ):
+        super().__init__(name)
+        self._activation = activation
+        self._num_active = len(output_sizes) - (not activate_final)
+        self._layers = [
+            Linear(size, w_init=w_init, name=f"linear_{i}") for i, size in enumerate(output_sizes)
+        ]
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        as_columns = x.shape[0] in _COLUMNS
+        x = x.T if as_columns else x
+        for i, layer in enumerate(self._layers):
+            x = layer.on_columns(x) if as_columns else layer(x)
+            x = self._activation(x) if i < self._num_active else x
+        return x.T if as_columns else x
