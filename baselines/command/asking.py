@@ -1,0 +1,44 @@
+"""From options to a recipe."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from ...launch.request.recipe import Recipe
+from ..tuned import Tuned
+
+
+def tuned_for(options: argparse.Namespace, settings: Sequence[Tuned]) -> Tuned:
+    """What is tuned for an agent and an environment; where nothing is, the defaults."""
+    asked = options.agent, options.env
+    return next((one for one in settings if (one.agent, one.env) == asked), Tuned(*asked))
+
+
+def recipe(options: argparse.Namespace, tuned: Tuned, **more: Any) -> Recipe:
+    """What was asked for, from what is tuned."""
+    return Recipe(
+        options.agent,
+        options.env,
+        config={**tuned.config, **options.overrides},
+        steps=getattr(options, "steps", None) or tuned.steps,
+        environment=tuned.environment,
+        training_environment=tuned.training_environment,
+        **more,
+    )
+
+
+def roles(options: argparse.Namespace) -> dict[str, Any]:
+    """What was said of roles (`parser.add_roles`)."""
+    return given(
+        actors=options.actors,
+        inference_servers=options.inference_servers,
+        learner_hosts=options.learner_hosts,
+        learner_device=options.learner_device,
+    )
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """Those that were given; the others keep the defaults of where they go."""
+    return {name: value for name, value in values.items() if value is not None}

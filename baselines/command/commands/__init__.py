@@ -1,0 +1,20 @@
+"""The commands of `troupe`, one a file.
+
+Each file has `register`, which adds the command and its flags, and what is called with the options.
+"""
+
+from __future__ import annotations
+
+from . import compare, evaluate, graph, list, plan, plot, resume, train
+
+ALL = (
+    train,
+    resume,
+    evaluate,
+    plot,
+    plan,
+    compare,
+    graph,
+    list,
+)
+"""In the order in which the help lists them."""

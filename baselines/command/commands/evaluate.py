@@ -1,0 +1,42 @@
+"""`troupe evaluate DIR`"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from ....launch.telling import report
+from ...tuned import Tuned
+from ..parser import Commands, count
+
+
+def register(commands: Commands) -> None:
+    parser = commands.add("evaluate", "play the policy of a run's newest checkpoint", evaluate)
+    parser.add_argument("run", metavar="DIR", help="directory of the run")
+    parser.add_argument("--episodes", type=count, default=20, metavar="N", help="default: 20")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes")
+    parser.add_argument("--video", metavar="FILE", help="film the episodes (mp4 or gif)")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+
+
+def evaluate(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
+    from ....launch.judging import checkpoint
+
+    outcome = checkpoint.evaluate(
+        options.run,
+        episodes=options.episodes,
+        seed=options.seed,
+        save_video=options.video,
+        reporter=report.for_stderr(),
+    )
+    summary = outcome.summary()
+    if options.json:
+        print(json.dumps(summary))
+    else:
+        print(
+            f"return {summary['mean']:.1f} +- {summary['std']:.1f} (least {summary['min']:.1f}, "
+            f"most {summary['max']:.1f}) over {summary['episodes']} episodes, after "
+            f"{summary['actor_steps']:,} actor steps"
+        )
+    return 0

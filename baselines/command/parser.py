@@ -1,0 +1,142 @@
+"""What can be asked for: the commands' parser, and the flags that several of them share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from ...launch.distributed.deployment import KINDS
+from ...launch.errors import RequestError
+from ..tuned import Tuned
+
+Command = Callable[[argparse.Namespace, Sequence[Tuned]], int]
+"""Does what was asked for, from the tuned settings; returns the exit code."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        raise RequestError(message)
+
+
+class Commands:
+    """The commands of `troupe`, to which each adds itself.
+
+    Attributes:
+      arguments: those to be parsed.
+      parser: of all commands.
+    """
+
+    def __init__(self, arguments: Sequence[str] = ()):
+        self.arguments = tuple(arguments)
+        self._shared = _Parser(add_help=False)
+        self._shared.add_argument(
+            "--debug", action="store_true", help="show where an error comes from"
+        )
+        self.parser = _Parser(
+            prog="troupe",
+            description="Distributed reinforcement learning in JAX.",
+            parents=[self._shared],
+        )
+        self._parsers = self.parser.add_subparsers(
+            required=True, metavar="COMMAND", parser_class=_Parser
+        )
+
+    def add(self, name: str, summary: str, command: Command) -> argparse.ArgumentParser:
+        """A command without arguments yet; `command` is called with the options."""
+        parser = self._parsers.add_parser(
+            name, help=summary, description=summary, parents=[self._shared]
+        )
+        parser.set_defaults(command=command)
+        return parser
+
+
+def add_task(command: argparse.ArgumentParser) -> None:
+    """AGENT and --env. A command that has them takes `--config.FIELD VALUE` too."""
+    command.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
+    command.add_argument("--env", required=True, metavar="ID", help="id of the environment")
+
+
+def add_launch(command: argparse.ArgumentParser) -> None:
+    """--launch, and what belongs to it."""
+    group = command.add_argument_group("launch", "threads and processes need troupe[distributed]")
+    group.add_argument("--launch", choices=KINDS, default=KINDS[0], help=f"default: {KINDS[0]}")
+    add_roles(group)
+    group.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="IPv4 address of this machine where the replay and the other servers listen, and "
+        "where whoever can connect can run code; default: 127.0.0.1, this machine only",
+    )
+
+
+def add_roles(group: argparse._ActionsContainer) -> None:
+    """How many of which role."""
+    group.add_argument(
+        "--actors", type=count, metavar="N", help="each with config.num_envs environments"
+    )
+    group.add_argument(
+        "--inference-servers", type=int, metavar="N", help="default: 0, actors act by themselves"
+    )
+    group.add_argument(
+        "--learner-hosts",
+        type=count,
+        metavar="N",
+        help="processes that share the learner's batch; default: 1; more need --launch processes",
+    )
+    group.add_argument(
+        "--learner-device", choices=("cpu", "gpu"), help="all else keeps to the CPU; default: cpu"
+    )
+
+
+def add_partition(command: argparse.ArgumentParser, required: bool = False) -> None:
+    """--mesh and --schedule."""
+    command.add_argument(
+        "--mesh",
+        metavar="AXES",
+        required=required,
+        help="devices that share the learner's step: data=4,model=2",
+    )
+    command.add_argument(
+        "--schedule",
+        metavar="TACTICS",
+        required=required,
+        help="how they share it: batch:data,zero3:data",
+    )
+
+
+def take_overrides(arguments: list[str]) -> dict[str, Any]:
+    """Takes `--config.FIELD VALUE` and `--config.FIELD=VALUE` out of the arguments.
+
+    The names of the fields are known only once the agent is, so they are not the parser's.
+    """
+    overrides: dict[str, str] = {}
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if not word.startswith("--config."):
+            rest.append(word)
+            continue
+        name, equals, value = word.removeprefix("--config.").partition("=")
+        if not equals:
+            value = next(words, "--")
+            if value.startswith("--"):
+                raise RequestError(f"--config.{name} needs a value.")
+        if name in overrides:
+            raise RequestError(f"--config.{name} was given twice.")
+        overrides[name] = value
+    arguments[:] = rest
+    return overrides
+
+
+def count(text: str) -> int:
+    """An integer of at least 1; 1e5 is one too."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.5
+    if number < 1 or not number.is_integer():
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
+    return int(number)

@@ -1,0 +1,71 @@
+"""Running a recipe, and telling what came of it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import pathlib
+from collections.abc import Callable, Sequence
+
+from ...launch.errors import RequestError, RunError
+from ...launch.files.result import Result
+from ...launch.request.recipe import Recipe
+from ...launch.telling import report
+
+
+def run(recipe: Recipe, out: str | pathlib.Path, *, resume: bool) -> int:
+    """Runs a recipe to its end and prints what it came to.
+
+    Raises:
+      RunError: if it failed, or the final return is below the target.
+    """
+    runner = runner_of(recipe)
+    experiment = recipe.experiment()
+    reporter = report.for_stream()
+    try:
+        result = runner(experiment, out, resume=resume, reporter=reporter, request=recipe.to_json())
+    finally:
+        reporter.close()
+    final = result.evaluation[-1]
+    print(
+        f"return {final['mean']:.1f} +- {final['std']:.1f} over {final['episodes']} episodes after "
+        f"{result.actor_steps:,} actor steps in {report.duration(result.wall_seconds)}; "
+        f"see {pathlib.Path(out, 'result.json')} and {draw([out], pathlib.Path(out))}"
+    )
+    if result.reached is False:
+        raise RunError(
+            f"the evaluation return of {final['mean']:.1f} is below the target of "
+            f"{result.target_return:g}."
+        )
+    return 0
+
+
+def runner_of(recipe: Recipe) -> Callable[..., Result]:
+    """What runs experiments in the recipe's kind of launch."""
+    if recipe.launch == "one-process":
+        from ...launch.local.run import run
+
+        return run
+    _require_distributed()
+    from ...launch.distributed.engines.launchpad import engine
+
+    return functools.partial(engine.run, kind=recipe.launch, roles=recipe.roles)
+
+
+def _require_distributed() -> None:
+    """Raises RequestError where Launchpad or Reverb is not installed."""
+    for name in ("launchpad", "reverb"):
+        if importlib.util.find_spec(name) is None:
+            raise RequestError(
+                f"launching several roles needs {name}, which is not installed: "
+                "pip install 'troupe[distributed]' under Python 3.10."
+            )
+
+
+def draw(
+    runs: Sequence[str | pathlib.Path], folder: pathlib.Path, save: str | None = None
+) -> pathlib.Path:
+    """Draws the curves of runs, into a folder where no file is named."""
+    from ...launch.telling.plot import plot
+
+    return plot(runs, save or folder / "curve.png")

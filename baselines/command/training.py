@@ -1,0 +1,98 @@
+"""What a run of training can be asked: the flags of `train` and of commands that train often."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from ...launch.experiment import Checkpointing, Evaluation
+from ...launch.request.recipe import Recipe
+from ..tuned import Tuned
+from . import asking
+from .parser import add_launch, add_partition, add_task, count
+
+
+def add_flags(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """All but where the run lies.
+
+    Args:
+      parser: of the command.
+      arguments: those to be parsed. Where they ask for help on an agent, its config is listed.
+    """
+    add_task(parser)
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    parser.add_argument(
+        "--steps", type=count, metavar="N", help="actor steps; default: as tuned, or 100000"
+    )
+    parser.add_argument(
+        "--target",
+        type=float,
+        metavar="RETURN",
+        help="fail (exit code 1) if the mean of the final evaluation is lower",
+    )
+    parser.add_argument(
+        "--evaluate-every",
+        type=count,
+        metavar="N",
+        help="actor steps between evaluations; default: as tuned, or a tenth of the steps",
+    )
+    parser.add_argument(
+        "--evaluation-episodes", type=count, metavar="N", help="of evaluations on the way"
+    )
+    parser.add_argument(
+        "--checkpoint-every", type=float, metavar="SECONDS", help="default: 60 seconds"
+    )
+    parser.add_argument(
+        "--checkpoint-replay",
+        choices=("auto", "always", "never"),
+        help="keep the replay in checkpoints; auto (default): where it takes at most 256 MiB",
+    )
+    add_launch(parser)
+    add_partition(parser)
+    _add_config(parser, arguments)
+
+
+def _add_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    group = parser.add_argument_group(
+        "config", f"fields of the agent's config; `{parser.prog} AGENT --help` lists them"
+    )
+    command = parser.prog.rpartition(" ")[2]
+    agent = arguments[1] if len(arguments) > 1 and arguments[0] == command else ""
+    if agent and not agent.startswith("-") and {"-h", "--help"} & set(arguments):
+        from ...agents import find_builder
+        from ...launch.request import fields
+
+        group.description = f"of {agent}"
+        for field in fields.fields(find_builder(agent).config_class).values():
+            group.add_argument(
+                f"--config.{field.name}",
+                metavar="VALUE",
+                help=f"{field.doc} ({fields.describe(field.kind)}; "
+                f"default: {fields.text(field.default)})".replace("%", "%%"),
+            )
+    else:
+        group.add_argument("--config.FIELD", metavar="VALUE", help="set a field")
+
+
+def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
+    """What `add_flags` were given, from what is tuned."""
+    tuned = asking.tuned_for(options, settings)
+    evaluation = asking.given(
+        every=options.evaluate_every or tuned.evaluation_every,
+        episodes=options.evaluation_episodes,
+        target_return=options.target,
+    )
+    checkpointing = asking.given(
+        every_seconds=options.checkpoint_every, replay=options.checkpoint_replay
+    )
+    return asking.recipe(
+        options,
+        tuned,
+        seed=options.seed,
+        evaluation=Evaluation(**evaluation),
+        checkpointing=Checkpointing(**checkpointing),
+        mesh=options.mesh,
+        schedule=options.schedule,
+        launch=options.launch,
+        roles={**asking.roles(options), **asking.given(listen=options.listen)},
+    )
