@@ -1,7 +1,7 @@
 """Agents: the builder and the parts it makes."""
 
 from .acting.actor import GenericActor
-from .builder import Builder, OffPolicyBuilder
+from .builder import Builder, OfflineBuilder, OffPolicyBuilder
 from .catalogue import AGENTS, find_builder
 from .interfaces import ActorCore, Update, UpdateOutput
 from .learning.learner import SGDLearner
@@ -13,6 +13,7 @@ __all__ = [
     "Builder",
     "GenericActor",
     "OffPolicyBuilder",
+    "OfflineBuilder",
     "SGDLearner",
     "Update",
     "UpdateOutput",

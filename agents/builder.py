@@ -13,7 +13,7 @@ from ..environments.specs import EnvironmentSpec
 from .acting.actor import GenericActor
 from .acting.inference import InferenceSource
 from .acting.remote import RemoteActor
-from .configs import OffPolicyConfig, PriorityConfig
+from .configs import OfflineConfig, OffPolicyConfig, PriorityConfig
 from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learning.learner import SGDLearner
 from .learning.mesh import Partitioning
@@ -23,6 +23,7 @@ from .variables.client import VariableClient
 
 Nest = Any
 ConfigT = TypeVar("ConfigT")
+OfflineConfigT = TypeVar("OfflineConfigT", bound=OfflineConfig)
 OffPolicyConfigT = TypeVar("OffPolicyConfigT", bound=OffPolicyConfig)
 NetworksT = TypeVar("NetworksT")
 
@@ -39,6 +40,8 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
     config_class: ClassVar[type]
     actions: ClassVar[ActionMode] = "strict"
     """What the environment does with continuous actions, as `environments.make` takes it."""
+    needs_data: ClassVar[bool] = False
+    """Whether it learns from data alone. Off-policy agents may: `Experiment(data=...)`."""
 
     def __init__(self, config: ConfigT | None = None):
         self.config: ConfigT = self.config_class() if config is None else config
@@ -197,3 +200,21 @@ class OffPolicyBuilder(Builder[OffPolicyConfigT, NetworksT]):
                 config.priority_exponent if isinstance(config, PriorityConfig) else None
             ),
         )
+
+
+class OfflineBuilder(Builder[OfflineConfigT, NetworksT]):
+    """An agent that learns from data alone: networks, update and policy are left to be said.
+
+    Nobody acts in training. The policy is what evaluations play, and what `troupe record` plays
+    when it is asked to draw (`evaluation=False`).
+    """
+
+    needs_data = True
+
+    def make_item(self, spec: EnvironmentSpec) -> Item:
+        """What a batch is made of: single transitions, unless overridden."""
+        return Transitions(1, self.config.discount)
+
+    def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
+        batch_size = self.config.batch_size
+        return ReplaySpec(item=self.make_item(spec), batch_size=batch_size, max_size=batch_size)

@@ -8,6 +8,7 @@ import importlib
 from .builder import Builder
 
 AGENTS = {
+    "bc": ".bc:BCBuilder",
     "dqn": ".dqn:DQNBuilder",
     "ppo": ".ppo:PPOBuilder",
 }

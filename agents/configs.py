@@ -172,6 +172,19 @@ class PriorityConfig(OffPolicyConfig):
     }
 
 
+@dataclasses.dataclass(frozen=True)
+class OfflineConfig(Config):
+    """Of learning from data alone, in which nobody acts."""
+
+    num_envs: int = 1
+    """Always 1: nobody acts but in evaluations, which say themselves how many there are."""
+    batch_size: int = 256
+    """Transitions (or sequences) per gradient step."""
+    steps_per_dispatch: int = 10
+
+    bounds: ClassVar[AllBounds] = {"num_envs": (1, 1), "batch_size": (1, None)}
+
+
 def require(config: Any, **bounds: Bounds) -> None:
     """Checks that fields lie within closed bounds, of a tuple each number.
 

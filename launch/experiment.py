@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import seeds
+from .clock import ACTOR_STEPS, LEARNER_STEPS, Clock
 from .errors import RequestError
 
 if TYPE_CHECKING:
     from ..agents.builder import Builder
+    from ..agents.replay.offline.dataset import Dataset
     from ..environments import EnvironmentSpec, Vector
 
 
@@ -31,7 +34,7 @@ class Evaluation:
     """When and how the policy is judged: on environments of its own, with a policy of its own."""
 
     every: int | None = None
-    """Actor steps between evaluations; None: a tenth of the budget."""
+    """Steps between evaluations, of those that the budget counts; None: a tenth of it."""
     episodes: int = 10
     """Episodes of each evaluation on the way."""
     final_episodes: int = 20
@@ -53,7 +56,8 @@ class Checkpointing:
     every_seconds: float = 60.0
     """Seconds between checkpoints."""
     every_steps: int | None = None
-    """Actor steps between checkpoints, besides; None: only the seconds count."""
+    """Steps between checkpoints, of those that the budget counts, besides; None: only the seconds
+    count."""
     keep: int = 2
     """Newest checkpoints kept."""
     replay: str = "auto"
@@ -92,8 +96,8 @@ class Experiment:
     environment_factory: EnvironmentFactory
     env: str
     """Name of the environment, as the run's files say it."""
-    num_actor_steps: int
-    """Budget: actions taken in training, over all environments."""
+    num_actor_steps: int | None = None
+    """Budget: actions taken in training, over all environments; None: of learning from data."""
     seed: int = 0
     """What every random event follows from (see `seeds`)."""
     network_factory: Callable[[EnvironmentSpec], Any] | None = None
@@ -102,18 +106,55 @@ class Experiment:
     checkpointing: Checkpointing = Checkpointing()
     partition: Partition | None = None
     """None: the learner runs on one device."""
+    data: str | os.PathLike[str] | Dataset | None = None
+    """What is learned from where nobody acts: a source (see `data.load`) or a dataset."""
+    num_learner_steps: int | None = None
+    """Budget of learning from data: gradient steps."""
 
     def __post_init__(self):
         _at_least_one(self, "num_actor_steps")
+        _at_least_one(self, "num_learner_steps")
         seeds.check(self.seed)
+        budgets = ("num_actor_steps", "num_learner_steps")
+        due, other = budgets if self.data is None else reversed(budgets)
+        if getattr(self, due) is None or getattr(self, other) is not None:
+            what = "an experiment without data" if self.data is None else "learning from data"
+            raise RequestError(f"{what} has a budget in {due}, and in nothing else.")
+        lot = self.builder.steps_per_dispatch
+        if self.data is not None and self.budget % lot:
+            below = self.budget - self.budget % lot or lot
+            raise RequestError(
+                f"a budget of {self.budget} gradient steps is not made of lots of {lot}: take "
+                f"{below} or {below + lot}, or another steps_per_dispatch."
+            )
+
+    def require_data(self) -> None:
+        """Raises RequestError where the agent learns from data alone, and there is none."""
+        if self.builder.needs_data and self.data is None:
+            raise RequestError(
+                f"{self.builder.name} learns from data alone; give it some with --data: the file "
+                "of a recording (`troupe record`), the directory of a run, or a Minari dataset."
+            )
 
     def make_networks(self, spec: EnvironmentSpec) -> Any:
         return (self.network_factory or self.builder.make_networks)(spec)
 
     @property
+    def clock(self) -> Clock:
+        """What the budget counts."""
+        return ACTOR_STEPS if self.data is None else LEARNER_STEPS
+
+    @property
+    def budget(self) -> int:
+        """Steps of the clock."""
+        steps = self.num_actor_steps if self.data is None else self.num_learner_steps
+        assert steps is not None
+        return steps
+
+    @property
     def evaluation_period(self) -> int:
-        """Actor steps between evaluations."""
-        return self.evaluation.every or max(1, self.num_actor_steps // 10)
+        """Steps of the clock between evaluations."""
+        return self.evaluation.every or max(1, self.budget // 10)
 
     def identity(self) -> Mapping[str, Any]:
         """Whose a checkpoint is, as values that JSON can hold.

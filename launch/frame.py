@@ -104,18 +104,18 @@ class Frame:
         if self._checkpoint is not None:
             self.before = self._checkpoint.counters
             self.train_seconds = self.before["train_seconds"]
-            budget = self._experiment.num_actor_steps
-            if self.directory.result.exists() and self.before["actor_steps"] >= budget:
+            budget, clock = self._experiment.budget, self._experiment.clock
+            if self.directory.result.exists() and self.before[clock.name] >= budget:
                 raise RequestError(
                     f"the run in {self.directory.path} is complete: it has spent its budget of "
-                    f"{budget} actor steps; give more with --steps to go on."
+                    f"{budget} {clock.words}; give more with --steps to go on."
                 )
         return self._checkpoint
 
     def begin(
         self,
         request: Mapping[str, Any] | None,
-        max_size: int,
+        max_size: int | None,
         numbers: Callable[[], Numbers],
         detail: str = "",
     ) -> None:
@@ -124,7 +124,7 @@ class Frame:
 
         Args:
           request: what `config.json` shall say; None: the experiment's identity and budget.
-          max_size: items that the replay can hold.
+          max_size: items that the replay can hold; None: there is none to be filled.
           numbers: of training, asked for when they are due.
           detail: what else the first line says.
 
@@ -132,26 +132,28 @@ class Frame:
           RequestError: if the directory is not empty or cannot be written.
         """
         directory, experiment = self.directory, self._experiment
+        clock = experiment.clock
         if not self._resumed:
             directory.create()
         directory.result.unlink(missing_ok=True)
-        default = {**experiment.identity(), "steps": experiment.num_actor_steps}
+        default = {**experiment.identity(), "steps": experiment.budget}
         directory.write(directory.config, request or default)
         log = report.Logged(self._reporter, directory.logs / "main.log")
         self._log = self._stack.enter_context(log)
         what = f"{experiment.builder.name} on {experiment.env}, seed {experiment.seed}"
         where = f"in {directory.path}"
         if self._checkpoint is not None:
-            steps = self.before["actor_steps"]
-            where = f"goes on {where} from {self._checkpoint.path.name} at {steps:,} actor steps"
+            at = f"{self.before[clock.name]:,} {clock.words}"
+            where = f"goes on {where} from {self._checkpoint.path.name} at {at}"
         log.line(f"{what}, {where}{detail}")
         rows = metrics.MetricsWriter(
             directory.metrics,
-            actor_steps=self.before.get("actor_steps", 0),
+            clock=clock.name,
+            steps=self.before.get(clock.name, 0),
             evaluations=self.before.get("evaluations", 0),
         )
         self._stack.enter_context(rows)
-        self.monitor = Monitor(rows, log, max_size, numbers)
+        self.monitor = Monitor(rows, log, max_size, numbers, clock)
 
     def note(self, text: str) -> None:
         """A line for the log alone: the user is told in another way."""
@@ -169,12 +171,12 @@ class Frame:
             "train_seconds": round(self.train_seconds, 3),
         }
 
-    def stopped(self, actor_steps: int, saved: str = " with a checkpoint saved") -> None:
+    def stopped(self, steps: int, saved: str = " with a checkpoint saved") -> None:
         """Raises Interrupted where a signal came."""
         if self.stop.signal_number is not None:
             raise Interrupted(
                 self.stop.signal_number,
-                f"stopped at {actor_steps:,} actor steps{saved}; "
+                f"stopped at {steps:,} {self._experiment.clock.words}{saved}; "
                 f"go on with `troupe resume {self.directory.path}`.",
             )
 

@@ -15,6 +15,7 @@ from .experiment import Experiment, Partition
 if TYPE_CHECKING:
     from ..agents.interfaces import ActorCore, VariableSource
     from ..agents.replay.interface import Replay, ReplayFactory
+    from ..agents.replay.offline.replay import OfflineReplay
     from ..environments import EnvironmentSpec
 
 
@@ -80,6 +81,31 @@ class Maker:
             raise self._cannot_cross(str(error)) from error
         if make_replay is not None and not asked:
             raise self._cannot_cross(f"it makes a {type(replay).__name__} by itself")
+        return replay
+
+    def offline_replay(self, hosts: int = 1, rank: int = 0) -> OfflineReplay:
+        """What a learner draws from that learns from the experiment's data.
+
+        Args:
+          hosts: processes of the learner.
+          rank: of this one; it draws its share of every batch.
+
+        Raises:
+          ValueError: if there is no such data, it is not of this environment, or the agent cannot
+            learn from it.
+        """
+        from ..agents.replay.offline.replay import OfflineReplay
+        from .data import sources
+
+        dataset = sources.load(self.experiment.data, self.spec)
+
+        def make(*specs: Any, seed: int, **_: Any) -> Replay:
+            limit = self.experiment.num_learner_steps
+            share = (rank, hosts)
+            return OfflineReplay(dataset, *specs, seed=seed, share=share, num_batches=limit)
+
+        replay = self.replay(1, make)
+        assert isinstance(replay, OfflineReplay)
         return replay
 
     def check_replay(self) -> None:

@@ -13,10 +13,14 @@ from .items import (
     Transition,
     Transitions,
 )
+from .offline.dataset import Dataset
+from .offline.replay import OfflineReplay
 
 __all__ = [
+    "Dataset",
     "EmbeddedReplay",
     "Episodes",
+    "OfflineReplay",
     "Replay",
     "ReplayFactory",
     "ReplaySpec",

@@ -157,9 +157,9 @@ def _train(
         loop.advance(loop.actor_steps + 1, math.inf, stop)
     warmup = (loop.actor_steps, parts.learner.steps, *clock.read())
     learner.seconds, steps_before = 0.0, parts.learner.steps
-    while loop.actor_steps < experiment.num_actor_steps:
+    while loop.actor_steps < experiment.budget:
         due = (loop.actor_steps // evaluate_every + 1) * evaluate_every
-        loop.advance(min(due, experiment.num_actor_steps), math.inf, stop)
+        loop.advance(min(due, experiment.budget), math.inf, stop)
         if target is None or reached is not None:
             continue
         with clock.paused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from ... import environments
@@ -55,6 +56,7 @@ def deploy(
         machine, a batch cannot be shared by the hosts of the learner, the replay cannot be shared
         by processes, or the run cannot go on as asked.
     """
+    experiment.require_data()
     numbers, path = Roles.of(roles), pathlib.Path(directory)
     addresses.require_own(numbers.listen)
     resumed = frame.newest(experiment, path, warn) if resume else None
@@ -67,7 +69,11 @@ def deploy(
         spec = environments.make_spec(environment)
     components.check_partition(experiment, spec)
     maker = Maker(experiment, spec, numbers.actors * experiment.builder.num_envs)
-    maker.check_replay()
+    if experiment.data is None:
+        maker.check_replay()
+    else:
+        _require_nobody_acts(roles)
+        maker.offline_replay()  # Each role of the learner loads it for itself.
     return Deployment(
         experiment=experiment,
         directory=path,
@@ -91,24 +97,24 @@ def _plans(
     ledger = {
         "budget": experiment.num_actor_steps,
         "evaluation_period": experiment.evaluation_period,
+        "clock": experiment.clock.name,
         "episodes": experiment.evaluation.episodes,
         "final_episodes": experiment.evaluation.final_episodes,
         "state": dict(resumed.counters["ledger"]) if resumed else None,
     }
+    acts = experiment.data is None
+    service = _SERVICE if acts else None
     shared = {"maker": maker, "counter": _COUNTER}
-    acting = {**shared, "board": _BOARD, "service": _SERVICE}
+    acting = {**shared, "board": _BOARD, "service": service}
     threads = max(16, 2 * roles.actors)
     plans = [
         RolePlan("counter", Counter, ledger, _settings(), threads),
         RolePlan("variables", VariableRole, {}, _settings(), 32),
-        RolePlan(
-            "replay",
-            ReplayRole,
-            {**shared, **files, "service": _SERVICE},
-            _settings(reverb=True),
-            serves_replay=True,
-        ),
     ]
+    if acts:
+        serving = {**shared, **files, "service": service}
+        settings = _settings(reverb=True)
+        plans.append(RolePlan("replay", ReplayRole, serving, settings, serves_replay=True))
     ranks = ranks_of.settings(experiment, maker.spec, roles)
     plans.append(
         RolePlan("learner", LearnerRole, {**acting, **files, "hosts": len(ranks)}, ranks[0])
@@ -117,14 +123,14 @@ def _plans(
         follows = {
             "maker": maker,
             "checkpoints": files["checkpoints"],
-            "service": _SERVICE,
+            "service": service,
             "size": len(ranks),
             "rank": rank,
         }
         plans.append(RolePlan("learner", FollowerRole, follows, ranks[rank]))
     servers = roles.inference_servers
     plans += [_inference(maker, roles) for _ in range(servers)]
-    for first in range(0, roles.actors, roles.actors_per_process):
+    for first in range(0, roles.actors if acts else 0, roles.actors_per_process):
         indices = range(first, min(first + roles.actors_per_process, roles.actors))
         asked = [Reference("inference", index=i % servers) if servers else None for i in indices]
         board = None if servers else _BOARD
@@ -135,6 +141,16 @@ def _plans(
         judging = {**shared, "board": _BOARD, "index": index}
         plans.append(RolePlan("evaluator", EvaluatorRole, judging, _settings()))
     return plans
+
+
+def _require_nobody_acts(roles: Mapping[str, Any]) -> None:
+    """Raises RequestError where roles are asked for that learning from data does not have."""
+    for name in ("actors", "num_actors", "actors_per_process", "inference_servers"):
+        if roles.get(name):
+            raise RequestError(
+                f"{name} is {roles[name]}, but nobody acts where an agent learns from data; leave "
+                "it out."
+            )
 
 
 def _inference(maker: Maker, roles: Roles) -> RolePlan:

@@ -93,7 +93,8 @@ def conduct(
         conductor = _Conductor(deployment, run)
         groups = deployment.groups().items()
         roles = ", ".join(f"{len(group)} {group[0].plural(len(group))}" for _, group in groups)
-        run.begin(request, deployment.replay_spec.max_size, conductor.numbers, f" ({roles})")
+        max_size = None if experiment.data is not None else deployment.replay_spec.max_size
+        run.begin(request, max_size, conductor.numbers, f" ({roles})")
         if deployment.roles.listen != LOOPBACK:
             run.monitor.line(
                 f"warning: the run listens on {deployment.roles.listen}; whoever can connect to it "
@@ -109,7 +110,7 @@ def conduct(
             engine.kind,
             counts,
             (target, observed),
-            actors=deployment.roles.actors,
+            actors=deployment.roles.actors if experiment.data is None else 0,
             learner_hosts=deployment.roles.learner_hosts,
         )
 
@@ -137,7 +138,8 @@ class _Conductor:
     """Watches the ledger and the roles until the run is done."""
 
     def __init__(self, deployment: Deployment, run: frame.Frame):
-        self._budget, self._run = deployment.experiment.num_actor_steps, run
+        self._budget, self._run = deployment.experiment.budget, run
+        self._clock = deployment.experiment.clock
         self._seen: dict[str, Any] = {
             "actor_steps": run.before.get("actor_steps", 0),
             "learner_steps": run.before.get("learner_steps", 0),
@@ -147,7 +149,7 @@ class _Conductor:
             "learner": {},
         }
         self._results = run.before.get("evaluations", 0)
-        self._acting_since: float | None = None
+        self._training_since: float | None = None
 
     def numbers(self) -> Numbers:
         """Of training, from the learner's last status."""
@@ -174,15 +176,15 @@ class _Conductor:
         except RoleError as error:
             raise RunError(
                 f"{error} (see {run.directory.logs}/{error.role.replace('/', '-')}.log); "
-                f"stopped at {self._seen['actor_steps']:,} actor steps; go on from the newest "
+                f"stopped at {self._steps:,} {self._clock.words}; go on from the newest "
                 f"checkpoint with `troupe resume {run.directory.path}`."
             ) from error
         run.monitor.write_row(self._counts(), self._seen["recent"])
         if self._seen["phase"] == DONE:
-            run.stopped(self._seen["actor_steps"])
+            run.stopped(self._steps)
         else:
             late = f"; the learner saved no checkpoint within {_STOP_SECONDS:g} s"
-            run.stopped(self._seen["actor_steps"], f"{late}, the one before it stands")
+            run.stopped(self._steps, f"{late}, the one before it stands")
         return self._counts(), self.numbers().samples_per_insert
 
     def _look(self, counter: Remote) -> None:
@@ -197,20 +199,25 @@ class _Conductor:
         except Unreachable:
             return
         now = time.perf_counter()
-        if self._acting_since is not None:
-            run.train_seconds += now - self._acting_since
-        begun = self._acting_since is not None or seen["actor_steps"] > self._seen["actor_steps"]
-        self._acting_since = now if begun and seen["phase"] == TRAIN else None
+        if self._training_since is not None:
+            run.train_seconds += now - self._training_since
+        begun = self._training_since is not None or seen[self._clock.name] > self._steps
+        self._training_since = now if begun and seen["phase"] == TRAIN else None
         self._seen = seen
         for line in notes:
             run.monitor.line(line)
         for summary in seen["evaluations"]:
             counts = {**self._counts(), **summary["counts"]}
-            counts["actor_steps"] = summary["actor_steps"]
+            counts[self._clock.name] = summary[self._clock.name]
             run.monitor.evaluated(counts, summary)
             self._results += 1
         if seen["learner"]:
             run.monitor.look(self._counts(), seen["recent"], self._budget)
+
+    @property
+    def _steps(self) -> int:
+        """Of the run's clock."""
+        return self._seen[self._clock.name]
 
     def _counts(self) -> dict[str, Any]:
         seen = self._seen

@@ -13,7 +13,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import jax
 import ml_dtypes
@@ -53,7 +53,7 @@ def write(file: IO[bytes], nest: Nest) -> None:
         archive.writestr(_STRUCTURE, json.dumps(structure, separators=(",", ":")))
 
 
-def read(file: IO[bytes], like: Nest = None) -> Nest:
+def read(file: IO[bytes], like: Nest = None, *, mapped_bytes: int | None = None) -> Nest:
     """Reads a nest.
 
     Args:
@@ -61,6 +61,8 @@ def read(file: IO[bytes], like: Nest = None) -> Nest:
       like: a nest of the same structure, from which containers other than list, tuple and dict
         are rebuilt; None where there are no others. Of its leaves only the shardings are looked
         at: where one lies on several devices the array is put there, before the next is read.
+      mapped_bytes: arrays of at least so many bytes stay in the file, which must have a name, and
+        are read as they are needed, without a look at their sums; None: none do.
 
     Returns:
       The nest, its arrays as numpy arrays (PRNG keys as keys).
@@ -73,7 +75,10 @@ def read(file: IO[bytes], like: Nest = None) -> Nest:
             structure = json.loads(archive.read(_STRUCTURE))
 
             def array(index: int, like: Any, path: str) -> Any:
-                with archive.open(f"{index}.npy") as member:
+                member_info = archive.getinfo(f"{index}.npy")
+                if mapped_bytes is not None and member_info.file_size >= mapped_bytes:
+                    return _mapped(archive, member_info)
+                with archive.open(member_info) as member:
                     found = np.lib.format.read_array(
                         io.BufferedReader(member),  # type: ignore[type-var]
                         allow_pickle=False,
@@ -87,6 +92,29 @@ def read(file: IO[bytes], like: Nest = None) -> Nest:
             return decode(structure, array, like)
     except (zipfile.BadZipFile, KeyError, EOFError, json.JSONDecodeError, OSError) as error:
         raise NestError(f"damaged: {error}") from error
+
+
+def _mapped(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    """An array where it lies in the file, which stores it as it is."""
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise NestError(f"{info.filename} is compressed.")
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, is_fortran, dtype = read_header(member)
+        header_bytes = member.tell()
+    name = str(archive.filename)
+    with open(name, "rb") as file:
+        # Of the member's own header: what stands before its name, and two lengths at its end.
+        file.seek(info.header_offset + 26)
+        lengths = np.frombuffer(file.read(4), "<u2")
+    offset = info.header_offset + 30 + int(lengths.sum()) + header_bytes
+    order: Literal["C", "F"] = "F" if is_fortran else "C"
+    return np.memmap(name, dtype, "r", offset, shape, order)
 
 
 def encode(nest: Nest, keep: Keep, path: str = "") -> Any:

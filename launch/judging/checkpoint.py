@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import pathlib
@@ -63,7 +64,9 @@ def evaluate(
         render_mode="rgb_array" if filmed else None,
     )
     try:
-        actor = _actor(recipe, checkpoint, environment, seed)
+        actor = make_actor(
+            recipe, checkpoint, environment, seeds.derive(recipe.seed, "evaluation_actor", seed, 1)
+        )
         if save_video is None:
             returns = play(environment, actor, episodes)
         else:
@@ -72,16 +75,32 @@ def evaluate(
     finally:
         environment.close()
     assert returns is not None
-    return Outcome(checkpoint.counters["actor_steps"], tuple(returns))
+    counters = checkpoint.counters
+    return Outcome(counters["actor_steps"], tuple(returns), counters["learner_steps"])
 
 
-def _actor(recipe: Recipe, checkpoint: Checkpoint, environment: Any, seed: int) -> Any:
-    """An actor with the evaluation policy and what the checkpoint has learned."""
-    experiment = recipe.experiment()
+def make_actor(
+    recipe: Recipe, checkpoint: Checkpoint, environment: Any, seed: int, *, explores: bool = False
+) -> Any:
+    """An actor with what a checkpoint has learned.
+
+    Args:
+      recipe: of the run.
+      checkpoint: of the run.
+      environment: a vector, in which it will act.
+      seed: of its policy.
+      explores: whether the policy is that of training, where that was, not that of evaluations.
+    """
+    # What was learned needs no data, which may be gone.
+    experiment = dataclasses.replace(recipe, data=None).experiment()
     check_identity(checkpoint.identity, experiment.identity(), checkpoint.path)
     made = components.make(experiment, environment)
     restore_learner(checkpoint, made.learner)
     builder = experiment.builder
-    policy = builder.make_policy(experiment.make_networks(made.spec), made.spec, evaluation=True)
-    key = jax.random.key(seeds.derive(recipe.seed, "evaluation_actor", seed, 1))
-    return builder.make_actor(key, policy, made.spec, made.learner, num_envs=environment.num_envs)
+    networks, num_envs = experiment.make_networks(made.spec), environment.num_envs
+    policy = builder.make_policy(networks, made.spec, evaluation=not explores)
+    key = jax.random.key(seed)
+    actor = builder.make_actor(key, policy, made.spec, made.learner, num_envs=num_envs)
+    if explores:
+        actor.set_num_actions(checkpoint.counters["actor_steps"])
+    return actor

@@ -27,12 +27,15 @@ class Outcome:
     actor_steps: int
     """Training steps that the policy had behind it."""
     returns: tuple[float, ...]
+    learner_steps: int = 0
+    """Gradient steps that it had behind it."""
 
     def summary(self) -> dict[str, Any]:
         """As an entry of `result.json`."""
         returns = np.asarray(self.returns)
         return {
             "actor_steps": self.actor_steps,
+            "learner_steps": self.learner_steps,
             "episodes": len(self.returns),
             "mean": float(returns.mean()),
             "std": float(returns.std()),
@@ -64,7 +67,9 @@ class Evaluator:
         self._source = source
         self._actors: dict[int, tuple[Any, Any]] = {}
 
-    def run(self, index: int, episodes: int, actor_steps: int, stop: Stop) -> Outcome | None:
+    def run(
+        self, index: int, episodes: int, actor_steps: int, stop: Stop, learner_steps: int = 0
+    ) -> Outcome | None:
         """One evaluation.
 
         Args:
@@ -72,6 +77,7 @@ class Evaluator:
           episodes: how many are played to their end.
           actor_steps: for the outcome.
           stop: looked at before every step.
+          learner_steps: for the outcome.
 
         Returns:
           The outcome; None where it was stopped before its end.
@@ -86,7 +92,9 @@ class Evaluator:
             returns = play(environment, self._actor(num_envs), episodes, stop)
         finally:
             environment.close()
-        return None if returns is None else Outcome(actor_steps, tuple(returns))
+        if returns is None:
+            return None
+        return Outcome(actor_steps, tuple(returns), learner_steps)
 
     def _actor(self, num_envs: int) -> Any:
         """An actor as it was when it was made. Kept, because a new one compiles anew."""

@@ -25,6 +25,7 @@ class Parts:
     replay: Replay
     learner: Any
     actor: Any
+    """None where nobody acts."""
     evaluator: Evaluator
 
     def __enter__(self) -> Parts:
@@ -55,10 +56,12 @@ def make(experiment: Experiment, environment: Vector) -> Parts:
     num_envs = environment.num_envs
     spec = environments.make_spec(environment)
     maker = Maker(experiment, spec, num_envs)
-    replay = maker.replay(num_envs)
+    replay = maker.replay(num_envs) if experiment.data is None else maker.offline_replay()
     check_partition(experiment, spec)
     learner = maker.learner(replay)
-    actor = maker.actor(maker.key("actor"), learner, replay, num_envs=num_envs)
+    actor = None
+    if experiment.data is None:
+        actor = maker.actor(maker.key("actor"), learner, replay, num_envs=num_envs)
     evaluator = Evaluator(experiment, spec, maker.networks, learner)
     return Parts(spec, environment, replay, learner, actor, evaluator)
 

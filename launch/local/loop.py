@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import dm_env
@@ -13,7 +13,7 @@ import numpy as np
 from ..signals import Stop
 
 if TYPE_CHECKING:
-    from ...agents.interfaces import Actor
+    from ...agents.interfaces import Actor, Learner
     from ...agents.replay.interface import Replay
     from ...environments import Vector
 
@@ -86,11 +86,16 @@ class Loop:
         self._timestep = environment.reset()
         actor.observe_first(self._timestep)
 
+    @property
+    def steps(self) -> int:
+        """Of the run's clock."""
+        return self.actor_steps
+
     def advance(self, until: float, deadline: float, stop: Stop) -> None:
         """Goes on until the steps are done, the time is over or a stop is requested.
 
         Args:
-          until: value of `actor_steps` to reach; passed by at most N - 1.
+          until: value of `steps` to reach; passed by at most N - 1.
           deadline: value of `time.perf_counter()`; at least one step is taken.
           stop: looked at before every step.
         """
@@ -131,3 +136,26 @@ class Loop:
                 self.episodes += 1
                 self.finished.append((float(self._returns[i]), int(self._lengths[i])))
                 self._returns[i], self._lengths[i] = 0.0, 0
+
+
+class LearningLoop:
+    """The loop of a run in which nobody acts: steps of the learner; else as `Loop`."""
+
+    actor_steps = 0
+    episodes = 0
+    finished: Sequence[tuple[float, int]] = ()
+
+    def __init__(self, learner: Learner):
+        self._learner = learner
+
+    @property
+    def steps(self) -> int:
+        return self._learner.steps  # type: ignore[attr-defined]
+
+    def advance(self, until: float, deadline: float, stop: Stop) -> None:
+        """Goes on until the steps are done, the time is over or a stop is requested."""
+        step, clock = self._learner.step, time.perf_counter
+        while self.steps < until and stop.signal_number is None:
+            step()
+            if clock() >= deadline:
+                break

@@ -16,7 +16,7 @@ from ..files.result import Result
 from ..telling import report
 from ..telling.monitor import Numbers
 from . import components, saver
-from .loop import CatchUp, Loop
+from .loop import CatchUp, LearningLoop, Loop
 
 
 def run(
@@ -46,6 +46,7 @@ def run(
       RunError: if it failed on its way; a checkpoint was saved before where that was possible.
       Interrupted: if a signal stopped it.
     """
+    experiment.require_data()
     dispatch.configure_cpu()
     with frame.entered(experiment, out, reporter) as run:
         checkpoint = run.reopen(lambda: frame.newest(experiment, out, run.warn)) if resume else None
@@ -62,7 +63,8 @@ def run(
                 observed = replay.observed_samples_per_insert
                 return Numbers(len(replay), observed, learner.metrics())
 
-            run.begin(request, replay.spec.max_size, numbers)
+            max_size = None if experiment.data is not None else replay.spec.max_size
+            run.begin(request, max_size, numbers)
             return _Trainer(experiment, run, made, resumed).run()
 
 
@@ -80,15 +82,19 @@ class _Trainer:
         self._experiment, self._run, self._parts = experiment, run, made
         self._resumed = resumed
         self._evaluations = run.before.get("evaluations", 0)
-        self._loop = Loop(
-            made.environment,
-            made.actor,
-            CatchUp(made.learner.step, made.replay, experiment.builder.steps_per_dispatch),
-            actor_steps=run.before.get("actor_steps", 0),
-            episodes=run.before.get("episodes", 0),
-        )
+        self._loop: Loop | LearningLoop
+        if made.actor is None:
+            self._loop = LearningLoop(made.learner)
+        else:
+            self._loop = Loop(
+                made.environment,
+                made.actor,
+                CatchUp(made.learner.step, made.replay, experiment.builder.steps_per_dispatch),
+                actor_steps=run.before.get("actor_steps", 0),
+                episodes=run.before.get("episodes", 0),
+            )
         store = Store(run.directory.checkpoints, experiment.checkpointing.keep)
-        self._saver = saver.Saver(experiment, store, made, self._loop.actor_steps)
+        self._saver = saver.Saver(experiment, store, made, self._loop.steps)
 
     def run(self) -> Result:
         """Goes on until the budget is spent and the policy judged.
@@ -100,31 +106,32 @@ class _Trainer:
         loop = self._loop
         try:
             self._train()
-            self._run.stopped(loop.actor_steps)
+            self._run.stopped(loop.steps)
             self._evaluate(self._experiment.evaluation.final_episodes)
-            self._run.stopped(loop.actor_steps)
+            self._run.stopped(loop.steps)
         except (Interrupted, RunError):
             raise
         except Exception as error:
             raise self._failed(error) from error
         replay = self._parts.replay
         pace = replay.spec.samples_per_insert, replay.observed_samples_per_insert
-        return self._run.finish("one-process", self._counts(), pace)
+        actors = int(self._parts.actor is not None)
+        return self._run.finish("one-process", self._counts(), pace, actors=actors)
 
     def _train(self) -> None:
         loop, run, experiment = self._loop, self._run, self._experiment
-        budget, period = experiment.num_actor_steps, experiment.evaluation_period
-        evaluate_at = (loop.actor_steps // period + 1) * period
-        while loop.actor_steps < budget and not run.stop.requested:
+        budget, period = experiment.budget, experiment.evaluation_period
+        evaluate_at = (loop.steps // period + 1) * period
+        while loop.steps < budget and not run.stop.requested:
             until = min(budget, evaluate_at, self._saver.next_step())
             start = time.perf_counter()
             loop.advance(until, run.monitor.next_time, run.stop)
             run.train_seconds += time.perf_counter() - start
             run.monitor.look(self._counts(), loop.finished, budget)
-            if evaluate_at <= loop.actor_steps < budget:
+            if evaluate_at <= loop.steps < budget:
                 self._evaluate(experiment.evaluation.episodes)
-                evaluate_at = (loop.actor_steps // period + 1) * period
-            if self._saver.is_due(loop.actor_steps):
+                evaluate_at = (loop.steps // period + 1) * period
+            if self._saver.is_due(loop.steps):
                 self._save()
         run.monitor.write_row(self._counts(), loop.finished)
         self._save()
@@ -139,13 +146,17 @@ class _Trainer:
             saved = f"a checkpoint was saved: `troupe resume {self._run.directory.path}`"
         except Exception as second:
             saved = f"no checkpoint could be saved after that ({type(second).__name__})"
-        message = f"failed at {self._loop.actor_steps:,} actor steps: {reason}; {saved}."
+        at = f"{self._loop.steps:,} {self._experiment.clock.words}"
+        message = f"failed at {at}: {reason}; {saved}."
         return RunError(message)
 
     def _evaluate(self, episodes: int) -> None:
         """Evaluates and writes it down, unless it is stopped."""
         steps = self._loop.actor_steps
-        outcome = self._parts.evaluator.run(self._evaluations, episodes, steps, self._run.stop)
+        learned = self._parts.learner.steps
+        outcome = self._parts.evaluator.run(
+            self._evaluations, episodes, steps, self._run.stop, learned
+        )
         if outcome is not None:
             self._evaluations += 1
             self._run.monitor.evaluated(self._counts(), outcome.summary())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...agents.interfaces import Learner
-from ...agents.replay import Replay
+from ...agents.replay import OfflineReplay, Replay
 from ..experiment import Experiment
 from ..files.checkpoints import Checkpoint, Store
 from .components import Parts
@@ -27,20 +27,20 @@ def keeps_replay(experiment: Experiment, replay: Replay) -> bool:
 class Saver:
     """Writes the checkpoints of one run."""
 
-    def __init__(self, experiment: Experiment, store: Store, parts: Parts, actor_steps: int):
+    def __init__(self, experiment: Experiment, store: Store, parts: Parts, steps: int):
         self._experiment = experiment
         self._store = store
         self._parts = parts
-        self._last = (time.perf_counter(), actor_steps)
+        self._last = (time.perf_counter(), steps)
 
     def next_step(self) -> float:
-        """Actor steps at which a checkpoint is due."""
+        """Steps of the run's clock at which a checkpoint is due."""
         every = self._experiment.checkpointing.every_steps
         return float("inf") if every is None else self._last[1] + every
 
-    def is_due(self, actor_steps: int) -> bool:
+    def is_due(self, steps: int) -> bool:
         late = time.perf_counter() - self._last[0] >= self._experiment.checkpointing.every_seconds
-        return late or actor_steps >= self.next_step()
+        return late or steps >= self.next_step()
 
     def save(self, counters: Mapping[str, Any]) -> None:
         """Writes a checkpoint.
@@ -48,11 +48,13 @@ class Saver:
         Raises:
           CheckpointError: if it could not be written; the earlier ones are as they were.
         """
-        state = {"learner": self._parts.learner.save(), "actor": self._parts.actor.save()}
-        if keeps_replay(self._experiment, self._parts.replay):
-            state["replay"] = self._parts.replay.save()
+        state = {"learner": self._parts.learner.save()}
+        if self._parts.actor is not None:
+            state["actor"] = self._parts.actor.save()
+            if keeps_replay(self._experiment, self._parts.replay):
+                state["replay"] = self._parts.replay.save()
         self._store.save(state, counters, self._experiment.identity())
-        self._last = (time.perf_counter(), counters["actor_steps"])
+        self._last = (time.perf_counter(), counters[self._experiment.clock.name])
 
 
 def restore_learner(checkpoint: Checkpoint, learner: Learner) -> None:
@@ -67,6 +69,12 @@ def restore_learner(checkpoint: Checkpoint, learner: Learner) -> None:
     learner.restore(checkpoint.read("learner", like=learner.save() if shapes is None else shapes))
 
 
+def resume_data(replay: Replay, learner: Any) -> None:
+    """Has data go on where a learner that was restored had come to."""
+    if isinstance(replay, OfflineReplay):
+        replay.seek(learner.steps)
+
+
 def restore(checkpoint: Checkpoint, parts: Parts) -> None:
     """Puts the parts where they were.
 
@@ -75,6 +83,9 @@ def restore(checkpoint: Checkpoint, parts: Parts) -> None:
     """
     learner, actor = parts.learner, parts.actor
     restore_learner(checkpoint, learner)
+    if actor is None:
+        resume_data(parts.replay, learner)
+        return
     actor.restore(checkpoint.read("actor", like=actor.save()))
     if "replay" in checkpoint.parts:
         parts.replay.restore(checkpoint.read("replay"))

@@ -25,6 +25,9 @@ class Recipe:
     """Fields of the agent's config that differ from their defaults, values or texts."""
     seed: int = 0
     steps: int = 100_000
+    """Budget: actor steps, or gradient steps where there is data."""
+    data: str | None = None
+    """Source of what is learned from (see `data.sources`); None: the agent acts."""
     environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Options of `environments.make`, in training and in evaluation."""
     training_environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -66,7 +69,9 @@ class Recipe:
             builder=builder,
             environment_factory=self.make_environment,
             env=self.env,
-            num_actor_steps=self.steps,
+            num_actor_steps=self.steps if self.data is None else None,
+            num_learner_steps=None if self.data is None else self.steps,
+            data=self.data,
             seed=self.seed,
             evaluation=self.evaluation,
             checkpointing=self.checkpointing,

@@ -23,23 +23,32 @@ class MetricsWriter:
     Numbers that are not finite are written as null, and not at all to TensorBoard.
     """
 
-    def __init__(self, path: pathlib.Path, *, actor_steps: int = 0, evaluations: int = 0):
+    def __init__(
+        self,
+        path: pathlib.Path,
+        *,
+        clock: str = "actor_steps",
+        steps: int = 0,
+        evaluations: int = 0,
+    ):
         """Opens a file to go on with. Rows of what a resumed run does again are dropped.
 
         Args:
           path: made where it is not there.
-          actor_steps: where the run goes on; 0: it begins.
+          clock: which of the `COUNTS` the run goes by.
+          steps: of it, where the run goes on; 0: it begins.
           evaluations: how many it had behind it.
         """
         # It costs a quarter of a second, which only runs should pay.
         from tensorboardX import SummaryWriter
 
-        kept = _kept(path, actor_steps, evaluations) if actor_steps and path.exists() else b""
+        kept = _kept(path, clock, steps, evaluations) if steps and path.exists() else b""
         temporary = path.with_name(f".{path.name}")
         temporary.write_bytes(kept)
         os.replace(temporary, path)
         self._file = open(path, "ab")  # noqa: SIM115 - held until `close`.
-        purge = actor_steps + 1 if actor_steps else None
+        self._clock = clock
+        purge = steps + 1 if steps else None
         self._board = SummaryWriter(str(path.parent), purge_step=purge, max_queue=1000)
 
     def write(self, row: Row) -> None:
@@ -50,7 +59,7 @@ class MetricsWriter:
             if name not in ("kind", *COUNTS) and isinstance(value, int | float):
                 # It would make an array of one element of a number, which numpy deprecates.
                 scalar = np.asarray(value, np.float64)
-                self._board.add_scalar(f"{row['kind']}/{name}", scalar, row["actor_steps"])
+                self._board.add_scalar(f"{row['kind']}/{name}", scalar, row[self._clock])
 
     def sync(self) -> None:
         """Brings all rows to the disk."""
@@ -77,7 +86,7 @@ def read(path: pathlib.Path, kind: str | None = None) -> Iterator[dict[str, Any]
                     yield row
 
 
-def _kept(path: pathlib.Path, actor_steps: int, evaluations: int) -> bytes:
+def _kept(path: pathlib.Path, clock: str, steps: int, evaluations: int) -> bytes:
     """The lines of a file whose steps and evaluations are not done again."""
     lines = []
     for line in path.read_bytes().splitlines(keepends=True):
@@ -85,7 +94,7 @@ def _kept(path: pathlib.Path, actor_steps: int, evaluations: int) -> bytes:
             break
         row = json.loads(line)
         judged = row["kind"] == "evaluation"
-        if row["actor_steps"] <= actor_steps and (evaluations > 0 or not judged):
+        if row[clock] <= steps and (evaluations > 0 or not judged):
             lines.append(line)
             evaluations -= judged
     return b"".join(lines)
@@ -96,6 +105,7 @@ def evaluations(path: pathlib.Path) -> list[dict[str, Any]]:
     return [
         {
             "actor_steps": row["actor_steps"],
+            "learner_steps": row["learner_steps"],
             "episodes": row["evaluated"],
             **{name: row[name] for name in ("mean", "std", "min", "max")},
         }

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..clock import ACTOR_STEPS, Clock
 from . import metrics, report
 
 _STATUS_SECONDS = 0.5
@@ -39,18 +40,20 @@ class Monitor:
         self,
         rows: metrics.MetricsWriter,
         reporter: report.Reporter,
-        max_size: int,
+        max_size: int | None,
         numbers: Callable[[], Numbers],
+        clock: Clock = ACTOR_STEPS,
     ):
         """Begins to watch.
 
         Args:
           rows: where they are written.
           reporter: who is told.
-          max_size: items that the replay can hold.
+          max_size: items that the replay can hold; None: there is none to be filled.
           numbers: asked for when they are due; may wait for a device.
+          clock: what the run goes by.
         """
-        self._max_size, self._numbers = max_size, numbers
+        self._max_size, self._numbers, self._clock = max_size, numbers, clock
         self._rows = rows
         self._reporter = reporter
         now = time.perf_counter()
@@ -71,7 +74,7 @@ class Monitor:
         Args:
           counts: the run's (`metrics.COUNTS`).
           episodes: return and length of the newest, the newest last.
-          budget: in actor steps.
+          budget: in steps of the clock.
         """
         now = time.perf_counter()
         if now >= self._status_at:
@@ -96,7 +99,8 @@ class Monitor:
         for name, value in numbers.metrics.items():
             if not math.isfinite(value) and name not in self._warned:
                 self._warned.add(name)
-                self.line(f"warning: {name} is {value} at {counts['actor_steps']:,} actor steps")
+                at = f"{counts[self._clock.name]:,} {self._clock.words}"
+                self.line(f"warning: {name} is {value} at {at}")
 
     def evaluated(self, counts: Counts, summary: Mapping[str, Any]) -> None:
         """Writes and tells an evaluation (`evaluation.Outcome.summary`)."""
@@ -104,8 +108,8 @@ class Monitor:
         episodes = summary["episodes"]
         self._rows.write({"kind": "evaluation", **counts, "evaluated": episodes, **numbers})
         self.line(
-            f"evaluation at {summary['actor_steps']:,} actor steps: return {summary['mean']:.1f} "
-            f"+- {summary['std']:.1f} over {episodes} episodes"
+            f"evaluation at {counts[self._clock.name]:,} {self._clock.words}: "
+            f"return {summary['mean']:.1f} +- {summary['std']:.1f} over {episodes} episodes"
         )
 
     def _tell_status(self, now: float, counts: Counts, episodes: Episodes, budget: int) -> None:
@@ -117,19 +121,23 @@ class Monitor:
             (counts[name] - before[name]) / (now - then)
             for name in ("actor_steps", "learner_steps")
         )
-        left = budget - counts["actor_steps"]
+        acts = self._clock == ACTOR_STEPS
+        left, rate = budget - counts[self._clock.name], actor_rate if acts else learner_rate
         if left <= 0 and not actor_rate and not learner_rate:
             return  # All that is waited for is the last evaluation.
         recent = [episode[0] for episode in list(episodes)[-_RECENT:]]
         self._reporter.status(
             report.Status(
-                actor_steps=counts["actor_steps"],
+                actor_steps=counts["actor_steps"] if acts else None,
                 budget=budget,
                 learner_steps=counts["learner_steps"],
                 episode_return=float(np.mean(recent)) if recent else None,
                 actor_rate=actor_rate,
                 learner_rate=learner_rate,
-                replay_fill=self._numbers().replay_size / self._max_size,
-                seconds_left=left / actor_rate if actor_rate > 0 else None,
+                replay_fill=self._fill(),
+                seconds_left=left / rate if rate > 0 else None,
             )
         )
+
+    def _fill(self) -> float | None:
+        return self._numbers().replay_size / self._max_size if self._max_size else None

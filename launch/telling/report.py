@@ -14,7 +14,8 @@ from typing import IO
 class Status:
     """Where a run is."""
 
-    actor_steps: int
+    actor_steps: int | None
+    """None: nobody acts, and the budget is in gradient steps."""
     budget: int
     learner_steps: int
     episode_return: float | None
@@ -23,20 +24,27 @@ class Status:
     """Actor steps a second, since the last status."""
     learner_rate: float
     """Gradient steps a second, since the last status."""
-    replay_fill: float
-    """Items held, as a part of what it can hold."""
+    replay_fill: float | None
+    """Items held, as a part of what it can hold; None: there is no replay to be filled."""
     seconds_left: float | None
     """Until the budget is spent at the present rate; None: cannot be said yet."""
+
+    @property
+    def done(self) -> int:
+        """Of the budget."""
+        return self.learner_steps if self.actor_steps is None else self.actor_steps
 
     def text(self) -> str:
         episode_return = "-" if self.episode_return is None else f"{self.episode_return:.1f}"
         left = "-:--" if self.seconds_left is None else duration(self.seconds_left)
-        return (
-            f"{self.actor_steps / self.budget:4.0%}  return {episode_return}  "
-            f"{self.actor_steps:,} steps at {self.actor_rate:,.0f}/s  "
-            f"{self.learner_steps:,} gradient steps at {self.learner_rate:,.0f}/s  "
-            f"replay {self.replay_fill:.0%}  {left} left"
-        )
+        parts = [f"{self.done / self.budget:4.0%}"]
+        if self.actor_steps is not None:
+            parts.append(f"return {episode_return}")
+            parts.append(f"{self.actor_steps:,} steps at {self.actor_rate:,.0f}/s")
+        parts.append(f"{self.learner_steps:,} gradient steps at {self.learner_rate:,.0f}/s")
+        if self.replay_fill is not None:
+            parts.append(f"replay {self.replay_fill:.0%}")
+        return "  ".join([*parts, f"{left} left"])
 
 
 def duration(seconds: float) -> str:
@@ -92,7 +100,7 @@ class Live(Reporter):
         from rich import progress_bar, table
 
         grid = table.Table.grid(padding=(0, 1))
-        bar = progress_bar.ProgressBar(status.budget, status.actor_steps, width=20)
+        bar = progress_bar.ProgressBar(status.budget, status.done, width=20)
         grid.add_row(bar, status.text())
         self._live.update(grid, refresh=True)
 

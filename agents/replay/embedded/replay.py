@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from dm_env import specs
 
-from ..items import Episodes, ReplaySpec, Rollouts, Sample, Sequences, Transitions
+from ..items import Episodes, Item, ReplaySpec, Rollouts, Sample, Sequences, Transitions
 from ..nests import Nest
 from ..pace import Pace
 from ..sequences import SequenceWindows
@@ -25,6 +25,25 @@ _OUTCOMES = {
     "discount": specs.Array((), np.float32),
     "step_type": specs.Array((), np.int32),
 }
+
+
+def make_windows(item: Item, num_envs: int | None) -> TransitionWindows | SequenceWindows:
+    """What finds items in the rows of N streams (None: one, without a dimension for it)."""
+    if isinstance(item, Transitions):
+        return TransitionWindows(item, num_envs)
+    return SequenceWindows(item, num_envs)
+
+
+def row_fields(
+    windows: TransitionWindows | SequenceWindows, environment_spec: Any, extras_spec: Nest
+) -> dict[str, Nest]:
+    """Specs of what a row must hold for these windows, by name."""
+    return {
+        "observation": environment_spec.observations,
+        "action": environment_spec.actions,
+        "extras": extras_spec,
+        **{name: _OUTCOMES[name] for name in windows.stored},
+    }
 
 
 class EmbeddedReplay:
@@ -71,11 +90,7 @@ class EmbeddedReplay:
         self._dispatch = steps_per_sample * spec.batch_size
         self._queued = isinstance(spec.item, Rollouts)
         max_size = spec.max_size
-        self._windows: TransitionWindows | SequenceWindows
-        if isinstance(spec.item, Transitions):
-            self._windows = TransitionWindows(spec.item, num_envs)
-        else:
-            self._windows = SequenceWindows(spec.item, num_envs)
+        self._windows = make_windows(spec.item, num_envs)
         if self._queued:
             if spec.priority_exponent is not None or spec.samples_per_insert is not None:
                 raise ValueError(
@@ -91,13 +106,7 @@ class EmbeddedReplay:
             priority_exponent=spec.priority_exponent,
             seed=seed,
         )
-        outcomes = {name: _OUTCOMES[name] for name in self._windows.stored}
-        fields = {
-            "observation": environment_spec.observations,
-            "action": environment_spec.actions,
-            "extras": extras_spec,
-            **outcomes,
-        }
+        fields = row_fields(self._windows, environment_spec, extras_spec)
         self._rows = Rows(fields, self._first_capacity(max_size, streams), num_envs)
         self._windows.attach(self._rows, self._entries)
         self._lock = threading.RLock()

@@ -7,7 +7,7 @@ Rows are counted from 0, for ever; row t lies at place t mod R. The flat index o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,9 +48,13 @@ class Column:
         self.flat = flat
         self.rows = flat.reshape(-1, *self._lead, *self._kept)
 
+    def kept(self, value: Any) -> Any:
+        """What is kept of a value, with any leading dimensions."""
+        return value if self.stack == 1 else value[self._newest]
+
     def write(self, place: int, value: Any) -> None:
         """Writes the row of every stream."""
-        self.rows[place] = value if self.stack == 1 else value[self._newest]
+        self.rows[place] = self.kept(value)
 
     def gather(self, flat: np.ndarray, ages: np.ndarray | None, out: np.ndarray) -> None:
         """Copies the rows at flat indices, any shape, into `out`, the same shape before the leaf's.
@@ -153,6 +157,21 @@ class Rows:
             if column.stack > 1 and ages is None:
                 ages = self._flat_age.take(flat)
             column.gather(flat, ages, out)
+
+    def lay(self, arrays: Mapping[str, Sequence[np.ndarray]], first: np.ndarray) -> None:
+        """Takes rows of one stream that are written already, all that fit, in place of its memory.
+
+        Args:
+          arrays: the leaves of every field, [R, ...], of a stack the newest frame.
+          first: [R] bool: which begin an episode.
+        """
+        for name, columns in self.columns.items():
+            for column, array in zip(columns, arrays[name], strict=True):
+                column.place(array)
+        (starts,) = np.nonzero(first)
+        since = np.arange(len(first)) - np.repeat(starts, np.diff([*starts, len(first)]))
+        self._age[...] = np.minimum(since, self.depth - 1)
+        self.written, self.place = self.capacity, self.capacity - 1
 
     def grow(self, capacity: int, oldest: int) -> None:
         """Moves the rows from `oldest` on to rings of another capacity."""

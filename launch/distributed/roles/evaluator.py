@@ -51,7 +51,11 @@ class EvaluatorRole:
             while reader.version < order["version"]:
                 calls.check_stop()
             outcome = evaluator.run(
-                order["index"], order["episodes"], order["actor_steps"], RoleStop()
+                order["index"],
+                order["episodes"],
+                order["actor_steps"],
+                RoleStop(),
+                order["learner_steps"],
             )
             if outcome is None:
                 return

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ...files.checkpoints import Store, write_shards
-from ...local.saver import restore_learner
+from ...local.saver import restore_learner, resume_data
 from ..gang import words
 from ..supervision import role
 from .learner import make_learner, make_replay, variable_names
@@ -26,7 +26,7 @@ class FollowerRole:
         self,
         maker: Maker,
         checkpoints: str,
-        service: ReplayService,
+        service: ReplayService | None,
         size: int,
         rank: int,
     ):
@@ -35,7 +35,7 @@ class FollowerRole:
         Args:
           maker: of the learner.
           checkpoints: folder of the run's checkpoints, in which it writes what it holds.
-          service: the replay.
+          service: the replay; None: it learns from data.
           size: processes of the learner.
           rank: of this one, from 1.
         """
@@ -45,7 +45,7 @@ class FollowerRole:
 
     def run(self) -> None:
         self._gang.join()
-        replay = make_replay(self._maker, self._service, self._gang.size)
+        replay = make_replay(self._maker, self._service, self._gang.size, self._gang.rank)
         try:
             learner = make_learner(self._maker, replay, self._gang.size)
             self._follow(learner, replay)
@@ -74,9 +74,9 @@ class FollowerRole:
             elif word == words.END:
                 return
             else:
-                self._obey(word, detail, learner)
+                self._obey(word, detail, learner, replay)
 
-    def _obey(self, word: str, detail: str, learner) -> None:
+    def _obey(self, word: str, detail: str, learner, replay) -> None:
         """Does what is done between steps, as rank 0 does it."""
         if word == words.GATHER:
             learner.assist(variable_names(learner))
@@ -91,3 +91,4 @@ class FollowerRole:
         elif word == words.FROM:
             checkpoint = Store(self._checkpoints).named(detail)
             restore_learner(checkpoint, learner)
+            resume_data(replay, learner)

@@ -9,7 +9,7 @@ import jax
 
 from ...experiment import Partition
 from ...files.checkpoints import Store
-from ...local.saver import keeps_replay, restore_learner
+from ...local.saver import keeps_replay, restore_learner, resume_data
 from ..gang import words
 from ..supervision import heartbeat, role
 from . import calls
@@ -35,7 +35,7 @@ class LearnerRole:
         checkpoints: str,
         counter: calls.Remote,
         board: VariableBoard,
-        service: ReplayService,
+        service: ReplayService | None,
         replay_folder: str,
         hosts: int = 1,
     ):
@@ -46,14 +46,15 @@ class LearnerRole:
           checkpoints: folder of the run's checkpoints; the learner goes on from the newest.
           counter: keeps the ledger.
           board: takes the variables.
-          service: the replay.
+          service: the replay; None: it learns from data.
           replay_folder: where it writes its own part of checkpoints.
           hosts: processes of the learner; see `follower` for the others.
         """
         self._maker, self._experiment, self._spec = maker, maker.experiment, maker.spec
         self._store = Store(checkpoints, self._experiment.checkpointing.keep)
         self._counter, self._board, self._service = counter, board, service
-        self._files = ReplayFiles(replay_folder, service.checkpoint)
+        self._files = ReplayFiles(replay_folder, service.checkpoint) if service else None
+        self._clock = maker.experiment.clock.name
         self._gang = words.of(hosts)
         self._notes: list[str] = []
         self._status: dict[str, Any] = {"drained": False, "saved": False}
@@ -67,6 +68,7 @@ class LearnerRole:
         if checkpoint is not None:
             self._gang.say(words.FROM, checkpoint.path.name)
             restore_learner(checkpoint, self._learner)
+            resume_data(self._replay, self._learner)
         self._publisher = self._board.publisher()
         self._names = variable_names(self._learner)
         self._offer()
@@ -87,6 +89,7 @@ class LearnerRole:
         learner, replay = self._learner, self._replay
         batches = self._experiment.builder.steps_per_dispatch
         paced = self._experiment.builder.make_replay_spec(self._spec).samples_per_insert is not None
+        patience = _DRAINED_SECONDS if self._files else 0.0  # Data sends nothing more.
         phase, report_at, last_batch = TRAIN, 0.0, time.monotonic()
         while not role.pause(0.0):
             now = time.monotonic()
@@ -101,7 +104,7 @@ class LearnerRole:
                     self._gang.say(words.STEP)
                     learner.step()
                     last_batch = now
-                elif phase == DRAIN and now - last_batch > _DRAINED_SECONDS:
+                elif phase == DRAIN and now - last_batch > patience:
                     self._finish()
                     report_at = 0.0
                 elif replay.wait(0.02):
@@ -165,7 +168,7 @@ class LearnerRole:
             return True
         if settings.every_steps is None:
             return False
-        steps = calls.insist(self._counter.look)["actor_steps"]
+        steps = calls.insist(self._counter.look)[self._clock]
         return steps - self._saved_steps >= settings.every_steps
 
     def _save(self) -> None:
@@ -173,8 +176,9 @@ class LearnerRole:
         ledger = calls.insist(self._counter.save)
         state = self._agreed_state()
         heartbeat.beat()
-        keeps = keeps_replay(self._experiment, self._replay) and len(self._replay) > 0
-        kept = self._files.save(self._notes.append) if keeps else None
+        kept = None
+        if self._files and keeps_replay(self._experiment, self._replay) and len(self._replay) > 0:
+            kept = self._files.save(self._notes.append)
         heartbeat.beat()
         counters = {
             **ledger["done"],
@@ -188,8 +192,9 @@ class LearnerRole:
         }
         identity = self._experiment.identity()
         self._store.save({"learner": state}, counters, identity, self._gang.saving)
-        self._files.prune(self._store)
-        self._saved_at, self._saved_steps = time.monotonic(), ledger["done"]["actor_steps"]
+        if self._files:
+            self._files.prune(self._store)
+        self._saved_at, self._saved_steps = time.monotonic(), counters[self._clock]
 
     def _agreed_state(self) -> Any:
         """The learner's state, which is that of every process of its gang."""
@@ -199,8 +204,11 @@ class LearnerRole:
         return state
 
 
-def make_replay(maker: Maker, service: ReplayService, hosts: int) -> Replay:
-    """What one process of a learner of `hosts` draws its share of each batch from."""
+def make_replay(maker: Maker, service: ReplayService | None, hosts: int, rank: int = 0) -> Replay:
+    """What one process of a learner of `hosts`, the one of `rank`, draws its share of each batch
+    from: the replay, or where there is no service of one the experiment's data."""
+    if service is None:
+        return maker.offline_replay(hosts, rank)
     return maker.replay(maker.num_streams, service.reader(hosts))
 
 

@@ -49,16 +49,19 @@ class Ledger:
         episodes: int,
         final_episodes: int,
         state: Mapping[str, Any] | None = None,
+        clock: str = "actor_steps",
     ):
         """Opens a ledger.
 
         Args:
-          budget: actor steps of the run.
-          evaluation_period: actor steps between evaluations.
+          budget: of the run, in steps of its clock.
+          evaluation_period: steps of the clock between evaluations.
           episodes: of an evaluation on the way.
           final_episodes: of the one at the end.
           state: what `save` gave.
+          clock: actor_steps; or learner_steps, where nobody acts.
         """
+        self._clock = clock
         self._lock = threading.RLock()
         self._budget, self._period = budget, evaluation_period
         self._episodes_wanted = (episodes, final_episodes)
@@ -68,14 +71,14 @@ class Ledger:
         self._next_life: int = state.get("lives", 0)
         self._results: list[dict[str, Any]] = list(state.get("evaluations", []))
         self._given: int = state.get("given", len(self._results))
-        self._evaluate_at: int = state.get(
-            "evaluate_at", (self._done["actor_steps"] // evaluation_period + 1) * evaluation_period
-        )
         self._orders: dict[str, dict[str, Any]] = {}
         self._recent: collections.deque[Sequence[float]] = collections.deque(
             state.get("recent", ()), maxlen=_RECENT
         )
         self._learner: dict[str, Any] = {"steps": state.get("learner_steps", 0)}
+        self._evaluate_at: int = state.get(
+            "evaluate_at", (self._steps // evaluation_period + 1) * evaluation_period
+        )
         self._stop_requested = False
         self._finished = False
         self._seconds = {"wall": 0.0, "train": 0.0, **state.get("seconds", {})}
@@ -151,6 +154,11 @@ class Ledger:
         return self._done["actor_steps"] + sum(entry.steps for entry in self._lives.values())
 
     @property
+    def _steps(self) -> int:
+        """Of the clock."""
+        return self._counts()[self._clock]
+
+    @property
     def episodes(self) -> int:
         return self._done["episodes"] + sum(entry.episodes for entry in self._lives.values())
 
@@ -174,13 +182,13 @@ class Ledger:
         """What an evaluator is to do now; the same again where it died doing it.
 
         Returns:
-          None, or `index`, `episodes`, `actor_steps`, `version` (the least that will do) and
-          `final`.
+          None, or `index`, `episodes`, `actor_steps`, `learner_steps`, `version` (the least that
+          will do) and `final`.
         """
         with self._lock:
             if source in self._orders:
                 return self._orders[source]
-            phase, steps = self._phase(), self.actor_steps
+            phase, steps = self._phase(), self._steps
             final = phase == JUDGE
             if final and any(order["final"] for order in self._orders.values()):
                 return None
@@ -190,7 +198,8 @@ class Ledger:
             order = {
                 "index": self._given,
                 "episodes": self._episodes_wanted[final],
-                "actor_steps": steps,
+                "actor_steps": self.actor_steps,
+                "learner_steps": self._learner.get("steps", 0),
                 "version": self._learner.get("version", -1) if final else -1,
                 "final": final,
             }
@@ -219,7 +228,7 @@ class Ledger:
             return DONE
         if self._stop_requested:
             return DONE if self._learner.get("saved") else SAVE
-        if self.actor_steps < self._budget:
+        if self._steps < self._budget:
             return TRAIN
         return JUDGE if self._learner.get("drained") else DRAIN
 

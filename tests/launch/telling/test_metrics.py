@@ -41,7 +41,7 @@ def test_rows_of_what_is_done_again_are_dropped(tmp_path):
     with metrics.MetricsWriter(path) as writer:
         for one in (row(1), row(3), row(2, "evaluation", mean=1), row(3, "evaluation"), row(4)):
             writer.write(one)
-    with metrics.MetricsWriter(path, actor_steps=3, evaluations=1) as writer:
+    with metrics.MetricsWriter(path, steps=3, evaluations=1) as writer:
         writer.sync()
         writer.write(row(5))
     assert list(metrics.read(path)) == [row(1), row(3), row(2, "evaluation", mean=1), row(5)]

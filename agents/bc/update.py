@@ -1,0 +1,71 @@
+"""How BC learns: it makes the actions of the data likely."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from ..interfaces import Update, UpdateOutput
+from ..learning import optimizers, schedules
+from ..learning.descent import descend
+from ..replay.items import Sample, Transition
+from .config import BCConfig
+from .networks import BCNetworks
+
+Nest = Any
+
+
+class BCState(NamedTuple):
+    """All that learning changes."""
+
+    params: Nest
+    optimizer: optax.OptState
+
+
+def make_update(networks: BCNetworks, config: BCConfig) -> Update:
+    """Maximum likelihood of the data's actions: Pomerleau (1988), "ALVINN: an autonomous land
+    vehicle in a neural network"."""
+    network, actions = networks
+    rate = config.learning_rate
+    optimizer = optimizers.adam(
+        rate
+        if config.learning_rate_steps is None
+        else schedules.linear(rate, 0.0, config.learning_rate_steps),
+        epsilon=config.adam_epsilon,
+    )
+
+    def init(key):
+        params = network.init(key)
+        return BCState(params, optimizer.init(params))
+
+    def loss(params, data: Transition):
+        parameters = network.apply(params, data.observation)
+        log_prob = jnp.mean(jax.vmap(actions.log_prob)(parameters, data.action))
+        entropy = jnp.mean(jax.vmap(actions.entropy)(parameters))
+        mode = jax.vmap(actions.mode)(parameters)
+        error = jnp.mean(jnp.abs(mode - data.action).astype(jnp.float32))
+        if jnp.issubdtype(mode.dtype, jnp.integer):
+            error = jnp.mean((mode != data.action).astype(jnp.float32))
+        metrics = {"log_prob": log_prob, "entropy": entropy, "error": error}
+        return -log_prob - config.entropy_cost * entropy, metrics
+
+    def step(state: BCState, sample: Sample):
+        descent = descend(
+            loss,
+            optimizer,
+            state.params,
+            state.optimizer,
+            sample.data,
+            max_norm=config.max_gradient_norm,
+        )
+        metrics = {
+            **descent.aux,
+            "loss": descent.loss,
+            "gradient_norm": descent.gradient_norm,
+        }
+        return BCState(descent.params, descent.optimizer), UpdateOutput(metrics)
+
+    return Update(init, step, lambda state: {"policy": state.params})

@@ -1,0 +1,19 @@
+"""What a run counts its budget in: the steps of its actors, or those of its learner."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Clock(NamedTuple):
+    """A count of a run (`telling.metrics.COUNTS`) that its budget, its evaluations and its
+    curves go by."""
+
+    name: str
+    words: str
+    """The unit, as the user reads it."""
+
+
+ACTOR_STEPS = Clock("actor_steps", "actor steps")
+LEARNER_STEPS = Clock("learner_steps", "gradient steps")
+"""Of runs that learn from data, in which nobody acts."""

@@ -1,0 +1,1 @@
+"""Data to learn from: where it may come from, and how it is recorded."""
