@@ -27,9 +27,11 @@ def run(recipe: Recipe, out: str | pathlib.Path, *, resume: bool) -> int:
     finally:
         reporter.close()
     final = result.evaluation[-1]
+    clock = experiment.clock
+    count = f"{getattr(result, clock.name):,} {clock.words}"
     print(
         f"return {final['mean']:.1f} +- {final['std']:.1f} over {final['episodes']} episodes after "
-        f"{result.actor_steps:,} actor steps in {report.duration(result.wall_seconds)}; "
+        f"{count} in {report.duration(result.wall_seconds)}; "
         f"see {pathlib.Path(out, 'result.json')} and {draw([out], pathlib.Path(out))}"
     )
     if result.reached is False:

@@ -22,7 +22,16 @@ def add_flags(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None
     add_task(parser)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
     parser.add_argument(
-        "--steps", type=count, metavar="N", help="actor steps; default: as tuned, or 100000"
+        "--steps",
+        type=count,
+        metavar="N",
+        help="actor steps, with --data gradient steps; default: as tuned, or 100000",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="SOURCE",
+        help="learn from data and do not act: the file of `troupe record`, the directory of a run "
+        "whose checkpoint has its replay, or the name or the folder of a local Minari dataset",
     )
     parser.add_argument(
         "--target",
@@ -34,7 +43,7 @@ def add_flags(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None
         "--evaluate-every",
         type=count,
         metavar="N",
-        help="actor steps between evaluations; default: as tuned, or a tenth of the steps",
+        help="steps between evaluations; default: as tuned, or a tenth of the steps",
     )
     parser.add_argument(
         "--evaluation-episodes", type=count, metavar="N", help="of evaluations on the way"
@@ -89,6 +98,7 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
         options,
         tuned,
         seed=options.seed,
+        data=_data(options.data),
         evaluation=Evaluation(**evaluation),
         checkpointing=Checkpointing(**checkpointing),
         mesh=options.mesh,
@@ -96,3 +106,12 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
         launch=options.launch,
         roles={**asking.roles(options), **asking.given(listen=options.listen)},
     )
+
+
+def _data(source: str | None) -> str | None:
+    """A source, so that `troupe resume` finds it from elsewhere."""
+    if source is None:
+        return None
+    from ...launch.data import sources
+
+    return sources.resolve(source)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..clock import ACTOR_STEPS, LEARNER_STEPS, Clock
 from ..errors import RequestError
 from ..files.directory import RunDirectory
 from . import metrics
@@ -65,7 +66,8 @@ def plot(runs: Sequence[str | os.PathLike[str]], save: str | os.PathLike[str]) -
         raise RequestError(f"{os.fspath(runs[0])} has no returns to plot yet.")
     if len(groups) == 1:
         axes.set_title(next(iter(groups)))
-    axes.set_xlabel("actor steps")
+    clocks = {_clock(one).words for directories in groups.values() for one in directories}
+    axes.set_xlabel(" or ".join(sorted(clocks)))
     axes.set_ylabel("return")
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -100,9 +102,15 @@ def mean_and_band(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.n
     return grid, returns.mean(axis=0), returns.std(axis=0)
 
 
+def _clock(directory: RunDirectory) -> Clock:
+    """What the run went by: nobody acts where an agent learns from data."""
+    return ACTOR_STEPS if directory.read_config().get("data") is None else LEARNER_STEPS
+
+
 def _curve(directory: RunDirectory, kind: str, name: str) -> Curve:
+    clock = _clock(directory)
     if not directory.metrics.exists():
         return np.array([]), np.array([])
     rows = [row for row in metrics.read(directory.metrics, kind) if row.get(name) is not None]
-    steps = np.array([row["actor_steps"] for row in rows], float)
+    steps = np.array([row[clock.name] for row in rows], float)
     return steps, np.array([row[name] for row in rows], float)

@@ -34,9 +34,12 @@ def evaluate(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     if options.json:
         print(json.dumps(summary))
     else:
+        at = f"{summary['actor_steps']:,} actor steps"
+        if not summary["actor_steps"]:  # It learned from data.
+            at = f"{summary['learner_steps']:,} gradient steps"
         print(
             f"return {summary['mean']:.1f} +- {summary['std']:.1f} (least {summary['min']:.1f}, "
             f"most {summary['max']:.1f}) over {summary['episodes']} episodes, after "
-            f"{summary['actor_steps']:,} actor steps"
+            f"{at}"
         )
     return 0

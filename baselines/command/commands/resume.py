@@ -16,7 +16,7 @@ from ..parser import Commands, add_partition, count
 def register(commands: Commands) -> None:
     parser = commands.add("resume", "go on with a run from its newest checkpoint", resume)
     parser.add_argument("run", metavar="DIR", help="directory of the run")
-    parser.add_argument("--steps", type=count, metavar="N", help="a new budget of actor steps")
+    parser.add_argument("--steps", type=count, metavar="N", help="a new budget, in what it was in")
     parser.add_argument("--actors", type=count, metavar="N", help="more or fewer than before")
     parser.add_argument("--listen", metavar="ADDRESS", help="another than before (see train)")
     add_partition(parser)
