@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Clock(NamedTuple):
+class StepCount(NamedTuple):
     """A count of a run (`telling.metrics.COUNTS`) that its budget, its evaluations and its
     curves go by."""
 
@@ -14,6 +14,6 @@ class Clock(NamedTuple):
     """The unit, as the user reads it."""
 
 
-ACTOR_STEPS = Clock("actor_steps", "actor steps")
-LEARNER_STEPS = Clock("learner_steps", "gradient steps")
+ACTOR_STEPS = StepCount("actor_steps", "actor steps")
+LEARNER_STEPS = StepCount("learner_steps", "gradient steps")
 """Of runs that learn from data, in which nobody acts."""

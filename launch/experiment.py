@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import seeds
-from .clock import ACTOR_STEPS, LEARNER_STEPS, Clock
+from .clock import ACTOR_STEPS, LEARNER_STEPS, StepCount
 from .errors import RequestError
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Experiment:
         return (self.network_factory or self.builder.make_networks)(spec)
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> StepCount:
         """What the budget counts."""
         return ACTOR_STEPS if self.data is None else LEARNER_STEPS
 

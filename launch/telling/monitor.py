@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..clock import ACTOR_STEPS, Clock
+from ..clock import ACTOR_STEPS, StepCount
 from . import metrics, report
 
 _STATUS_SECONDS = 0.5
@@ -42,7 +42,7 @@ class Monitor:
         reporter: report.Reporter,
         max_size: int | None,
         numbers: Callable[[], Numbers],
-        clock: Clock = ACTOR_STEPS,
+        clock: StepCount = ACTOR_STEPS,
     ):
         """Begins to watch.
 

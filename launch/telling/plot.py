@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..clock import ACTOR_STEPS, LEARNER_STEPS, Clock
+from ..clock import ACTOR_STEPS, LEARNER_STEPS, StepCount
 from ..errors import RequestError
 from ..files.directory import RunDirectory
 from . import metrics
@@ -102,7 +102,7 @@ def mean_and_band(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.n
     return grid, returns.mean(axis=0), returns.std(axis=0)
 
 
-def _clock(directory: RunDirectory) -> Clock:
+def _clock(directory: RunDirectory) -> StepCount:
     """What the run went by: nobody acts where an agent learns from data."""
     return ACTOR_STEPS if directory.read_config().get("data") is None else LEARNER_STEPS
 

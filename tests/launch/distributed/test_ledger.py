@@ -7,8 +7,9 @@ import pytest
 from troupe.launch.distributed.roles.ledger import DONE, DRAIN, JUDGE, SAVE, TRAIN, Ledger
 
 
-def make(budget=100, state=None):
-    return Ledger(budget=budget, evaluation_period=40, episodes=3, final_episodes=5, state=state)
+def make(budget=100, state=None, **more):
+    counts = {"budget": budget, "evaluation_period": 40, "episodes": 3, "final_episodes": 5}
+    return Ledger(**counts, state=state, **more)
 
 
 def act(ledger, source, life, steps, want=1000):
@@ -60,7 +61,14 @@ def test_phases_to_the_end():
     assert ledger.next_evaluation("evaluator/0") is None
     assert ledger.learner({"steps": 6, "version": 4, "drained": True}) == JUDGE
     order = ledger.next_evaluation("evaluator/0")
-    assert order == {"index": 0, "episodes": 5, "actor_steps": 100, "version": 4, "final": True}
+    assert order == {
+        "index": 0,
+        "episodes": 5,
+        "actor_steps": 100,
+        "learner_steps": 6,
+        "version": 4,
+        "final": True,
+    }
     assert ledger.next_evaluation("evaluator/1") is None
     ledger.finish_evaluation("evaluator/0", {"index": 0, "mean": 1.0})
     assert ledger.look(0)["phase"] == DONE
@@ -139,3 +147,17 @@ def test_any_number_of_actors_spends_exactly_the_budget(actors):
         if phase != TRAIN:
             break
     assert sum(steps.values()) == ledger.actor_steps == 1000
+
+
+def test_a_budget_of_gradient_steps_needs_no_actor():
+    ledger = make(clock="learner_steps")
+    assert ledger.learner({"steps": 30}) == TRAIN
+    assert ledger.next_evaluation("evaluator/0") is None
+    assert ledger.learner({"steps": 50}) == TRAIN
+    assert ledger.next_evaluation("evaluator/0")["learner_steps"] == 50
+    again = make(clock="learner_steps", state=json.loads(json.dumps(ledger.save())))
+    assert again.look()["phase"] == TRAIN
+    assert again.learner({"steps": 100}) == DRAIN
+    assert again.learner({"steps": 100, "drained": True}) == JUDGE
+    order = again.next_evaluation("evaluator/0")
+    assert (order["learner_steps"], order["final"]) == (100, True)

@@ -52,8 +52,9 @@ def test_every_time_step_is_watched():
 
 
 def test_a_summary_is_of_the_returns():
-    summary = Outcome(7, (1.0, 2.0, 6.0)).summary()
-    expected = {"actor_steps": 7, "episodes": 3, "mean": 3.0, "min": 1.0, "max": 6.0}
+    summary = Outcome(7, (1.0, 2.0, 6.0), 5).summary()
+    counts = {"actor_steps": 7, "learner_steps": 5, "episodes": 3}
+    expected = {**counts, "mean": 3.0, "min": 1.0, "max": 6.0}
     assert summary.pop("std") == pytest.approx(14**0.5 / 3**0.5)
     assert summary == expected
 
