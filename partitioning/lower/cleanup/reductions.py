@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -149,10 +150,12 @@ def _past(op: Op, at: int, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, 
     assert result.layout is not None
     layout, params, local = result.layout, reduction.params, op.params
     if reduction.name == "reduce_scatter":
-        dim = _followed(op, at, params["dim"])
+        axes = params["axes"]
+        # Where the axes are in the result's layout, not where its sizes match: a tile of size 1
+        # vanishes in a reshape, and what is left of its dimension may look like another one.
+        dim = next((d for d, a in enumerate(layout) if a[len(a) - len(axes) :] == axes), None)
         if dim is None:
             return None
-        axes = params["axes"]
         layout = tuple(a[: len(a) - len(axes)] if d == dim else a for d, a in enumerate(layout))
         params = {**params, "dim": dim}
     owed = retiled(result, layout, mesh)
@@ -161,21 +164,19 @@ def _past(op: Op, at: int, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, 
     if rule is not None and rule.localize is not None:
         local = rule.localize(local, [term.shape], [owed.shape])
     linear = op.on([term if i == at else v for i, v in enumerate(op.inputs)], (owed,), local)
+    if reduction.name == "reduce_scatter":
+        parts = math.prod(mesh[axis] for axis in params["axes"])
+        if not _follows(linear, at, reduction.params["dim"], params["dim"], parts):
+            return None
     return linear, op.beside(reduction.name, (owed,), result, params)
 
 
-def _followed(op: Op, at: int, dim: int) -> int | None:
-    """The result dimension that is the operand's dimension `dim`, whole; None where there is
-    none.
-    """
+def _follows(op: Op, at: int, dim: int, result_dim: int, parts: int) -> bool:
+    """Whether tiling the operand's dimension in so many parts tiles the result's."""
     rule = rule_of(op)
     if rule is None or (factor := rule.operands[at][dim]) == WHOLE:
-        return None
-    if factor not in rule.results[0]:
-        return None
-    found = rule.results[0].index(factor)
-    sizes = op.inputs[at].shape[dim], op.outputs[0].shape[found]
-    return found if sizes == (rule.sizes[factor],) * 2 else None
+        return False
+    return factor == rule.results[0][result_dim] and rule.sizes[factor] % parts == 0
 
 
 class _Leaf(NamedTuple):
