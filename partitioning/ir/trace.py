@@ -150,9 +150,10 @@ class _Tracer:
             name = _NAMES.get(name, name)
             inputs = tuple([_read(env, var) for var in eqn.invars])
             source = eqn.source_info if caller is None else Inlined(eqn.source_info, caller)
-            if name in _CALLS and (body := eqn.params.get(_CALLS[name])) is not None:
+            if (called := _called(name, eqn.params, inputs)) is not None:
+                body, arguments = called
                 inner = getattr(body, "jaxpr", body)
-                inner_env: dict[Any, Value] = dict(zip(inner.invars, inputs, strict=True))
+                inner_env: dict[Any, Value] = dict(zip(inner.invars, arguments, strict=True))
                 self._constants(inner_env, inner, tuple(getattr(body, "consts", ())), constants)
                 scope = scope_of(source, prefix)
                 self._ops(inner_env, inner, scope, ops, constants, source)
@@ -191,6 +192,20 @@ class _Tracer:
                 "reverse": params["reverse"], "unroll": params["unroll"],
             }  # fmt: skip
         return params, regions
+
+
+def _called(
+    name: str, params: dict[str, Any], inputs: tuple[Value, ...]
+) -> tuple[Any, tuple[Value, ...]] | None:
+    """The body that runs in place of a call, and what it reads; None where it is no call."""
+    if name == "custom_linear_solve":
+        # Its other functions serve differentiation, which is over.
+        lengths = params["const_lengths"]
+        start = lengths.matvec + lengths.vecmat
+        own = inputs[start : start + lengths.solve]
+        return params["jaxprs"].solve, own + inputs[sum(lengths) :]
+    body = params.get(_CALLS[name]) if name in _CALLS else None
+    return None if body is None else (body, inputs)
 
 
 def _read(env: dict[Any, Value], var: Any) -> Value:

@@ -11,7 +11,7 @@ without_rule(
     "code that jax does not see into",
 )
 without_rule(
-    "custom_linear_solve linear_call custom_transpose_call reduce ragged_dot_general scaled_dot",
+    "linear_call custom_transpose_call reduce ragged_dot_general scaled_dot",
     "holds functions or groups of its own; too rare to tile",
 )
 without_rule(

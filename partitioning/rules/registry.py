@@ -32,7 +32,7 @@ class Primitive(NamedTuple):
 _PRIMITIVES: dict[str, Primitive] = {}
 _INLINED = """
     jit pjit closed_call core_call composite custom_vmap_call custom_jvp_call custom_vjp_call
-    custom_vjp_call_jaxpr
+    custom_vjp_call_jaxpr custom_linear_solve
 """
 #: Ops that have no rule of their own because propagation goes through their regions, or because
 #: tracing puts their bodies in their place.

@@ -193,7 +193,7 @@ _rows(
 
 # What is not seen into, holds functions of its own, or is partitioned already.
 _rows(
-    "axis_index custom_linear_solve custom_partitioning custom_transpose_call debug_callback "
+    "axis_index custom_partitioning custom_transpose_call debug_callback "
     "debug_print ffi_call io_callback linear_call pallas_call pmax pmin ppermute psum "
     "pure_callback ragged_dot_general reduce scaled_dot shard_map xla_pmap",
     Traits("uncounted"),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...ir.program import Program
 from .loops import gather_before_loop, reduce_after_checkpoint, reduce_after_loop
 from .reductions import reduce_late, scatter_reductions, sum_before_reducing
-from .reshards import gather_early, share_equal, slice_of_gather
+from .reshards import gather_early, reduce_once, share_equal, slice_of_gather
 
 
 class CleanUp(NamedTuple):
@@ -23,18 +23,21 @@ class CleanUp(NamedTuple):
 _RESLICE = CleanUp("all_slice(all_gather(x)) is x, or an all_to_all", slice_of_gather)
 _EARLY = CleanUp("all_gather(view(x)) is view(all_gather(x))", gather_early)
 _SHARE = CleanUp("equal gathers, slices and views of one array are one", share_equal)
+_ONCE = CleanUp("equal sums over devices, and what leads to them, are one", reduce_once)
 _LATE = CleanUp("linear(reduce(x)) is reduce(linear(x))", reduce_late)
 _SCATTER = CleanUp("all_slice(all_reduce(x)) is reduce_scatter(x)", scatter_reductions)
 _SUM = CleanUp("reduce(a) + reduce(b) is reduce(a + b)", sum_before_reducing)
 _LEAVE = CleanUp("a reduction at a checkpoint's end happens after it", reduce_after_checkpoint)
 _AFTER = CleanUp("a sum in a loop's carry is reduced once, after the loop", reduce_after_loop)
-_BEFORE = CleanUp("a gather of what a loop only reads happens once, before it", gather_before_loop)
+_BEFORE = CleanUp(
+    "a gather of what no turn of a loop changes happens once, before it", gather_before_loop
+)
 _DEAD = CleanUp("ops that nobody reads go", lambda program, mesh: program.drop_dead())
 
 #: In order; a reduction that moved or merged may meet a slice or a sum that it did not meet before.
 CLEANUPS: tuple[CleanUp, ...] = (
-    _RESLICE, _LATE, _SCATTER, _LEAVE, _LATE, _SUM, _LATE, _SCATTER, _AFTER, _BEFORE,
-    _EARLY, _SHARE, _DEAD,
+    _RESLICE, _ONCE, _LATE, _SCATTER, _LEAVE, _LATE, _SUM, _LATE, _SCATTER, _AFTER, _EARLY,
+    _SHARE, _BEFORE, _SHARE, _DEAD,
 )  # fmt: skip
 
 

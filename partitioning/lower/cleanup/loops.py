@@ -34,28 +34,43 @@ def gather_before_loop(program: Program, mesh: Mapping[str, int]) -> bool:
 
 
 def _hoist(op: Op, body: Program, offset: int, count: int, counter: str) -> list[Op]:
-    """Moves gathers of the body's first `count` inputs out; `offset` is where they stand among
-    the operands.
+    """Moves gathers of what the body makes of its first `count` inputs alone out of it; `offset`
+    is where those stand among the operands.
     """
-    consts = {value: i for i, value in enumerate(body.inputs[:count])}
-    kept: list[Op] = []
-    moved: list[Op] = []
+    outside = dict(zip(body.inputs[:count], op.inputs[offset : offset + count], strict=True))
+    fixed: dict[Value, Op] = {}
     replaced: dict[Value, Value] = {}
+    moved: list[Op] = []
+
+    def move(inner: Op) -> None:
+        """Writes an op, and before it what it reads, outside."""
+        for value in inner.inputs:
+            if value in fixed and value not in outside:
+                move(fixed[value])
+        made = [value.like() for value in inner.outputs]
+        for value, copy in zip(inner.outputs, made, strict=True):
+            copy.whole, outside[value] = value.whole, copy
+        moved.append(inner.on([outside.get(v, v) for v in inner.inputs], made))
+
+    gathers: list[Value] = []
     for inner in body.ops:
-        if inner.name != "all_gather" or inner.inputs[0] not in consts:
-            kept.append(inner)
+        if inner.regions or inner.effects or any(v.partial for v in inner.outputs):
             continue
-        made = inner.outputs[0]
-        moved.append(inner.on((op.inputs[offset + consts[inner.inputs[0]]],), (made.like(),)))
-        replaced[made] = made.like()
+        if not all(v.data is not None or v in outside or v in fixed for v in inner.inputs):
+            continue
+        fixed.update(dict.fromkeys(inner.outputs, inner))
+        if inner.name == "all_gather":
+            move(inner)
+            gathers.append(inner.outputs[0])
+            replaced[inner.outputs[0]] = inner.outputs[0].like()
     if not moved:
         return []
     end = offset + count
-    op.inputs = (*op.inputs[:end], *(m.outputs[0] for m in moved), *op.inputs[end:])
+    op.inputs = (*op.inputs[:end], *(outside[v] for v in gathers), *op.inputs[end:])
     body.inputs = (*body.inputs[:count], *replaced.values(), *body.inputs[count:])
-    op.params = {**op.params, counter: count + len(moved)}
-    body.ops = kept
-    Region(body).apply(replaced)
+    op.params = {**op.params, counter: count + len(gathers)}
+    Region(body).apply(replaced, dropped={fixed[v] for v in gathers})
+    body.drop_dead()
     return moved
 
 

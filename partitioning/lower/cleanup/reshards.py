@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from ...ir.program import Op, Program, Value
 from ...rules import WHOLE, rule_of, traits_of
@@ -120,23 +122,63 @@ def _gathered(made: Value, axes: tuple[str, ...], mesh: Mapping[str, int]) -> Va
 def share_equal(program: Program, mesh: Mapping[str, int]) -> bool:
     """Equal gathers, slices and views of one array become one."""
     del mesh
-    known: dict[object, Value] = {}
+    return _share(
+        program,
+        lambda op: (op.name in _SHARED or _rearranges(op)) and op.inputs[0].data is None,
+    )
+
+
+def reduce_once(program: Program, mesh: Mapping[str, int]) -> bool:
+    """Equal sums over devices become one, with what leads to them."""
+    del mesh
+    sums = [
+        (op.outputs[0].shape, *op.params.values()) for op in program.ops if op.name == "all_reduce"
+    ]
+    if len(set(sums)) == len(sums):
+        return False
+    return _share(program, lambda op: not (op.regions or op.effects) and bool(op.inputs))
+
+
+def _share(program: Program, candidate: Callable[[Op], bool]) -> bool:
+    """Of equal ops among the candidates the first one serves all."""
+    known: dict[object, list[Op]] = {}
     replaced: dict[Value, Value] = {}
+    gone: set[Op] = set()
     for op in program.ops:
-        if not (op.name in _SHARED or _rearranges(op)) or op.inputs[0].data is not None:
+        if not candidate(op):
             continue
-        source = replaced.get(op.inputs[0], op.inputs[0])
-        try:
-            key = op.name, source, op.outputs[0].layout, tuple(op.params.items())
-            first = known.setdefault(key, op.outputs[0])
-        except TypeError:  # a param that cannot be hashed
+        key = op.name, tuple([_identity(replaced.get(v, v)) for v in op.inputs])
+        others = known.setdefault(key, [])
+        first = next((other for other in others if _alike(other, op)), None)
+        if first is None:
+            others.append(op)
             continue
-        if first is not op.outputs[0] and first.dtype == op.outputs[0].dtype:
-            replaced[op.outputs[0]] = first
+        replaced.update(zip(op.outputs, first.outputs, strict=True))
+        gone.add(op)
     if replaced:
-        region = Region(program)
-        region.apply(replaced, None, {region.maker[v] for v in replaced})
+        Region(program).apply(replaced, None, gone)
     return bool(replaced)
+
+
+def _identity(value: Value) -> object:
+    """What tells a value from others: itself, or of a literal its bits."""
+    if value.data is None or value.shape or not isinstance(value.dtype, np.dtype):
+        return value
+    return value.dtype, np.asarray(value.data).tobytes()
+
+
+def _alike(first: Op, second: Op) -> bool:
+    """Whether two ops of one name on the same values compute the same."""
+    if first.params is not second.params:
+        try:
+            if first.params != second.params:
+                return False
+        except ValueError:  # params that hold arrays
+            return False
+    return all(
+        (a.layout, a.whole, a.dtype, a.weak_type) == (b.layout, b.whole, b.dtype, b.weak_type)
+        for a, b in zip(first.outputs, second.outputs, strict=True)
+    )
 
 
 def _rearranges(op: Op) -> bool:

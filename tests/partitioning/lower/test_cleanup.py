@@ -122,6 +122,63 @@ def test_a_gather_stays_behind_a_view_that_merges_its_tile() -> None:
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_scattered_sum_is_followed_where_each_device_holds_one_group() -> None:
+    """Of local sizes alone, the tile of one group vanishes in the reshape."""
+
+    def fn(a: jax.Array, b: jax.Array) -> jax.Array:
+        return a.sum(0).reshape(2, 4) * b
+
+    shapes = f(6, 8), f(2, 4)
+    schedule = [tile("a", a=0), tile("a", b=0)]
+    raw, clean = before_and_after(fn, *shapes, schedule=schedule)
+    assert raw == ["all_reduce", "all_slice"]
+    assert clean == ["reduce_scatter"]
+    keys = jax.random.split(jax.random.PRNGKey(0))
+    a, b = (jax.random.normal(k, s.shape) for k, s in zip(keys, shapes, strict=True))
+    np.testing.assert_allclose(pt.partition(fn, MESH, schedule)(a, b), fn(a, b), rtol=1e-5)
+
+
+def test_equal_sums_are_summed_once() -> None:
+    def fn(x: jax.Array) -> Any:
+        centred = x - x.mean(0)
+        return (2.0 * x).sum(0), centred / jnp.sqrt(x.var(0)), jnp.exp((2.0 * x).sum(0))
+
+    raw, clean = before_and_after(fn, f(8, 4), schedule=[tile("a", x=0)])
+    assert raw == ["all_reduce"] * 5
+    assert clean == ["all_reduce"] * 3
+
+
+def test_what_no_turn_changes_is_gathered_before_the_loop() -> None:
+    """Also where a turn casts or transposes it first."""
+
+    def fn(w: jax.Array, x: jax.Array) -> jax.Array:
+        def turn(h: jax.Array, _: None) -> tuple[jax.Array, None]:
+            return jnp.tanh(h @ w.astype(jnp.bfloat16).astype(jnp.float32).T) + h @ w, None
+
+        return jax.lax.scan(turn, x, None, length=5)[0]
+
+    schedule = [tile("a", x=0), tile("a", w=0)]
+    plan = pt.partition(fn, MESH, schedule).plan(f(4, 4), f(8, 4))
+    (loop,) = [op for op in plan.program.ops if op.name == "scan"]
+    assert not moves(loop.regions[0])
+    assert plan.collectives["all_gather"] == 2
+    w, x = jnp.arange(16.0).reshape(4, 4) / 16, jnp.arange(32.0).reshape(8, 4) / 32
+    np.testing.assert_allclose(pt.partition(fn, MESH, schedule)(w, x), fn(w, x), rtol=1e-5)
+
+
+def test_a_batch_of_linear_systems_stays_tiled() -> None:
+    def fn(a: jax.Array, b: jax.Array) -> Any:
+        return jnp.linalg.solve(a, b), jnp.linalg.inv(a)
+
+    schedule = [tile("a", a=0, b=0)]
+    plan = pt.partition(fn, MESH, schedule).plan(f(4, 3, 3), f(4, 3, 1))
+    assert moves(plan.program) == []
+    keys = jax.random.split(jax.random.PRNGKey(0))
+    a, b = (jax.random.normal(k, s) for k, s in zip(keys, [(4, 3, 3), (4, 3, 1)], strict=True))
+    for actual, expected in zip(pt.partition(fn, MESH, schedule)(a, b), fn(a, b), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_gathers_may_be_repeated_for_the_backward_pass() -> None:
     def fn(w: jax.Array, x: jax.Array) -> Any:
         return jax.value_and_grad(lambda v: jnp.sum(jnp.tanh(jnp.tanh(x @ v) @ v)))(w)
