@@ -2,6 +2,7 @@
 # make test  the whole suite                                         (ARGS=flags of pytest)
 # make quick the suite without its long tests
 # make lint  ruff and mypy
+# make docs  the reference of the public names, into build/docs; its warnings are errors
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 
@@ -14,7 +15,7 @@ ARGS ?=
 
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: run test quick lint install clean
+.PHONY: run test quick lint docs install clean
 
 run: $(INSTALLED)
 	@$(VENV)/bin/troupe train dqn --env CartPole-v1 --seed $(SEED) --target 475 --out $(OUT) $(ARGS)
@@ -30,6 +31,9 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .
 	@mkdir -p .typing && ln -sfn .. .typing/troupe
 	$(VENV)/bin/mypy $(addprefix .typing/troupe/,__init__.py __main__.py environments partitioning agents launch baselines)
+
+docs: $(INSTALLED)
+	$(PYTHON) -W error -m pdoc --docformat google --output-directory build/docs $$(cat docs/reference.txt)
 
 install: $(INSTALLED)
 

@@ -33,6 +33,10 @@ def find_builder(name: str) -> type[Builder]:
         found = getattr(importlib.import_module(module, __package__), attribute)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"The agent {name!r} cannot be imported: {error}.") from error
+    except Exception as error:  # A mistake in a module of the user's own.
+        raise ValueError(
+            f"The agent {name!r} cannot be imported: {type(error).__name__}: {error}."
+        ) from error
     if not (isinstance(found, type) and issubclass(found, Builder)):
         raise ValueError(f"{name} is not a subclass of troupe.agents.Builder.")
     return found

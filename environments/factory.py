@@ -139,8 +139,10 @@ def _fake(
     """One of `fakes.FAKES`; it takes the options of every environment, and its own."""
     registry.check_known(id, [f"fake/{name}" for name in fakes.FAKES])
     _refuse(id, render_mode=render_mode)
+    constructor = fakes.FAKES[id.removeprefix("fake/")]
+    registry.check_arguments(id, fakes.parameters(constructor), arguments)
     try:
-        environment = fakes.FAKES[id.removeprefix("fake/")](seed=seed, **arguments)
+        environment = constructor(seed=seed, **arguments)
     except TypeError as error:
         raise InvalidOptionError(f"{id}: {error}") from error
     return Conform(environment, name=id, actions=actions, reward_clip=reward_clip)
@@ -164,11 +166,12 @@ def _gymnasium(
         raise InvalidOptionError(f"episodic_life is for Atari games, which {id} is not")
     if is_atari:
         registry.import_extra("cv2", "atari", id)
+        _refuse(id, **{name: arguments.get(name) for name in atari.ARGUMENTS})
         arguments.update(atari.ARGUMENTS)
     environment = _build(specification, render_mode, arguments)
     if is_atari:
         environment = atari.preprocess(environment, episodic_life=episodic_life)
-    limit = max_episode_steps or specification.max_episode_steps
+    limit = specification.max_episode_steps if max_episode_steps is None else max_episode_steps
     adapted = GymnasiumEnvironment(
         environment,
         seed=seed,
@@ -216,15 +219,24 @@ def _build(
     if render_mode is not None:
         arguments = {**arguments, "render_mode": render_mode}
     try:
+        registry.check_arguments(specification.id, registry.parameters(specification), arguments)
         # The adapter counts the steps to the time limit as well: hence no wrapper for it.
         return gymnasium.make(
             specification, max_episode_steps=-1, disable_env_checker=True, **arguments
         )
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise registry.missing_extra(specification.id, extra, error) from error
+    except InvalidOptionError:
+        raise
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise InvalidOptionError(f"{specification.id}: {reason}") from error
+    except Exception as error:  # What a constructor says of an argument that it cannot take.
+        if not arguments:
+            raise
+        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InvalidOptionError(f"{specification.id} cannot have {given}: {reason}") from error
 
 
 def _log_mujoco() -> None:

@@ -7,6 +7,7 @@ lengths, and they refuse actions that do not fit. `make("fake/NAME", seed=...)` 
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -287,3 +288,15 @@ FAKES: dict[str, Callable[..., dm_env.Environment]] = {
     "nested": nested,
     "ragged": ragged,
 }
+
+
+def parameters(constructor: Callable[..., dm_env.Environment]) -> dict[str, inspect.Parameter]:
+    """What one of `FAKES` can be made with besides its seed."""
+    found = dict(inspect.signature(constructor).parameters)
+    if any(one.kind is one.VAR_KEYWORD for one in found.values()):
+        found = {**inspect.signature(Fake).parameters, **found}
+    return {
+        name: one
+        for name, one in found.items()
+        if name not in ("seed", "spec") and one.kind is not one.VAR_KEYWORD
+    }

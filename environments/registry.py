@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import gymnasium
 
-from .errors import MissingExtraError, UnknownEnvironmentError
+from .errors import InvalidOptionError, MissingExtraError, UnknownEnvironmentError
 
 # The extra of this package that brings what the environments of a module need.
 _EXTRAS = {
@@ -75,3 +77,45 @@ def missing_extra(id: str, extra: str | None, error: Exception) -> MissingExtraE
     if extra is None:
         return MissingExtraError(f"{id} needs a package that is not installed: {reason}")
     return MissingExtraError(f"{id} needs an extra: pip install 'troupe[{extra}]' ({reason})")
+
+
+def parameters(
+    specification: gymnasium.envs.registration.EnvSpec,
+) -> Mapping[str, inspect.Parameter] | None:
+    """Those of an environment's constructor that a user may give; None where any might do."""
+    entry = specification.entry_point
+    if entry is None:
+        return None
+    creator = entry if callable(entry) else gymnasium.envs.registration.load_env_creator(entry)
+    try:
+        found = dict(inspect.signature(creator).parameters)
+    except (TypeError, ValueError):
+        return None
+    if any(one.kind is one.VAR_KEYWORD for one in found.values()):
+        return None
+    found.pop("render_mode", None)
+    return found
+
+
+def check_arguments(
+    id: str, known: Mapping[str, inspect.Parameter] | None, arguments: Mapping[str, Any]
+) -> None:
+    """Compares arguments with the parameters of an environment's constructor.
+
+    Raises:
+      InvalidOptionError: if there is none of a name, or a value is a text where a number or a truth
+        is expected.
+    """
+    for name, value in arguments.items():
+        if known is None or name == "render_mode":
+            continue
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else ""
+            takes = hint or (f"it takes {', '.join(known)}" if known else "it takes no arguments")
+            raise InvalidOptionError(f"{id} has no argument {name!r}; {takes}")
+        default = known[name].default
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise InvalidOptionError(f"{id}: {name} must be true or false, got {value!r}")
+        if isinstance(default, int | float) and isinstance(value, str):
+            raise InvalidOptionError(f"{id}: {name} must be a number, got {value!r}")

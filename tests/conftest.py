@@ -4,6 +4,9 @@ Also runs small enough to be tests.
 """
 
 import os
+import pathlib
+import re
+import sys
 
 import pytest
 
@@ -51,3 +54,36 @@ def tiny():
         )
 
     return make
+
+
+DOCS = pathlib.Path(__file__).parent.parent / "docs"
+
+
+def code_of(page):
+    """Python code of a page of docs/: {file: code} of the blocks that name one, and the rest."""
+    files, rest = {}, []
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
+        named = re.match(r"# (\w+\.py)\n", block)
+        if named:
+            files[named.group(1)] = block
+        else:
+            rest.append(block)
+    return files, rest
+
+
+@pytest.fixture(scope="session")
+def pages():
+    """Reads pages: `pages("agents.md") -> ({file: code}, [other code])`."""
+    return code_of
+
+
+@pytest.fixture(scope="session")
+def documented(tmp_path_factory):
+    """A folder with the modules of docs/agents.md and docs/environments.md, on the path."""
+    folder = tmp_path_factory.mktemp("documented")
+    for page in ("agents.md", "environments.md"):
+        for name, code in code_of(page)[0].items():
+            (folder / name).write_text(code)
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))

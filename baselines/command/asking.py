@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from ...launch.request import arguments
 from ...launch.request.recipe import Recipe
 from ..tuned import Tuned
 
@@ -18,13 +19,18 @@ def tuned_for(options: argparse.Namespace, settings: Sequence[Tuned]) -> Tuned:
 
 def recipe(options: argparse.Namespace, tuned: Tuned, **more: Any) -> Recipe:
     """What was asked for, from what is tuned."""
+    environment = arguments.parse(options.environment)
     return Recipe(
         options.agent,
         options.env,
         config={**tuned.config, **options.overrides},
         steps=getattr(options, "steps", None) or tuned.steps,
-        environment=tuned.environment,
-        training_environment=tuned.training_environment,
+        environment={**tuned.environment, **environment},
+        training_environment={
+            name: value
+            for name, value in tuned.training_environment.items()
+            if name not in environment
+        },
         **more,
     )
 

@@ -32,14 +32,16 @@ def main(argv: Sequence[str] | None = None, settings: Sequence[Tuned] = ()) -> i
     debug = "--debug" in arguments
     try:
         overrides = take_overrides(arguments)
+        environment = take_overrides(arguments, "--env.")
         known = Commands(arguments)
         for command in commands.ALL:
             command.register(known)
         options = known.parser.parse_args(arguments)
-        options.overrides = overrides
-        if overrides and not hasattr(options, "agent"):
-            name = next(iter(overrides))
-            raise RequestError(f"--config.{name} belongs to a new run: `troupe train AGENT`.")
+        options.overrides, options.environment = overrides, environment
+        if (overrides or environment) and not hasattr(options, "agent"):
+            flags = [f"--config.{name}" for name in overrides]
+            flags += [f"--env.{name}" for name in environment]
+            raise RequestError(f"{flags[0]} belongs to a new run: `troupe train AGENT`.")
         return options.command(options, settings)
     except Interrupted as stop:
         return _say(str(stop), 128 + stop.signal_number, debug)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ...launch.distributed.deployment import KINDS
 from ...launch.errors import RequestError
@@ -54,9 +54,15 @@ class Commands:
 
 
 def add_task(command: argparse.ArgumentParser) -> None:
-    """AGENT and --env. A command that has them takes `--config.FIELD VALUE` too."""
+    """AGENT and --env. A command that has them takes `--config.FIELD` and `--env.KEY` too."""
     command.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
-    command.add_argument("--env", required=True, metavar="ID", help="id of the environment")
+    command.add_argument(
+        "--env",
+        required=True,
+        metavar="ID",
+        help="id of the environment; --env.KEY VALUE sets an option of it: max_episode_steps, or "
+        "an argument of its constructor",
+    )
 
 
 def add_launch(command: argparse.ArgumentParser) -> None:
@@ -107,25 +113,25 @@ def add_partition(command: argparse.ArgumentParser, required: bool = False) -> N
     )
 
 
-def take_overrides(arguments: list[str]) -> dict[str, Any]:
-    """Takes `--config.FIELD VALUE` and `--config.FIELD=VALUE` out of the arguments.
+def take_overrides(arguments: list[str], prefix: str = "--config.") -> dict[str, str]:
+    """Takes `--config.FIELD VALUE` and `--config.FIELD=VALUE`, say, out of the arguments.
 
-    The names of the fields are known only once the agent is, so they are not the parser's.
+    The names are known only once the agent or the environment is, so they are not the parser's.
     """
     overrides: dict[str, str] = {}
     rest: list[str] = []
     words = iter(arguments)
     for word in words:
-        if not word.startswith("--config."):
+        if not word.startswith(prefix):
             rest.append(word)
             continue
-        name, equals, value = word.removeprefix("--config.").partition("=")
+        name, equals, value = word.removeprefix(prefix).partition("=")
         if not equals:
             value = next(words, "--")
             if value.startswith("--"):
-                raise RequestError(f"--config.{name} needs a value.")
+                raise RequestError(f"{prefix}{name} needs a value.")
         if name in overrides:
-            raise RequestError(f"--config.{name} was given twice.")
+            raise RequestError(f"{prefix}{name} was given twice.")
         overrides[name] = value
     arguments[:] = rest
     return overrides

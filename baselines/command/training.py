@@ -68,11 +68,10 @@ def _add_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> No
     command = parser.prog.rpartition(" ")[2]
     agent = arguments[1] if len(arguments) > 1 and arguments[0] == command else ""
     if agent and not agent.startswith("-") and {"-h", "--help"} & set(arguments):
-        from ...agents import find_builder
-        from ...launch.request import fields
+        from ...launch.request import fields, origins
 
         group.description = f"of {agent}"
-        for field in fields.fields(find_builder(agent).config_class).values():
+        for field in fields.fields(origins.find_builder(agent).config_class).values():
             group.add_argument(
                 f"--config.{field.name}",
                 metavar="VALUE",

@@ -10,6 +10,7 @@ from typing import Any
 from ... import environments
 from ...partitioning import virtual
 from .. import frame, seeds
+from ..checking import updates
 from ..errors import RequestError
 from ..experiment import Experiment
 from ..files.checkpoints import Checkpoint
@@ -52,9 +53,9 @@ def deploy(
       **roles: fields of `Roles`: `num_actors` or `actors`, `evaluators`, `learner_hosts`, ...
 
     Raises:
-      RequestError: if a number of roles cannot be, the address to listen on is none of this
-        machine, a batch cannot be shared by the hosts of the learner, the replay cannot be shared
-        by processes, or the run cannot go on as asked.
+      RequestError: if a number of roles cannot be, the agent's update cannot be traced, the
+        address to listen on is none of this machine, a batch cannot be shared by the hosts of the
+        learner, the replay cannot be shared by processes, or the run cannot go on as asked.
     """
     experiment.require_data()
     numbers, path = Roles.of(roles), pathlib.Path(directory)
@@ -74,6 +75,7 @@ def deploy(
     else:
         _require_nobody_acts(roles)
         maker.offline_replay()  # Each role of the learner loads it for itself.
+    updates.check_before_launch(maker)
     return Deployment(
         experiment=experiment,
         directory=path,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import environments
 from .. import seeds
+from ..checking import updates
 from ..experiment import Experiment
 from ..judging.evaluation import Evaluator
 from ..maker import Maker
@@ -47,16 +48,24 @@ def make_environment(experiment: Experiment, resumed: int) -> Vector:
     return experiment.environment_factory(seed=seed, num_envs=num_envs, evaluation=False)
 
 
-def make(experiment: Experiment, environment: Vector) -> Parts:
+def make(experiment: Experiment, environment: Vector, *, check: bool = False) -> Parts:
     """All parts around an environment.
 
+    Args:
+      experiment: what is run.
+      environment: of training.
+      check: whether to trace the update, so that a mistake in it is found now and not with the
+        first batch.
+
     Raises:
-      ValueError: if the agent cannot drive the environment, or its config cannot be.
+      ValueError: if the agent cannot drive the environment, or its config or its update cannot be.
     """
     num_envs = environment.num_envs
     spec = environments.make_spec(environment)
     maker = Maker(experiment, spec, num_envs)
     replay = maker.replay(num_envs) if experiment.data is None else maker.offline_replay()
+    if check:
+        updates.check(maker, maker.networks, replay.sample_shapes())
     check_partition(experiment, spec)
     learner = maker.learner(replay)
     actor = None

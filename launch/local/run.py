@@ -53,7 +53,7 @@ def run(
         resumed = checkpoint.counters["resumed"] + 1 if checkpoint else 0
         with (
             components.make_environment(experiment, resumed) as environment,
-            components.make(experiment, environment) as made,
+            components.make(experiment, environment, check=True) as made,
         ):
             if checkpoint is not None:
                 saver.restore(checkpoint, made)

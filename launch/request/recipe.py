@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..distributed.deployment import KINDS, Roles
 from ..errors import RequestError
 from ..experiment import Checkpointing, Evaluation, Experiment, Partition
-from . import fields
+from . import fields, origins
 
 if TYPE_CHECKING:
     from ...environments import Vector
@@ -40,6 +40,9 @@ class Recipe:
     """Kind of launch, one of `deployment.KINDS`."""
     roles: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `deployment.Roles`, where the launch is not in one process."""
+    folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """By module of the user's own, that of the agent or of the environment: the folder that it was
+    found in. One that is not here may be in the current directory."""
 
     def __post_init__(self):
         if self.launch not in KINDS:
@@ -61,9 +64,7 @@ class Recipe:
         Raises:
           ValueError: if an agent, environment, field, mesh or schedule cannot be.
         """
-        from ...agents import find_builder
-
-        builder_class = find_builder(self.agent)
+        builder_class = origins.find_builder(self.agent, self.folders)
         builder = builder_class(fields.make(builder_class.config_class, self.config))
         return Experiment(
             builder=builder,
@@ -83,9 +84,10 @@ class Recipe:
     ) -> Vector:
         """Environments of training or of evaluation."""
         from ... import environments
-        from ...agents import find_builder
 
-        options = {"actions": find_builder(self.agent).actions, **self.environment}
+        builder_class = origins.find_builder(self.agent, self.folders)
+        origins.reach(self.env, self.folders)
+        options = {"actions": builder_class.actions, **self.environment}
         if not evaluation:
             options |= self.training_environment
         if render_mode is not None:
@@ -98,7 +100,8 @@ class Recipe:
     def to_json(self) -> dict[str, Any]:
         """All of it, with every field of the agent's config."""
         config = self.experiment().identity()["config"]
-        return {**dataclasses.asdict(self), "config": config}
+        folders = origins.folders_of(self.agent, self.env)
+        return {**dataclasses.asdict(self), "config": config, "folders": folders}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Recipe:

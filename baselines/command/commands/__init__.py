@@ -5,7 +5,7 @@ Each file has `register`, which adds the command and its flags, and what is call
 
 from __future__ import annotations
 
-from . import compare, evaluate, graph, list, plan, plot, record, resume, train
+from . import check, compare, evaluate, graph, list, plan, plot, record, resume, train
 
 ALL = (
     train,
@@ -13,6 +13,7 @@ ALL = (
     evaluate,
     record,
     plot,
+    check,
     plan,
     compare,
     graph,

@@ -27,13 +27,14 @@ def run_entry(entry: Mapping[str, Any]) -> None:
 
     Args:
       entry: `name` and `log` (file) of the role, `payload` (file of functions) and `index` in it,
-        `workspace` (folder), `row` on its board, `reason` (file) and `environment` (variables;
-        null unsets).
+        `workspace` (folder), `row` on its board, `reason` (file), `environment` (variables;
+        null unsets) and `path` (where modules are looked for, as in the process that launches).
     """
     code = 1
     try:
         _redirect(entry["log"])
         _set_environment(entry["environment"])
+        sys.path[:] = entry["path"]
         _set_name(entry["name"])
         stop = threading.Event()
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -179,6 +179,7 @@ class ProcessLauncher:
             "row": row,
             "reason": str(reason),
             "environment": {**held, **dict(settings.environment)},
+            "path": sys.path,
         }
         self._zygote(settings.reverb).send({"start": number, "entry": entry})
         return handle

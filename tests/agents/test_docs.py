@@ -1,0 +1,114 @@
+"""The agents of docs/agents.md: their size, the names they use, and that they run as it says."""
+
+import ast
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from troupe.baselines.command.line import main
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+TINY = [
+    *("--config.hidden_sizes", "8", "--config.min_replay_size", "16", "--config.batch_size", "4"),
+    *("--config.samples_per_insert", "2", "--config.steps_per_dispatch", "2"),
+]
+
+
+@pytest.fixture(params=["c51.py", "td3.py"])
+def code(request, pages):
+    return pages("agents.md")[0][request.param]
+
+
+def test_an_agent_takes_at_most_130_lines(code):
+    lines = [line.strip() for line in code.splitlines()]
+    assert 90 < sum(bool(line) and not line.startswith("#") for line in lines) <= 130
+
+
+def test_an_agent_uses_documented_names_alone(code):
+    """What it imports of troupe is public in a module that `make docs` describes."""
+    described = set((DOCS / "reference.txt").read_text().split())
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("troupe"):
+            for name in (alias.name for alias in node.names):
+                if f"{node.module}.{name}" in described:
+                    continue
+                assert node.module in described, node.module
+                module = importlib.import_module(node.module)
+                public = getattr(module, "__all__", None)
+                if public is None:
+                    public = [one for one in vars(module) if not one.startswith("_")]
+                assert name in public
+
+
+def test_the_launch_from_python_runs(documented, pages, tmp_path, monkeypatch):
+    (script,) = pages("agents.md")[1]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(script, "agents.md", "exec"), {})
+    assert json.loads((tmp_path / "runs" / "c51" / "result.json").read_text())["agent"] == "c51"
+
+
+COMMAND = """
+import sys
+sys.path.remove("")  # As in the script `troupe`, whose own folder is on the path instead.
+from troupe.baselines.command import main
+sys.exit(main())
+"""
+
+
+def python(folder, *arguments):
+    """Runs the command in a process of its own, from a folder."""
+    process = subprocess.run(
+        [sys.executable, "-c", COMMAND, *arguments],
+        check=False,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XLA_FLAGS": ""},
+    )
+    return process.returncode, process.stdout, process.stderr
+
+
+def test_a_run_remembers_where_its_agent_came_from(documented, tmp_path, monkeypatch, capsys):
+    """In one process, begun in the agent's folder and judged from another."""
+    out, elsewhere = str(tmp_path / "run"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "td3.py").write_text("raise SystemExit('another')")
+    monkeypatch.chdir(documented)
+    asked = ["train", "td3:TD3Builder", "--env", "fake/match", "--env.continuous", "true"]
+    asked += ["--env.length", "4", "--steps", "40", "--evaluate-every", "40", "--out", out]
+    assert main([*asked, *TINY]) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["folders"] == {"td3": str(documented)}
+    assert config["environment"] == {"continuous": True, "length": 4}
+    code, output, error = python(elsewhere, "evaluate", out, "--episodes", "2", "--json")
+    assert code == 0, error
+    assert json.loads(output)["max"] <= 4
+    changed = {**config, "agent": "td4:TD3Builder", "folders": {"td4": str(tmp_path / "gone")}}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(changed))
+    capsys.readouterr()
+    assert main(["evaluate", out]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("troupe: The agent 'td4:TD3Builder' cannot be imported: No module")
+    assert f"begun with it in {tmp_path / 'gone'}" in error
+
+
+@pytest.mark.long
+@pytest.mark.distributed
+def test_the_same_agent_runs_as_processes(documented, tmp_path):
+    pytest.importorskip("launchpad")
+    pytest.importorskip("reverb")
+    out, elsewhere = str(tmp_path / "run"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    asked = ["train", "c51:C51Builder", "--env", "my_envs:Maze-v0", "--out", out, "--steps", "200"]
+    launch = ["--launch", "processes", "--actors", "2", "--env.length", "5"]
+    code, _, error = python(documented, *asked, *launch, *TINY)
+    assert code == 0, error
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["learner_steps"] > 0
+    code, output, error = python(elsewhere, "evaluate", out, "--episodes", "2", "--json")
+    assert code == 0, error
+    assert json.loads(output)["max"] <= 1.0
