@@ -63,7 +63,7 @@ class ShortRun:
 
     def run(self, gradient_steps: float = math.inf) -> ShortRun:
         """Spends the budget, or less where so many gradient steps are taken before."""
-        learner, budget = self.parts.learner, self.experiment.num_actor_steps
+        learner, budget = self.parts.learner, self.experiment.num_actor_steps or 0
         deadline = time.perf_counter() + 60.0
         while learner.steps < gradient_steps and self.loop.actor_steps < budget:
             if time.perf_counter() >= deadline:
