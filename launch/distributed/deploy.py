@@ -15,7 +15,7 @@ from ..errors import RequestError
 from ..experiment import Experiment
 from ..files.checkpoints import Checkpoint
 from ..files.directory import RunDirectory
-from ..local import components
+from ..local import components, saver
 from ..maker import Maker
 from . import addresses
 from .deployment import Deployment, Reference, RolePlan, Roles, Say
@@ -74,7 +74,9 @@ def deploy(
         maker.check_replay()
     else:
         _require_nobody_acts(roles)
-        maker.offline_replay()  # Each role of the learner loads it for itself.
+        replay = maker.offline_replay()  # Each role of the learner loads it for itself.
+        if resumed is not None:
+            saver.require_same_data(resumed, replay)
     updates.check_before_launch(maker)
     return Deployment(
         experiment=experiment,
@@ -97,7 +99,7 @@ def _plans(
         "replay_folder": str(path / "replay"),
     }
     ledger = {
-        "budget": experiment.num_actor_steps,
+        "budget": experiment.budget,
         "evaluation_period": experiment.evaluation_period,
         "clock": experiment.clock.name,
         "episodes": experiment.evaluation.episodes,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...agents.interfaces import Learner
 from ...agents.replay import OfflineReplay, Replay
+from ..errors import RequestError
 from ..experiment import Experiment
 from ..files.checkpoints import Checkpoint, Store
 from .components import Parts
@@ -53,6 +54,7 @@ class Saver:
             state["actor"] = self._parts.actor.save()
             if keeps_replay(self._experiment, self._parts.replay):
                 state["replay"] = self._parts.replay.save()
+        counters = {**counters, **data_counters(self._parts.replay)}
         self._store.save(state, counters, self._experiment.identity())
         self._last = (time.perf_counter(), counters[self._experiment.clock.name])
 
@@ -75,12 +77,29 @@ def resume_data(replay: Replay, learner: Any) -> None:
         replay.seek(learner.steps)
 
 
+def require_same_data(checkpoint: Checkpoint, replay: Replay) -> None:
+    """Raises RequestError where a run would go on with other data than it began with."""
+    if isinstance(replay, OfflineReplay):
+        before = checkpoint.counters.get("data")
+        if before != replay.fingerprint:
+            raise RequestError(
+                f"{checkpoint.path} was written by a run that learned from other data ({before}, "
+                f"and here {replay.fingerprint}: steps and a sum); begin a new run with this."
+            )
+
+
+def data_counters(replay: Replay) -> dict[str, Any]:
+    """What a checkpoint says of the data that was learned from."""
+    return {"data": replay.fingerprint} if isinstance(replay, OfflineReplay) else {}
+
+
 def restore(checkpoint: Checkpoint, parts: Parts) -> None:
     """Puts the parts where they were.
 
     Raises:
       RequestError: if the checkpoint is of another agent.
     """
+    require_same_data(checkpoint, parts.replay)
     learner, actor = parts.learner, parts.actor
     restore_learner(checkpoint, learner)
     if actor is None:

@@ -9,8 +9,10 @@ import pytest
 from troupe import environments, launch
 from troupe.agents import find_builder
 from troupe.launch.local import components
-from troupe.launch.local.loop import CatchUp, Loop
+from troupe.launch.local.loop import CatchUp, LearningLoop, Loop
 from troupe.launch.signals import Stop
+
+from .. import demonstrations
 
 DQN = {
     "hidden_sizes": (32,),
@@ -20,7 +22,10 @@ DQN = {
     "samples_per_insert": 64.0,
 }
 PPO = {"hidden_sizes": (32,), "rollout_length": 32, "discount": 0.0, "learning_rate": 3e-3}
+BC = {"hidden_sizes": (32,), "batch_size": 32, "learning_rate": 3e-3}
 AGENTS = {
+    "bc": ("bc", BC, "fake/match", {}),
+    "bc, continuous": ("bc", BC, "fake/match", {"continuous": True}),
     "dqn": ("dqn", DQN, "fake/match", {}),
     "dqn with everything": (
         "dqn",
@@ -48,16 +53,23 @@ def make_experiment(agent, config, env, options, seed=0, steps=6_000):
             env, seed=seed, num_envs=num_envs, actions=builder.actions, **options
         )
 
+    budget = {"num_actor_steps": steps}
+    if builder.needs_data:
+        # A tenth: gradient steps.
+        budget = {"data": demonstrations.match(**options), "num_learner_steps": steps // 10}
     evaluation = launch.Evaluation(num_envs=10)
-    return launch.Experiment(builder, make, env, steps, seed, evaluation=evaluation)
+    return launch.Experiment(builder, make, env, seed=seed, evaluation=evaluation, **budget)
 
 
 def train(experiment):
     """(parts, loop) after the whole budget."""
     made = components.make(experiment, components.make_environment(experiment, 0))
-    between = CatchUp(made.learner.step, made.replay, experiment.builder.steps_per_dispatch)
-    loop = Loop(made.environment, made.actor, between)
-    loop.advance(experiment.num_actor_steps, math.inf, Stop())
+    if made.actor is None:
+        loop = LearningLoop(made.learner)
+    else:
+        between = CatchUp(made.learner.step, made.replay, experiment.builder.steps_per_dispatch)
+        loop = Loop(made.environment, made.actor, between)
+    loop.advance(experiment.budget, math.inf, Stop())
     return made, loop
 
 
@@ -67,10 +79,11 @@ def row(request):
 
 
 def test_learns_what_there_is_to_learn(row):
-    made, loop = train(make_experiment(*row))
+    experiment = make_experiment(*row)
+    made, loop = train(experiment)
     before = made.evaluator.run(0, 20, 0, Stop())
     assert np.mean(before.returns) >= 0.85 * LENGTH
-    assert loop.actor_steps >= 6_000
+    assert loop.steps >= experiment.budget
 
 
 def test_a_seed_repeats_and_another_differs(row):
@@ -108,7 +121,7 @@ def test_observations_of_every_kind(agent, env):
     assert all(math.isfinite(value) for value in made.learner.metrics().values())
 
 
-@pytest.mark.parametrize("agent", ["dqn", "ppo"])
+@pytest.mark.parametrize("agent", ["bc", "dqn", "ppo"])
 def test_actions_that_it_cannot_drive_are_refused_in_one_line(agent):
     builder_class = find_builder(agent)
     spec = environments.make_spec(environments.make("fake/nested", seed=0))

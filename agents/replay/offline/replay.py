@@ -104,6 +104,7 @@ class OfflineReplay:
         )
         self._specs = environment_spec, extras_spec
         self._seed, self._size, self._limit = seed, count, num_batches
+        self._batch_size = spec.batch_size
         self._columns = slice(rank * batch, (rank + 1) * batch)
         self._blocks = -(-spec.batch_size // _BLOCK)
         self._drawn = 0
@@ -200,8 +201,8 @@ class OfflineReplay:
 
     @property
     def sampled(self) -> int:
-        """Items ever drawn by this process."""
-        return self._drawn * self.spec.batch_size
+        """Items ever drawn, by all processes of the learner."""
+        return self._drawn * self._batch_size
 
     @property
     def observed_samples_per_insert(self) -> float:

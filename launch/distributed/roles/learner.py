@@ -9,7 +9,7 @@ import jax
 
 from ...experiment import Partition
 from ...files.checkpoints import Store
-from ...local.saver import keeps_replay, restore_learner, resume_data
+from ...local.saver import data_counters, keeps_replay, restore_learner, resume_data
 from ..gang import words
 from ..supervision import heartbeat, role
 from . import calls
@@ -189,6 +189,7 @@ class LearnerRole:
             "train_seconds": ledger["seconds"]["train"],
             "ledger": ledger,
             "replay": kept,
+            **data_counters(self._replay),
         }
         identity = self._experiment.identity()
         self._store.save({"learner": state}, counters, identity, self._gang.saving)
