@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .decide.actions import label
-from .decide.graph import Node
+from .decide.endings import Ending, tiled_from
+from .decide.graph import Graph, Node
 from .decide.propagate import Conflict
+from .decide.resume import Resumed
 from .decide.sharding import ATOMIC, Decisions
-from .ir.program import Program, Value
+from .ir.program import Value
 from .tactics.manual import path_pattern, tags
 
 
@@ -24,23 +26,28 @@ def table(rows: Sequence[Mapping[str, str]], left: Sequence[str] = ()) -> str:
 
 def explain(
     path: str,
-    program: Program,
+    graph: Graph,
     state: Decisions,
     tactics: Sequence[str],
     conflicts: Sequence[Conflict],
+    endings: Sequence[Ending] = (),
+    resumed: Sequence[Resumed] = (),
 ) -> str:
     """Why the arrays at a path (or glob) are sharded as they are, tactic by tactic.
 
     Args:
       path: of an input, an output or a tag; or a glob.
-      program: the traced program.
+      graph: the traced program with its rules.
       state: every decision.
       tactics: the schedule's names.
       conflicts: those of every tactic.
+      endings: where tilings end that every tactic left.
+      resumed: where tilings were taken up again.
 
     Raises:
       ValueError: where the path matches no input, output or tag.
     """
+    program = graph.program
     named = [(v.path, v) for v in (*program.inputs, *program.outputs) if v.path]
     named += tags(program)
     pattern = path_pattern(path)
@@ -55,15 +62,19 @@ def explain(
         )
     lines: list[str] = []
     for value, text in found.items():
-        reasons = _reasons(value, state, tactics)
+        reasons = _reasons(value, state, tactics, {(r.value, r.axis): r for r in resumed})
         reasons += [f"conflict: {c}" for c in conflicts if value in c.node.values]
+        reasons += _ends(value, graph, state, endings)
         dims = ", ".join("*".join(axes) or "-" for axes in state.layout(value))
         lines.append(f"{text} {value.type_text()}: ({dims})")
         lines += [f"  {r}" for r in reasons or ["no tactic reached it: whole on every axis"]]
     return "\n".join(lines)
 
 
-def _reasons(value: Value, state: Decisions, tactics: Sequence[str]) -> list[str]:
+_Moves = Mapping[tuple[Value, str], Resumed]
+
+
+def _reasons(value: Value, state: Decisions, tactics: Sequence[str], resumed: _Moves) -> list[str]:
     """What was decided of an array, tactic by tactic, and how it came to it."""
     lines: list[str] = []
     for decision in state.journal:
@@ -71,11 +82,25 @@ def _reasons(value: Value, state: Decisions, tactics: Sequence[str]) -> list[str
             continue
         what = "kept whole" if decision.what == ATOMIC else f"dimension {decision.what}"
         lines.append(f"{decision.axis}: {what}, by {tactics[decision.tactic]!r}")
-        lines += [f"  {text}" for text in _chain(state, value, decision.axis)]
+        lines += [f"  {text}" for text in _chain(state, value, decision.axis, resumed)]
     return lines
 
 
-def _chain(state: Decisions, value: Value, axis: str) -> list[str]:
+def _ends(value: Value, graph: Graph, state: Decisions, endings: Sequence[Ending]) -> list[str]:
+    """Where the tilings that go on from an array end."""
+    lines: list[str] = []
+    for axis, dim in state.tiles.get(value, {}).items():
+        if dim == ATOMIC:
+            continue
+        reached = tiled_from(graph, state, axis, value)
+        ended = [e for e in endings if e.axis == axis and not e.values.isdisjoint(reached)]
+        lines += [str(e) for e in ended[:4]]
+        if len(ended) > 4:
+            lines.append(f"{axis}: and {len(ended) - 4} more ends")
+    return lines
+
+
+def _chain(state: Decisions, value: Value, axis: str, resumed: _Moves) -> list[str]:
     """Op by op back to the array that a tactic named."""
     when = {
         (d.value, d.axis): (index, d)
@@ -86,6 +111,8 @@ def _chain(state: Decisions, value: Value, axis: str) -> list[str]:
     for _ in range(8):
         index, decision = when[value, axis]
         node = decision.node
+        if (value, axis) in resumed:
+            return [*lines, str(resumed[value, axis])]
         if node is None:
             lines.append(
                 f"the tactic tiles {label(value)} itself" if lines else "the tactic says so itself"

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
-from .decide.actions import Context, Tactic, apply, label
+from .decide.actions import Context, Tactic, label
+from .decide.endings import Ending, endings
+from .decide.flops import OpFlops
 from .decide.graph import Graph
-from .decide.propagate import Conflict, propagate
+from .decide.propagate import Conflict
+from .decide.resume import Resumed, settle, together
 from .decide.sharding import Decisions
 from .explain import explain, table
 from .ir.execute import spec_of
@@ -21,6 +25,7 @@ from .ir.verify import verify
 from .lower.cleanup import clean_up
 from .lower.lower import lower
 from .mesh import Mesh
+from .rules.canonical import canonicalize
 from .simulator.attach import Simulator
 from .simulator.simulate import Simulation, amount
 from .simulator.timing import Event
@@ -37,6 +42,7 @@ class PlanStep:
       notes: what the tactic could not do, and what runs gathered.
       plan: the plan it belongs to.
       decisions: how many lines of the plan's journal were written up to here.
+      resumed: tilings that ended and were taken up again, where rows move.
     """
 
     name: str
@@ -45,13 +51,18 @@ class PlanStep:
     notes: tuple[str, ...]
     plan: Plan = dataclasses.field(repr=False)
     decisions: int
+    resumed: tuple[Resumed, ...] = ()
+
+    @functools.cached_property
+    def state(self) -> Decisions:
+        """What was decided up to here."""
+        state = self.plan.state
+        return state if self.decisions == len(state.journal) else state.replay(self.decisions)
 
     @functools.cached_property
     def program(self) -> Program:
         """The local program after this tactic."""
-        state = self.plan.state
-        if self.decisions < len(state.journal):
-            state = state.replay(self.decisions)
+        state = self.state
         program = lower(self.plan.graph, state, self.plan.gather_again)
         clean_up(program, state.mesh)
         verify(program, state.mesh)
@@ -80,6 +91,31 @@ class PlanStep:
         """What the simulator says of the step: memory, FLOPs and time of one device."""
         return self.plan.simulate(self)
 
+    @functools.cached_property
+    def split(self) -> dict[str, float]:
+        """The share of the step's floating point operations that is split over each axis that
+        tactics used up to here.
+        """
+        plan = self.plan
+        used = dict.fromkeys(step.axis for step in plan.steps[: plan.steps.index(self) + 1])
+        decisions = plan.state.journal[: self.decisions]
+        return {a: plan.work.split(decisions, a) for a in used if plan.mesh.axes.get(a, 1) > 1}
+
+    @functools.cached_property
+    def endings(self) -> tuple[Ending, ...]:
+        """Where tilings over the tactic's axis end, those first that most of the work follows."""
+        if self.axis not in self.split:
+            return ()
+        return tuple(endings(self.plan.graph, self.state, self.axis, self.plan.work))
+
+    def remarks(self) -> list[str]:
+        """Lines that a printed plan has of the step, the gravest first."""
+        shares = ", ".join(f"{axis}: {_down(share)}" for axis, share in self.split.items())
+        lines = [f"{shares} of the work is split"] if shares else []
+        lines += [f"conflict: {c}" for c in self.conflicts]
+        lines += [str(e) for e in self.endings if e.lost >= _TELLING]
+        return lines + list(self.notes) + together(self.resumed)
+
     def columns(self) -> dict[str, str]:
         """Title to text of what a printed plan says of the step."""
         return {
@@ -99,8 +135,22 @@ class PlanStep:
             "bytes_moved": self.bytes_moved,
             "conflicts": [str(c) for c in self.conflicts],
             "notes": list(self.notes),
+            "split": self.split,
+            "endings": [str(e) for e in self.endings],
+            "resumed": together(self.resumed),
             "simulation": self.simulation.to_json(),
         }
+
+
+#: The share of the work that has to follow an ending for a printed plan to tell of it.
+_TELLING = 0.005
+#: A schedule that splits less of the work over an axis is warned of.
+_LITTLE = 0.5
+
+
+def _down(share: float) -> str:
+    """A share to two digits, and 1.00 only where it is all."""
+    return f"{math.floor(share * 100 + 1e-9) / 100:.2f}"
 
 
 def bytes_sent(op: Op, mesh: Any) -> int:
@@ -127,6 +177,7 @@ class Plan:
       gather_again: whether the backward pass gathers again what the forward pass gathered.
       simulate: what simulates a step; by default `Simulator()`.
       donated: names of the donated arguments, whose memory results may take.
+      work: the floating point operations of the program's ops.
     """
 
     def __init__(
@@ -140,7 +191,9 @@ class Plan:
     ):
         self.mesh = mesh
         self.donated = tuple(donated)
+        canonicalize(program)
         self.graph = Graph(program)
+        self.work = OpFlops(self.graph)
         self.state = Decisions(mesh.axes)
         self.gather_again = gather_again
         self.simulate = Simulator() if simulate is None else simulate
@@ -149,12 +202,12 @@ class Plan:
         for index, tactic in enumerate(schedule):
             self.state.tactic = index
             context = Context(self.graph, self.state, names)
-            seeds = apply(context, tactic.actions(context))
-            conflicts = propagate(self.graph, self.state, seeds)
+            actions = tactic.actions(context)
+            conflicts, resumed = settle(context, actions, tactic.axis, self.work)
             steps.append(
                 PlanStep(
                     tactic.name, tactic.axis, tuple(conflicts), tuple(context.notes), self,
-                    len(self.state.journal),
+                    len(self.state.journal), tuple(resumed),
                 )
             )  # fmt: skip
         if not steps:
@@ -214,6 +267,16 @@ class Plan:
         specs = [spec_of(v.layout or ()) for v in self.program.outputs]
         return jax.tree_util.tree_unflatten(signature.out_tree, specs)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A line for each axis over which the schedule splits under half of the work."""
+        return tuple(
+            f"{_down(share)} of the work is split over {axis}={self.mesh.axes[axis]}; every device "
+            "of the axis does the rest"
+            for axis, share in self.steps[-1].split.items()
+            if share < _LITTLE
+        )
+
     def timeline(self) -> tuple[Event, ...]:
         """Kernels and collectives of the last step's program in order, with start and duration."""
         return tuple(self.steps[-1].simulation.timing.events)
@@ -225,7 +288,11 @@ class Plan:
           ValueError: where the path matches no input, output or tag.
         """
         tactics = [step.name for step in self.steps]
-        return explain(path, self.graph.program, self.state, tactics, self.conflicts)
+        # The last step of an axis knows what later tactics took up.
+        ended = {step.axis: step.endings for step in self.steps}
+        ends = [e for found in ended.values() for e in found]
+        moves = [r for step in self.steps for r in step.resumed]
+        return explain(path, self.graph, self.state, tactics, self.conflicts, ends, moves)
 
     def to_json(self) -> str:
         """The plan as JSON text: mesh, steps, and the sharding of every input."""
@@ -240,6 +307,7 @@ class Plan:
         found = {
             "mesh": self.mesh.axes,
             "steps": [s.to_json() for s in self.steps],
+            "warnings": list(self.warnings),
             "inputs": inputs,
         }
         return json.dumps(found, indent=2)
@@ -248,8 +316,9 @@ class Plan:
         lines = [f"mesh {self.mesh}, {len(self.graph.program.inputs)} inputs"]
         lines.append(table([step.columns() for step in self.steps], left=("tactic", "axis")))
         for step in self.steps:
-            shown = [f"conflict: {c}" for c in step.conflicts] + list(step.notes)
-            lines += [f"  {step.name}: {text}" for text in shown[:6]]
-            if len(shown) > 6:
-                lines.append(f"  {step.name}: and {len(shown) - 6} more")
+            shown = step.remarks()
+            lines += [f"  {step.name}: {text}" for text in shown[:7]]
+            if len(shown) > 7:
+                lines.append(f"  {step.name}: and {len(shown) - 7} more")
+        lines += [f"warning: {text}" for text in self.warnings]
         return "\n".join(lines)

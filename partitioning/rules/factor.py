@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -21,6 +21,9 @@ Dims = tuple[int, ...]
 Localize = Callable[
     [Mapping[str, Any], list[tuple[int, ...]], list[tuple[int, ...]]], dict[str, Any]
 ]
+
+#: (operand, dimension) to the (result, dimension) pairs over which its elements are spread.
+Spreads = Mapping[tuple[int, int], tuple[tuple[int, int], ...]]
 
 #: For each tiled factor, its mesh axes, major to minor.
 Axes = Mapping[int, tuple[str, ...]]
@@ -76,6 +79,9 @@ class Rule:
         of it that moves as a block (the major part of a dimension that a reshape splits).
       monoids: reduced factors, with "sum", "max", "min", "and" or "or".
       localize: see :data:`Localize`; None where the params hold no sizes.
+      spreads: for an operand and its dimension, the results and dimensions over which the elements
+        along it are spread, where no factor carries the whole of it there. What was tiled over it
+        ends here, and may be tiled again there.
       special: factors that cannot be tiled by shrinking shapes alone.
       expand: see :data:`Expand`; needed where `special` is not empty.
     """
@@ -87,6 +93,7 @@ class Rule:
     localize: Localize | None = None
     special: frozenset[int] = frozenset()
     expand: Expand | None = None
+    spreads: Spreads = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         operands = ", ".join(_dims_text(dims) for dims in self.operands)
@@ -119,6 +126,7 @@ class RuleBuilder:
         self.sizes: list[int] = []
         self.monoids: dict[int, str] = {}
         self.special: set[int] = set()
+        self.spreads: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {}
 
     def factor(
         self,
@@ -143,6 +151,14 @@ class RuleBuilder:
             self.special.add(number)
         return number
 
+    def spread(self, operand: int, dim: int, results: Iterable[tuple[int, int]]) -> None:
+        """Says over which (position, dimension) pairs of results an operand's dimension is
+        spread.
+        """
+        found = tuple(results)
+        if found:
+            self.spreads[operand, dim] = self.spreads.get((operand, dim), ()) + found
+
     def rule(self, localize: Localize | None = None, expand: Expand | None = None) -> Rule:
         return Rule(
             tuple(map(tuple, self.operands)),
@@ -152,4 +168,5 @@ class RuleBuilder:
             localize,
             frozenset(self.special),
             expand,
+            self.spreads,
         )

@@ -30,6 +30,8 @@ def dynamic_slice(op: Op) -> Rule:
     for dim, size in enumerate(op.outputs[0].shape):
         if op.inputs[0].shape[dim] == size:
             build.factor(size, [(0, dim)], [(0, dim)])
+        else:
+            build.spread(0, dim, [(0, dim)])
     return build.rule(lambda params, ins, outs: {**params, "slice_sizes": outs[0]})
 
 
@@ -39,6 +41,9 @@ def dynamic_update_slice(op: Op) -> Rule:
     for dim, size in enumerate(op.outputs[0].shape):
         if op.inputs[1].shape[dim] == size:
             build.factor(size, [(0, dim), (1, dim)], [(0, dim)])
+        else:
+            build.spread(0, dim, [(0, dim)])
+            build.spread(1, dim, [(0, dim)])
     return build.rule()
 
 
@@ -69,6 +74,8 @@ def gather(op: Op) -> Rule:
     for dim in numbers.collapsed_slice_dims:
         if dim in numbers.start_index_map and _summable(operand.dtype) and operand.shape[dim] > 1:
             build.factor(operand.shape[dim], [(0, dim)], monoid="sum", special=True)
+        if dim in numbers.start_index_map:
+            build.spread(0, dim, [(0, d) for d in result_batch])
 
     def localize(params: Mapping[str, Any], ins: Any, outs: Any) -> dict[str, Any]:
         local = [ins[0][d] if sizes[d] == n else sizes[d] for d, n in enumerate(operand.shape)]

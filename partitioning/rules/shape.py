@@ -77,6 +77,9 @@ def reshape(op: Op) -> Rule:
         tuple(shape[d] for d in order), op.outputs[0].shape
     ):
         build.factor(size, [(0, order[dim])], [(0, result_dim)])
+    for dims, result_dims in regrouped(tuple(shape[d] for d in order), op.outputs[0].shape):
+        for dim in dims:
+            build.spread(0, order[dim], [(0, d) for d in result_dims])
     return build.rule(lambda params, ins, outs: {**params, "new_sizes": outs[0]})
 
 
@@ -113,16 +116,51 @@ def aligned_blocks(source: tuple[int, ...], target: tuple[int, ...]) -> list[tup
     return found
 
 
+def regrouped(
+    source: tuple[int, ...], target: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The smallest runs of dimensions that hold the same elements, where they are split or merged.
+
+    Returns:
+      Pairs (dims of source, dims of target), without dimensions of size 1. [6, 4, 5] and [2, 12, 5]
+      give [((0, 1), (0, 1))].
+    """
+    if 0 in source:
+        return []
+    found = []
+    i = j = 0
+    while i < len(source) and j < len(target):
+        left, right = source[i], target[j]
+        dims, result_dims = [i], [j]
+        i, j = i + 1, j + 1
+        while left != right:
+            if left < right:
+                left *= source[i]
+                dims.append(i)
+                i += 1
+            else:
+                right *= target[j]
+                result_dims.append(j)
+                j += 1
+        dims = [d for d in dims if source[d] > 1]
+        result_dims = [d for d in result_dims if target[d] > 1]
+        if len(dims) + len(result_dims) > 2:
+            found.append((tuple(dims), tuple(result_dims)))
+    return found
+
+
 def _untouched(op: Op, touched: set[int]) -> RuleBuilder:
     """Dimensions not in `touched` pass through all operands and results of equal rank."""
     build = RuleBuilder(op)
     rank = op.outputs[0].ndim
+    operands = [i for i, v in enumerate(op.inputs) if v.ndim == rank]
     for dim in range(rank):
+        results = [(i, dim) for i in range(len(op.outputs))]
         if dim not in touched:
-            operands = [(i, dim) for i, v in enumerate(op.inputs) if v.ndim == rank]
-            build.factor(
-                op.outputs[0].shape[dim], operands, [(i, dim) for i in range(len(op.outputs))]
-            )
+            build.factor(op.outputs[0].shape[dim], [(i, dim) for i in operands], results)
+        else:
+            for i in operands:
+                build.spread(i, dim, results)
     return build
 
 
@@ -140,6 +178,8 @@ def pad(op: Op) -> Rule:
     for dim, size in enumerate(op.outputs[0].shape):
         if dim not in touched:
             build.factor(size, [(0, dim)], [(0, dim)])
+        else:
+            build.spread(0, dim, [(0, dim)])
     return build.rule()
 
 

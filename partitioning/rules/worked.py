@@ -13,15 +13,17 @@ def _batch(op: Op, worked: set[int]) -> Rule:
     """Dimensions not worked pass through every value that has them alike."""
     build = RuleBuilder(op)
     for dim, size in enumerate(op.inputs[0].shape):
-        if dim in worked:
-            continue
         operands = [
             (i, dim) for i, v in enumerate(op.inputs) if v.ndim > dim and v.shape[dim] == size
         ]
         results = [
             (i, dim) for i, v in enumerate(op.outputs) if v.ndim > dim and v.shape[dim] == size
         ]
-        build.factor(size, operands, results)
+        if dim not in worked:
+            build.factor(size, operands, results)
+            continue
+        for i, _ in operands:
+            build.spread(i, dim, results)
     return build.rule()
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 
 from ..decide.actions import REPLICATED, Action, Context, Settle, Trial, label
 from ..ir.program import Value
-from ..rules import traits_of
 from .structure import data, is_matmul
 
 
@@ -27,11 +26,8 @@ class BatchParallel:
     inputs: tuple[str, ...] = ()
     name: str = "batch parallel"
 
-    def actions(self, context: Context) -> list[Action | Settle]:
+    def actions(self, context: Context) -> list[Action]:
         """Tiles the batch dimension of every array that is fed and has it.
-
-        What is picked from the batch by index, such as shuffled minibatches, is tiled by what was
-        picked: each device works on its share of every minibatch.
 
         Raises:
           ValueError: where no array is fed that has such a dimension.
@@ -44,28 +40,7 @@ class BatchParallel:
                 f"{', '.join(label(v) for v in context.inputs[:6])}. Name the batch: "
                 "pt.tactics.batch_parallel(axis, inputs=('batch',))"
             )
-        actions: list[Action | Settle] = [Action(v, self.axis, self.dim, firm=True) for v in fed]
-        for _ in range(4):
-            with context.trial(actions) as trial:
-                picked = _picked(trial, self.axis)
-            if not picked:
-                break
-            actions += picked
-        return actions
-
-
-def _picked(trial: Trial, axis: str) -> list[Action | Settle]:
-    """Lookups that would search each device's share for rows that every device wants."""
-    state = trial.context.state
-    found: list[Action | Settle] = []
-    for node, factor in trial.settled:
-        if node.op is None or not traits_of(node.op.name).lookup or factor not in node.rule.special:
-            continue
-        rows = node.rule.operands[1][:-1]
-        share = next((f for f in rows if node.rule.sizes[f] % state.mesh[axis] == 0), None)
-        if share is not None:
-            found.append(Settle(node, axis, share))
-    return found
+        return [Action(v, self.axis, self.dim, firm=True) for v in fed]
 
 
 def _fed(context: Context, names: tuple[str, ...], dim: int) -> list[Value]:

@@ -1,0 +1,164 @@
+"""Where a tiling ends: the op, why, and how much of the work that follows is then not split."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..ir.program import Op, Value
+from ..rules import WHOLE
+from .flops import OpFlops
+from .graph import Graph, Node
+from .propagate import fits
+from .sharding import ATOMIC, Decisions
+
+
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """An op that gets a tiled array whole, and gives nothing tiled.
+
+    Attributes:
+      op: the primitive's name.
+      source: "file.py:12", or "".
+      axis: the mesh axis.
+      value: the tiled array; one of them, where a line of the source has several such ops.
+      dim: its tiled dimension.
+      reason: why no factor of the op goes on with it.
+      lost: the share of the program's operations that follow from it and are not split.
+      values: all the tiled arrays.
+    """
+
+    op: str
+    source: str
+    axis: str
+    value: Value = dataclasses.field(repr=False)
+    dim: int
+    reason: str
+    lost: float
+    values: frozenset[Value] = dataclasses.field(repr=False)
+
+    def __str__(self) -> str:
+        where = f" at {self.source}" if self.source else ""
+        name = f"{self.value.path} " if self.value.path else ""
+        return (
+            f"{self.axis}: the tiling of {name}{self.value.type_text()}, dimension {self.dim}, "
+            f"ends at {self.op}{where}: {self.reason}; {self.lost:.2f} of the work follows whole"
+        )
+
+
+def endings(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[Ending]:
+    """Every op, loop or branch at which a tiling over the axis ends, costliest first.
+
+    Ops with several fitting factors are conflicts, and not among them.
+    """
+    users = _users(graph)
+    found: dict[tuple[str, str, str], Ending] = {}
+
+    def note(owner: Op, value: Value, dim: int, reason: str, results: tuple[Value, ...]) -> None:
+        lost = _following(graph, state, axis, work, results, users)
+        lost += 0.0 if owner.regions else work.of.get(owner, 0.0)
+        ending = Ending(
+            owner.name, owner.source, axis, value, dim, reason,
+            lost / work.total if work.total else 0.0, frozenset([value]),
+        )  # fmt: skip
+        key = owner.name, owner.source, reason
+        if (other := found.get(key)) is not None:
+            both = other.values | ending.values
+            ending = dataclasses.replace(max(other, ending, key=_lost), values=both)
+        found[key] = ending
+
+    def tiled(value: Value) -> int:
+        return state.tiles.get(value, {}).get(axis, ATOMIC)
+
+    for node in graph.nodes:
+        if node.owner is None or axis in state.factors.get(node, ()):
+            continue
+        count = len(node.values) if node.op is None else len(node.rule.operands)
+        held = [(i, v, tiled(v)) for i, v in enumerate(node.values[:count]) if tiled(v) != ATOMIC]
+        if not held or any(tiled(v) != ATOMIC for v in node.values[count:]):
+            continue
+        factors = {node.dims[i][dim] for i, _, dim in held} - {WHOLE}
+        if len(factors) > 1 or (node.op is None and len(held) == len(node.values)):
+            continue
+        _, value, dim = held[0]
+        reason = _reason(node, dim, factors, axis, state)
+        note(
+            node.owner, value, dim, reason, node.values[1:] if node.op is None else node.op.outputs
+        )
+    for op, _ in graph.unruled:
+        for value in op.inputs:
+            if tiled(value) != ATOMIC and not any(tiled(v) != ATOMIC for v in op.outputs):
+                note(op, value, tiled(value), "it has no rule", op.outputs)
+                break
+    return sorted(found.values(), key=_lost, reverse=True)
+
+
+def tiled_from(graph: Graph, state: Decisions, axis: str, value: Value) -> set[Value]:
+    """The values to which the tiling of one goes on, itself included."""
+    found, stack = {value}, [value]
+    while stack:
+        for node in graph.touching.get(stack.pop(), ()):
+            if axis not in state.factors.get(node, ()):
+                continue
+            for other in node.values if node.op is None else node.op.outputs:
+                if other not in found and state.tiles.get(other, {}).get(axis, ATOMIC) != ATOMIC:
+                    found.add(other)
+                    stack.append(other)
+    return found
+
+
+def _lost(ending: Ending) -> float:
+    return ending.lost
+
+
+def _reason(node: Node, dim: int, factors: set[int], axis: str, state: Decisions) -> str:
+    size = state.mesh[axis]
+    if not factors:
+        if node.op is None:
+            return f"the loop runs over dimension {dim}"
+        return f"it needs dimension {dim} whole"
+    (factor,) = factors
+    if fits(node, factor, axis, state):
+        return f"dimension {dim} is kept whole there"
+    return f"{node.rule.sizes[factor]} does not divide by {axis}={size}"
+
+
+def _users(graph: Graph) -> dict[Value, list[Op]]:
+    users: dict[Value, list[Op]] = {}
+    for op in graph.program.walk():
+        if not op.regions:
+            for value in op.inputs:
+                users.setdefault(value, []).append(op)
+    return users
+
+
+def _following(
+    graph: Graph,
+    state: Decisions,
+    axis: str,
+    work: OpFlops,
+    results: tuple[Value, ...],
+    users: dict[Value, list[Op]],
+) -> float:
+    """The operations of ops that follow from values and take no factor on the axis."""
+    stack, seen, done = list(results), set(results), set()
+    total = 0.0
+    while stack:
+        value = stack.pop()
+        if state.tiles.get(value, {}).get(axis, ATOMIC) != ATOMIC:
+            continue
+        reached: list[Value] = []
+        for op in users.get(value, ()):
+            node = graph.of.get(op)
+            if op in done or (node is not None and axis in state.factors.get(node, ())):
+                continue
+            done.add(op)
+            total += work.of.get(op, 0.0)
+            reached += op.outputs
+        for node in graph.touching.get(value, ()):
+            if node.op is None:
+                reached += node.values[node.values.index(value) + 1 :]
+        for other in reached:
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return total

@@ -1,0 +1,61 @@
+"""The work of a program: the floating point operations of each op, and the share that is split."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+from ..ir.program import Op
+from ..simulator.costs import op_flops
+from .graph import Graph, Node
+from .sharding import Decision
+
+
+class OpFlops:
+    """The floating point operations of a program on one device, loops as often as they turn.
+
+    Exponentials and their kin count as one. Of a branch every side counts, and of a `while` one
+    turn.
+
+    Attributes:
+      of: operations of each op that has any.
+      total: of all ops.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+
+    @functools.cached_property
+    def of(self) -> dict[Op, float]:
+        found: dict[Op, float] = {}
+        for op, times in self.graph.program.walk_counted():
+            if not op.regions and (flops := sum(op_flops(op)) * times):
+                found[op] = flops
+        return found
+
+    @functools.cached_property
+    def total(self) -> float:
+        return sum(self.of.values())
+
+    def node(self, node: Node, factor: int) -> float:
+        """The operations of a node that are split if it takes a factor."""
+        if node.op is None or not splits(node, factor):
+            return 0.0
+        return self.of.get(node.op, 0.0)
+
+    def split(self, decisions: Iterable[Decision], axis: str) -> float:
+        """The share of the program's operations that these decisions split over an axis."""
+        found = sum(
+            self.node(d.node, d.what)
+            for d in decisions
+            if d.value is None and d.node is not None and d.axis == axis
+        )
+        return found / self.total if self.total else 1.0
+
+
+def splits(node: Node, factor: int) -> bool:
+    """Whether a tiled factor divides the op's work, not only what it holds.
+
+    A scatter into tiled rows goes through every update on every device.
+    """
+    return factor not in node.rule.special or factor in node.rule.monoids

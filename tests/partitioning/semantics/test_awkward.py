@@ -1,0 +1,75 @@
+"""Work stays split where a batch is split, merged, shuffled or picked from; results are equal."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from troupe import partitioning as pt
+
+from .awkward_steps import CASES, Case
+
+MESH = pt.Mesh({"data": 8})
+
+#: All-reduces, all-gathers, reduce-scatters and all-to-alls of each case over eight devices.
+COUNTS = {
+    # Six gradients and the loss; rows and labels are gathered where the split does not divide.
+    "accumulation 4": (10, 2, 0, 0),
+    "accumulation 8": (14, 0, 0, 2),
+    "accumulation 3": (9, 2, 0, 0),
+    "accumulation by slices": (6, 2, 0, 0),
+    # As vmap of the same: nothing but six gradients and the loss.
+    "picked rows": (7, 0, 0, 0),
+    "picked rows, vmapped": (7, 0, 0, 0),
+    # Each array is gathered once for all epochs.
+    "time major, 16": (120, 5, 0, 2),
+    "time major, 5": (120, 6, 0, 0),
+    "recurrent minibatches": (48, 4, 0, 0),
+    "ppo": (384, 6, 0, 0),
+}
+
+
+@functools.cache
+def case(name: str) -> Case:
+    return CASES[name]()
+
+
+@functools.cache
+def partitioned(name: str) -> pt.Partitioned:
+    found = case(name)
+    return pt.partition(found.update, MESH, [pt.tactics.batch_parallel("data", dim=found.dim)])
+
+
+def raw(tree: Any) -> list[Any]:
+    """The leaves, typed keys as their data."""
+    return [
+        jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+        for x in jax.tree.leaves(tree)
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_work_is_split(name: str) -> None:
+    found = case(name)
+    step = partitioned(name).plan(found.state, found.batch).steps[-1]
+    assert step.split["data"] >= 0.97, "\n".join(step.remarks())
+    assert tuple(step.collectives.values()) == COUNTS[name]
+
+
+#: Run always; the others with TROUPE_FULL=1 in the environment.
+RUN = ("accumulation 4", "accumulation 8", "picked rows", "time major, 5")
+
+
+@pytest.mark.parametrize("name", CASES if "TROUPE_FULL" in os.environ else RUN)
+def test_results_are_those_of_one_device(name: str) -> None:
+    found = case(name)
+    got = partitioned(name)(found.state, found.batch)
+    wanted = jax.jit(found.update)(found.state, found.batch)
+    for a, b in zip(raw(got), raw(wanted), strict=True):
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        assert np.linalg.norm(a - b) <= 1e-5 * np.linalg.norm(b) + 1e-6
