@@ -80,6 +80,12 @@ class Conform(Adapter):
             return dm_env.TimeStep(kind, None, None, observation)
         return dm_env.TimeStep(kind, self._give(reward), np.float32(discount), observation)
 
+    @property
+    def render_fps(self) -> float | None:
+        """Steps a second at which it is to be watched, by the time that one takes where it says."""
+        seconds = getattr(self._environment, "control_timestep", None)
+        return 1.0 / seconds() if callable(seconds) else None
+
     def render_frame(self) -> np.ndarray:
         """The present state as an image, uint8 [height, width, 3].
 

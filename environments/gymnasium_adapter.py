@@ -117,6 +117,11 @@ class GymnasiumEnvironment(Adapter):
         # Not TimeStep(...): its generated __new__ is a Python function, twice the time of this.
         return tuple.__new__(dm_env.TimeStep, (kind, reward, discount, self._read(observation)))
 
+    @property
+    def render_fps(self) -> float | None:
+        """Steps a second at which it is to be watched; None: it does not say."""
+        return self._environment.metadata.get("render_fps")
+
     def render_frame(self) -> np.ndarray:
         """The present state as an image, uint8 [height, width, 3].
 

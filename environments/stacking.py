@@ -80,6 +80,11 @@ class StackFrames(dm_env.Environment):
     def discount_spec(self) -> specs.BoundedArray:
         return self._environment.discount_spec()
 
+    @property
+    def render_fps(self) -> float | None:
+        """That of the environment inside."""
+        return getattr(self._environment, "render_fps", None)
+
     def render_frame(self) -> np.ndarray:
         """As the environment inside: uint8 [height, width, 3]."""
         return self._environment.render_frame()

@@ -162,6 +162,11 @@ class Vector(specs.Specified):
         )
         return dm_env.TimeStep(kinds, rewards, discounts, observations)
 
+    @property
+    def render_fps(self) -> float | None:
+        """Steps a second at which an environment is to be watched; None: it does not say."""
+        return getattr(self._environments[0], "render_fps", None)
+
     def render_frame(self, index: int = 0) -> np.ndarray:
         """The present state of one environment as an image, uint8 [height, width, 3]."""
         return self._environments[index].render_frame()

@@ -12,6 +12,7 @@ from . import models
 from .mesh import Mesh, parse_mesh
 from .partition import partition
 from .plan import Plan
+from .printing import report
 from .simulator.attach import Simulator
 from .simulator.device import DEVICES, Device, get_device
 from .simulator.pictures import save_plan
@@ -69,8 +70,7 @@ def run(argv: Sequence[str]) -> int:
     if args.json:
         print(plan.to_json())
     else:
-        print(plan)
-        print(_summary(last))
+        print(report(plan))
     if args.profile and not args.json:
         print(profile(plan.graph.program))
     if args.save:
@@ -146,25 +146,6 @@ def _hosts_of(hosts_of: int, device: str, count: int) -> Topology:
     if count > hosts_of:
         outer = (dataclasses.replace(wide.levels[-1], size=count // hosts_of),)
     return Topology((inner, *outer))
-
-
-def _summary(cost: Simulation) -> str:
-    seconds = cost.predicted_seconds
-    memory = cost.memory
-    have = amount(cost.device.memory_bytes, "B", 1024)
-    lines = [
-        f"memory: {amount(memory.arguments, 'B', 1024)} arguments, "
-        f"{amount(memory.outputs, 'B', 1024)} results "
-        f"({amount(memory.aliased, 'B', 1024)} in donated arguments), "
-        f"{amount(memory.temporaries, 'B', 1024)} temporaries; {cost.device.name} has {have}",
-        f"time: {seconds.compute:.4g} s kernels, {seconds.communication:.4g} s collectives, "
-        f"{seconds.exposed:.4g} s of them exposed",
-        "alive at the peak:",
-    ]
-    for owner in memory.owners[:8]:
-        size = amount(owner.nbytes, "B", 1024)
-        lines.append(f"  {size:>10}  {owner.kind:9}  {owner.name}  {owner.source}".rstrip())
-    return "\n".join(lines)
 
 
 def _remedy(

@@ -312,9 +312,23 @@ class Plan:
         }
         return json.dumps(found, indent=2)
 
+    @functools.cached_property
+    def one_device(self) -> PlanStep:
+        """The program before the first tactic: whole, as one device would run it."""
+        return PlanStep("one device", "", (), (), self, 0)
+
+    def rows(self) -> tuple[PlanStep, ...]:
+        """The steps, after one device, where the first of them is not just that."""
+        alone = () if self.steps[0].decisions == 0 else (self.one_device,)
+        return (*alone, *self.steps)
+
     def __str__(self) -> str:
+        return self.text(self.steps)
+
+    def text(self, rows: Sequence[PlanStep]) -> str:
+        """The plan in words, with a table of these steps."""
         lines = [f"mesh {self.mesh}, {len(self.graph.program.inputs)} inputs"]
-        lines.append(table([step.columns() for step in self.steps], left=("tactic", "axis")))
+        lines.append(table([step.columns() for step in rows], left=("tactic", "axis")))
         for step in self.steps:
             shown = step.remarks()
             lines += [f"  {step.name}: {text}" for text in shown[:7]]

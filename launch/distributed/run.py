@@ -42,6 +42,9 @@ class Running(Protocol):
           RoleError: if a role failed that is not started again.
         """
 
+    def starting(self) -> list[str]:
+        """Names of the roles that are not at work yet."""
+
 
 class Engine(Protocol):
     """What starts the roles of a deployment where they belong, and again where they fail."""
@@ -150,6 +153,7 @@ class _Conductor:
         }
         self._results = run.before.get("evaluations", 0)
         self._training_since: float | None = None
+        self._begun = False
 
     def numbers(self) -> Numbers:
         """Of training, from the learner's last status."""
@@ -171,7 +175,7 @@ class _Conductor:
                     break
                 if now >= look_at:
                     look_at = now + _LOOK_SECONDS
-                    self._look(running.counter)
+                    self._look(running)
                 time.sleep(_POLL_SECONDS)
         except RoleError as error:
             raise RunError(
@@ -187,9 +191,11 @@ class _Conductor:
             run.stopped(self._steps, f"{late}, the one before it stands")
         return self._counts(), self.numbers().samples_per_insert
 
-    def _look(self, counter: Remote) -> None:
+    def _look(self, running: Running) -> None:
         """Asks the counter where the run is; one that does not answer is asked again later."""
-        run = self._run
+        run, counter = self._run, running.counter
+        if not self._begun:
+            run.monitor.starting(running.starting())
         try:
             if run.stop.requested:
                 counter.request_stop()
@@ -201,8 +207,8 @@ class _Conductor:
         now = time.perf_counter()
         if self._training_since is not None:
             run.train_seconds += now - self._training_since
-        begun = self._training_since is not None or seen[self._clock.name] > self._steps
-        self._training_since = now if begun and seen["phase"] == TRAIN else None
+        self._begun = self._begun or seen[self._clock.name] > self._steps
+        self._training_since = now if self._begun and seen["phase"] == TRAIN else None
         self._seen = seen
         for line in notes:
             run.monitor.line(line)
@@ -211,7 +217,7 @@ class _Conductor:
             counts[self._clock.name] = summary[self._clock.name]
             run.monitor.evaluated(counts, summary)
             self._results += 1
-        if seen["learner"]:
+        if seen["learner"] and self._begun:
             run.monitor.look(self._counts(), seen["recent"], self._budget)
 
     @property

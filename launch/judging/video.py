@@ -9,6 +9,8 @@ from typing import Any
 from ..errors import RequestError
 
 FORMATS = (".mp4", ".gif", ".webm", ".mkv")
+_USUAL_RATE = 30.0
+"""Frames a second, of an environment that does not say its own."""
 
 
 def prepare() -> None:
@@ -22,13 +24,12 @@ def prepare() -> None:
 class Film:
     """A film, one frame per step of the first environment of a vector."""
 
-    def __init__(self, path: pathlib.Path, environment: Any, frames_per_second: int = 30):
-        """Begins a film.
+    def __init__(self, path: pathlib.Path, environment: Any):
+        """Begins a film, to be shown at the rate of the environment (`render_fps`).
 
         Args:
           path: of the file; its ending, one of `FORMATS`, says the format.
           environment: a vector made with `render_mode="rgb_array"`.
-          frames_per_second: at which it is shown.
 
         Raises:
           RequestError: if what films need is not installed, or the file cannot be written.
@@ -40,6 +41,7 @@ class Film:
         try:
             import imageio.v2 as imageio
 
+            frames_per_second = getattr(environment, "render_fps", None) or _USUAL_RATE
             path.parent.mkdir(parents=True, exist_ok=True)
             options: dict[str, Any] = {"duration": 1000 / frames_per_second, "loop": 0}
             if path.suffix != ".gif":

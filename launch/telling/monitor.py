@@ -56,7 +56,7 @@ class Monitor:
         self._max_size, self._numbers, self._clock = max_size, numbers, clock
         self._rows = rows
         self._reporter = reporter
-        now = time.perf_counter()
+        self._began = now = time.perf_counter()
         self._status_at = now + _STATUS_SECONDS
         self._row_at = now + 1.0
         self._last: tuple[float, Counts] | None = None
@@ -67,6 +67,17 @@ class Monitor:
     @property
     def next_time(self) -> float:
         return min(self._status_at, self._row_at)
+
+    def starting(self, roles: Sequence[str]) -> None:
+        """Tells, when it is due, what a run of several roles waits for before its first step.
+
+        Args:
+          roles: names of those that are not at work yet.
+        """
+        now = time.perf_counter()
+        if now >= self._status_at:
+            self._status_at = now + _STATUS_SECONDS
+            self._reporter.status(report.Starting(tuple(roles), now - self._began))
 
     def look(self, counts: Counts, episodes: Episodes, budget: int) -> None:
         """Tells what is due.

@@ -7,7 +7,11 @@ import datetime
 import pathlib
 import sys
 import time
-from typing import IO
+from collections.abc import Sequence
+from typing import IO, Any
+
+_BAR, _LEAST_BAR = 20, 6
+"""Columns of the bar of a live line, where there is room."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,17 +38,65 @@ class Status:
         """Of the budget."""
         return self.learner_steps if self.actor_steps is None else self.actor_steps
 
-    def text(self) -> str:
+    @property
+    def part(self) -> float:
+        """Of the budget that is spent."""
+        return self.done / self.budget
+
+    def text(self, width: int | None = None) -> str:
+        """In words; in so few that they fit a line of that many columns."""
         episode_return = "-" if self.episode_return is None else f"{self.episode_return:.1f}"
         left = "-:--" if self.seconds_left is None else duration(self.seconds_left)
-        parts = [f"{self.done / self.budget:4.0%}"]
+        # Each in full and in few letters; what can be done without has the higher number.
+        words: list[tuple[int, str, str]] = [(0, f"{self.part:4.0%}", "")]
         if self.actor_steps is not None:
-            parts.append(f"return {episode_return}")
-            parts.append(f"{self.actor_steps:,} steps at {self.actor_rate:,.0f}/s")
-        parts.append(f"{self.learner_steps:,} gradient steps at {self.learner_rate:,.0f}/s")
+            words.append((0, f"return {episode_return}", ""))
+            full = f"{self.actor_steps:,} steps at {self.actor_rate:,.0f}/s"
+            brief = f"{short(self.actor_steps)} steps {short(self.actor_rate)}/s"
+            words.append((2, full, brief))
+        full = f"{self.learner_steps:,} gradient steps at {self.learner_rate:,.0f}/s"
+        words.append((3, full, f"learner {short(self.learner_rate)}/s"))
         if self.replay_fill is not None:
-            parts.append(f"replay {self.replay_fill:.0%}")
-        return "  ".join([*parts, f"{left} left"])
+            words.append((4, f"replay {self.replay_fill:.0%}", ""))
+        words.append((1, f"{left} left", ""))
+        line = "  ".join(full for _, full, _ in words)
+        while width is not None and len(line) > width:
+            line = "  ".join(brief or full for _, full, brief in words)
+            if len(words) == 1:
+                return line[:width]
+            words.remove(max(words))
+        return line
+
+
+@dataclasses.dataclass(frozen=True)
+class Starting:
+    """What a run waits for before its first step."""
+
+    roles: Sequence[str]
+    """Names of those that are not at work yet; none: all are, and the first step is awaited."""
+    seconds: float
+    """Since the start."""
+
+    part = None
+    """There is nothing to be a part of yet."""
+
+    def text(self, width: int | None = None) -> str:
+        """In words; in so few that they fit a line of that many columns."""
+        since = f"({duration(self.seconds)})"
+        if not self.roles:
+            return f"all roles are at work, waiting for the first steps {since}"[:width]
+        whole = f"starting {', '.join(self.roles)} {since}"
+        if width is None or len(whole) <= width:
+            return whole
+        return f"starting {len(self.roles)} roles {since}"[:width]
+
+
+def short(number: float) -> str:
+    """A number in few letters: 950, 12.5k, 3.2M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= max(size, 1e4):
+            return f"{number / size:.{int(number < 100 * size)}f}{letter}"
+    return f"{number:.0f}"
 
 
 def duration(seconds: float) -> str:
@@ -56,7 +108,7 @@ def duration(seconds: float) -> str:
 class Reporter:
     """Where a run's words go; this one keeps them to itself."""
 
-    def status(self, status: Status) -> None:
+    def status(self, status: Status | Starting) -> None:
         """Where the run is; called about twice a second."""
 
     def line(self, text: str) -> None:
@@ -74,7 +126,7 @@ class Plain(Reporter):
         self._seconds = seconds
         self._last = time.monotonic()
 
-    def status(self, status: Status) -> None:
+    def status(self, status: Status | Starting) -> None:
         now = time.monotonic()
         if now - self._last >= self._seconds:
             self._last = now
@@ -96,12 +148,17 @@ class Live(Reporter):
         )
         self._live.start()
 
-    def status(self, status: Status) -> None:
-        from rich import progress_bar, table
+    def status(self, status: Status | Starting) -> None:
+        from rich import progress_bar, table, text
 
+        columns = self._live.console.width - 1  # The last one makes some terminals wrap.
+        words = status.text(columns)
+        bar = min(_BAR, columns - len(words) - 1)
         grid = table.Table.grid(padding=(0, 1))
-        bar = progress_bar.ProgressBar(status.budget, status.done, width=20)
-        grid.add_row(bar, status.text())
+        shown: list[Any] = [text.Text(words, no_wrap=True)]
+        if status.part is not None and bar >= _LEAST_BAR:
+            shown.insert(0, progress_bar.ProgressBar(1.0, min(status.part, 1.0), width=bar))
+        grid.add_row(*shown)
         self._live.update(grid, refresh=True)
 
     def line(self, text: str) -> None:
@@ -119,7 +176,7 @@ class Logged(Reporter):
         self._inner = inner
         self._file = open(path, "a")  # noqa: SIM115 - held until `close`.
 
-    def status(self, status: Status) -> None:
+    def status(self, status: Status | Starting) -> None:
         self._inner.status(status)
 
     def line(self, text: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from typing import Any
 
 from .simulate import amount
 
+_LETTERS, _END = 36, 26
 _COLOURS = {
     "argument": "#9db4c0",
     "output": "#5c6b73",
@@ -22,9 +24,15 @@ def save_plan(plan: Any, path: str | os.PathLike[str]) -> None:
 
     Raises:
       ImportError: matplotlib is not installed.
+      ValueError: if the file cannot be written, or its ending is that of no picture.
     """
     figure = plan_figure(plan)
-    figure.savefig(path, dpi=110)
+    try:
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=110)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot write the picture {os.fspath(path)}: {reason}") from error
 
 
 def plan_figure(plan: Any) -> Any:
@@ -37,11 +45,14 @@ def plan_figure(plan: Any) -> Any:
         raise ImportError("pictures need matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(13, 9), layout="constrained")
     cost = plan.steps[-1].simulation
-    panels = figure.subplots(2, 2)
-    draw_memory(panels[0][0], cost)
-    draw_owners(panels[0][1], cost)
-    draw_kinds(panels[1][0], cost)
-    draw_steps(panels[1][1], plan)
+    # Rows apart: the long names in one would narrow the panels of the other.
+    above, below = figure.subfigures(2, 1)
+    memory, owners = above.subplots(1, 2)
+    kinds, steps = below.subplots(1, 2)
+    draw_memory(memory, cost)
+    draw_owners(owners, cost)
+    draw_kinds(kinds, cost)
+    draw_steps(steps, plan)
     figure.suptitle(f"mesh {plan.mesh} on {cost.device.name}, one device")
     return figure
 
@@ -77,10 +88,13 @@ def draw_memory(axes: Any, cost: Any) -> None:
 
 
 def draw_owners(axes: Any, cost: Any) -> None:
-    """The largest values alive at the peak."""
+    """The largest values alive at the peak; temporaries by the line that makes them."""
     owners = cost.memory.owners[:10][::-1]
     gib, unit = _unit(max((o.nbytes for o in owners), default=1))
-    names = [f"{_short(o.name)}  {o.source}".strip() for o in owners]
+    names = [
+        f"{o.source} {_short(o.name)}" if o.source and o.kind == "temporary" else _short(o.name)
+        for o in owners
+    ]
     axes.barh(
         range(len(owners)),
         [o.nbytes / gib for o in owners],
@@ -108,11 +122,12 @@ def draw_kinds(axes: Any, cost: Any) -> None:
 
 
 def draw_steps(axes: Any, plan: Any) -> None:
-    """One bar per tactic: seconds; memory beside it as text."""
+    """One bar per tactic, after that of one device: seconds; memory beside it as text."""
     names, compute, exposed = [], [], []
-    longest = max(step.simulation.predicted_seconds.total for step in plan.steps)
+    shown = plan.rows()
+    longest = max(step.simulation.predicted_seconds.total for step in shown)
     scale, unit = (1e3, "ms") if longest < 1 else (1.0, "s")
-    for step in plan.steps:
+    for step in shown:
         seconds = step.simulation.predicted_seconds
         names.append(f"{step.name}\n{amount(step.simulation.peak_memory_bytes, 'B', 1024)}")
         compute.append(scale * (seconds.compute + seconds.overhead))
@@ -136,4 +151,13 @@ def _unit(nbytes: float) -> tuple[float, str]:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 32 else "..." + name[-29:]
+    """A path without its middle, where it is long."""
+    if len(name) <= _LETTERS:
+        return name
+    parts = name.split("/")
+    # As much of the end as fits beside the first part.
+    end = next(
+        ("/".join(parts[i:]) for i in range(2, len(parts)) if len("/".join(parts[i:])) <= _END),
+        name[-_END:],
+    )
+    return f"{parts[0]}/.../{end}" if len(parts) > 2 else f"...{end}"

@@ -19,6 +19,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--device", default="h200", help="a device of `troupe list`, or a calibration's file"
     )
+    parser.add_argument("--save", metavar="FILE", help="draw memory, time and tactics")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
 
 
@@ -26,7 +27,11 @@ def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     tuned = asking.tuned_for(options, settings)
     recipe = asking.recipe(options, tuned, mesh=options.mesh, schedule=options.schedule)
     from ....launch.request import planning
+    from ....partitioning import printing
+    from ....partitioning.simulator import pictures
 
     made = planning.plan(recipe.experiment(), options.device)
-    print(made.to_json() if options.json else made)
+    print(made.to_json() if options.json else printing.report(made))
+    if options.save is not None:
+        pictures.save_plan(made, options.save)
     return 0

@@ -121,6 +121,11 @@ class Supervisor:
                         raise RoleError(member.name, f"{silence}; a thread cannot be restarted")
                     self._failed(member, silence, now, lost=silence.startswith("no sign"))
 
+    def starting(self) -> list[str]:
+        """Names of the roles that have given no sign of their work yet."""
+        rows = ((member, self._board.read(member.row)) for member in self.members)
+        return [member.name for member, times in rows if 0.0 in times and not member.finished]
+
     def stop(self, patience: float = 5.0) -> None:
         """Asks every role to end, the last started first, and ends those that do not."""
         handles = [m.handle for m in reversed(self.members) if m.handle and m.handle.running]

@@ -127,7 +127,9 @@ def test_a_film(run, capsys, tmp_path):
     output = capsys.readouterr()
     assert output.err == ""
     length = float(re.match(r"return ([\d.]+)", output.out).group(1))
-    assert ffmpeg.count_frames_and_secs(film)[0] == length + 1
+    frames, seconds = ffmpeg.count_frames_and_secs(film)
+    assert frames == length + 1
+    assert frames / seconds == pytest.approx(50, rel=0.1)  # CartPole's own rate.
     bad = ["evaluate", str(run), "--episodes", "1", "--video", str(tmp_path / "film.xyz")]
     fails(capsys, bad, 2, "cannot make the film", "film.xyz")
 
@@ -180,7 +182,7 @@ def test_the_list_has_agents_and_tuned_settings(capsys):
     assert re.search(r"^  h200 +131 GiB", output, re.M)
 
 
-def test_a_plan_needs_no_devices_and_predicts(capsys):
+def test_a_plan_needs_no_devices_and_predicts(capsys, tmp_path):
     arguments = [
         *["plan", "dqn", "--env", "CartPole-v1", "--mesh", "data=64", "--schedule", "batch:data"]
     ]
@@ -190,8 +192,14 @@ def test_a_plan_needs_no_devices_and_predicts(capsys):
     assert found["mesh"] == {"data": 64}
     assert main([*arguments, "--device", "a100"]) == 0
     printed = capsys.readouterr().out
-    assert "batch parallel" in printed
+    rows = [line.split() for line in printed.splitlines()]
+    assert [row[:2] for row in rows[2:4]] == [["one", "device"], ["batch", "parallel"]]
     assert "peak (a100-80gb)" in printed
+    assert "alive at the peak:" in printed
+    assert main([*arguments, "--save", str(tmp_path / "deep" / "plan.png")]) == 0
+    assert (tmp_path / "deep" / "plan.png").read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    fails(capsys, [*arguments, "--save", str(tmp_path / "plan.xyz")], 2, "the picture", "plan.xyz")
     fails(capsys, [*arguments, "--device", "a10"], 2, "unknown device 'a10'", "h200")
     fails(capsys, [*arguments[:4], "--mesh", "data=2"], 2, "--schedule")
 

@@ -1,6 +1,8 @@
 """What a run says while it goes on."""
 
+import dataclasses
 import io
+import re
 
 import pytest
 
@@ -60,6 +62,49 @@ def test_a_terminal_has_one_live_line_below_what_happened(monkeypatch):
     reporter.line("evaluation [at] 5")
     assert "evaluation [at] 5" in stream.getvalue()
     reporter.close()
+
+
+LONGEST = dataclasses.replace(
+    STATUS,
+    actor_steps=123_456_789,
+    budget=1_000_000_000,
+    learner_steps=99_999_999,
+    episode_return=-12345.67,
+    actor_rate=123456.7,
+    learner_rate=98765.4,
+    seconds_left=1e6,
+)
+STARTING = report.Starting(["learner/0", "actor/0", "actor/1", "evaluator", "inference"] * 3, 12.3)
+
+
+@pytest.mark.parametrize("columns", [24, 40, 60, 80, 120, 200])
+@pytest.mark.parametrize("status", [STATUS, LONGEST, STARTING])
+def test_the_live_line_fits_the_terminal(monkeypatch, columns, status):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    reporter = report.for_stream(stream)
+    reporter.status(status)
+    shown = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", stream.getvalue()).strip("\r\n")
+    assert "\n" not in shown
+    assert 0 < len(shown) < columns
+    if columns == 80 and status is STATUS:
+        for word in ("25%", "return 123.5", "12.5k steps", "1:02:05 left"):
+            assert word in shown
+    reporter.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0.4, "0"), (9999, "9999"), (12_500, "12.5k"), (999_999, "1000k"), (1.234e6, "1.2M")],
+)
+def test_short_numbers(number, text):
+    assert report.short(number) == text
+
+
+def test_what_starts_is_named_and_then_what_is_waited_for():
+    assert report.Starting(["learner", "actor/0"], 3).text() == "starting learner, actor/0 (0:03)"
+    assert "waiting for the first steps" in report.Starting([], 3).text()
 
 
 def test_lines_also_go_to_the_log(tmp_path):

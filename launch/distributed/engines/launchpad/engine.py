@@ -26,6 +26,9 @@ class _Launched(NamedTuple):
     def poll(self) -> None:
         self.supervisor.poll()
 
+    def starting(self) -> list[str]:
+        return self.supervisor.starting()
+
 
 class Launchpad:
     """Runs the roles of a program on this machine, as threads or processes."""
