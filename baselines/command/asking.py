@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,3 +51,11 @@ def roles(options: argparse.Namespace) -> dict[str, Any]:
 def given(**values: Any) -> dict[str, Any]:
     """Those that were given; the others keep the defaults of where they go."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def free_directory(recipe: Recipe, prefix: str = "") -> pathlib.Path:
+    """The first of runs/AGENT-ENV-SEED, runs/AGENT-ENV-SEED-2 and so on that is not there."""
+    words = (recipe.agent.rpartition(":")[2], recipe.env, str(recipe.seed))
+    name = prefix + "-".join(re.sub(r"[^\w.-]+", "_", word) for word in words)
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(path for one in names if not (path := pathlib.Path("runs", one)).exists())

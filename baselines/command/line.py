@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ...launch.errors import Interrupted, RequestError, RunError
 from ..tuned import Tuned
-from . import commands
+from . import commands, config_file
 from .parser import Commands, take_overrides
 
 
@@ -42,6 +42,8 @@ def main(argv: Sequence[str] | None = None, settings: Sequence[Tuned] = ()) -> i
             flags = [f"--config.{name}" for name in overrides]
             flags += [f"--env.{name}" for name in environment]
             raise RequestError(f"{flags[0]} belongs to a new run: `troupe train AGENT`.")
+        if getattr(options, "config_file", None) is not None:
+            options.overrides = {**config_file.read(options.config_file), **overrides}
         return options.command(options, settings)
     except Interrupted as stop:
         return _say(str(stop), 128 + stop.signal_number, debug)

@@ -53,15 +53,26 @@ class Commands:
         return parser
 
 
-def add_task(command: argparse.ArgumentParser) -> None:
-    """AGENT and --env. A command that has them takes `--config.FIELD` and `--env.KEY` too."""
-    command.add_argument("agent", metavar="AGENT", help="see `troupe list`; or module:Builder")
+def add_task(command: argparse.ArgumentParser, required: bool = True) -> None:
+    """AGENT, --env and --config-file. A command that has them takes --config.FIELD, --env.KEY."""
+    command.add_argument(
+        "agent",
+        metavar="AGENT",
+        nargs=None if required else "?",
+        help="see `troupe list`; or module:Builder",
+    )
     command.add_argument(
         "--env",
-        required=True,
+        required=required,
         metavar="ID",
         help="id of the environment; --env.KEY VALUE sets an option of it: max_episode_steps, or "
         "an argument of its constructor",
+    )
+    command.add_argument(
+        "--config-file",
+        metavar="FILE",
+        help="fields of the agent's config as JSON or TOML, or a run's config.json; "
+        "--config.FIELD comes before it",
     )
 
 

@@ -12,14 +12,17 @@ from . import asking
 from .parser import add_launch, add_partition, add_task, count
 
 
-def add_flags(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+def add_flags(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], required: bool = True
+) -> None:
     """All but where the run lies.
 
     Args:
       parser: of the command.
       arguments: those to be parsed. Where they ask for help on an agent, its config is listed.
+      required: whether there must be an agent and an environment.
     """
-    add_task(parser)
+    add_task(parser, required)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
     parser.add_argument(
         "--steps",
