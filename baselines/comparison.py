@@ -11,8 +11,6 @@ import numpy as np
 
 from ..launch.errors import RequestError
 
-MIN_SEEDS = 4
-"""With fewer, no difference however large could be told from chance at one in twenty."""
 _LEVEL = 0.05
 _BOOTSTRAP, _PERMUTATIONS = 10_000, 20_000
 
@@ -34,15 +32,31 @@ class Row:
     """Chance of a difference as large between runs that differ by chance only."""
     differs: bool = False
     """Whether it does at a level of one in twenty, for all scales together (Holm)."""
+    detectable: float | None = None
+    """The least difference that these seeds would have shown, by the same test at its strictest."""
+
+
+def min_seeds(num_scales: int) -> int:
+    """The fewest seeds from which a difference, however large, can be told from chance.
+
+    Of the divisions of 2 n returns into two halves, two are as extreme as complete separation; the
+    first of the corrected tests asks for a chance of one in twenty over the number of tests.
+    """
+    seeds = 2
+    while 2 / math.comb(2 * seeds, seeds) > _LEVEL / max(num_scales - 1, 1):
+        seeds += 1
+    return seeds
 
 
 def check(num_scales: int, num_seeds: int) -> None:
     """Raises RequestError where so many cannot be compared."""
     if num_scales < 2:
         raise RequestError(f"{num_scales} scale is nothing to compare; name at least 2.")
-    if num_seeds < MIN_SEEDS:
+    least = min_seeds(num_scales)
+    if num_seeds < least:
         raise RequestError(
-            f"{num_seeds} seeds cannot tell a difference from chance; take at least {MIN_SEEDS}."
+            f"{num_seeds} seeds at {num_scales} scales cannot tell any difference, however large, "
+            f"from chance; take at least {least}."
         )
 
 
@@ -73,7 +87,8 @@ def compare(returns: Mapping[str, Sequence[float]], seed: int = 0) -> list[Row]:
         if rows:
             difference = float(here.mean() - first.mean())
             p = permutation_test(first, here, random)
-            row = dataclasses.replace(row, difference=difference, p=p)
+            seen = detectable(first, here, _LEVEL / (len(returns) - 1), random)
+            row = dataclasses.replace(row, difference=difference, p=p, detectable=seen)
         rows.append(row)
     return _holm(rows)
 
@@ -104,6 +119,32 @@ def permutation_test(one: np.ndarray, other: np.ndarray, random: np.random.Gener
     return float((as_large.sum() + extra) / (len(chosen) + extra))
 
 
+def detectable(
+    one: np.ndarray, other: np.ndarray, level: float, random: np.random.Generator
+) -> float:
+    """The least difference of means that the test would have told from chance at this level.
+
+    Both samples are moved to one mean and then apart, until `permutation_test` sees it; to one part
+    in a hundred, and for the direction that takes more. Infinite where no distance is enough.
+    """
+    one, other = one - one.mean(), other - other.mean()
+    spread = float(max(np.ptp(one), np.ptp(other)))
+    least = 0.0
+    for sign in (1.0, -1.0):
+
+        def is_seen(shift: float, sign: float = sign) -> bool:
+            return permutation_test(one, other + sign * shift, random) <= level
+
+        low, high = 0.0, 2 * spread or 1e-6  # Beyond the spread the samples are quite apart.
+        if not is_seen(high):
+            return math.inf
+        while spread and high - low > 0.01 * spread:
+            middle = (low + high) / 2
+            low, high = (low, middle) if is_seen(middle) else (middle, high)
+        least = max(least, high if spread else 0.0)
+    return least
+
+
 def _holm(rows: list[Row]) -> list[Row]:
     tested = sorted((row.p, i) for i, row in enumerate(rows) if row.p is not None)
     for done, (p, i) in enumerate(tested):
@@ -121,7 +162,9 @@ def table(rows: Sequence[Row]) -> str:
         low, high = row.interval
         line = f"{row.scale:<{width}}  {row.mean:9.1f} [{low:.1f}, {high:.1f}]"
         if row.difference is not None:
-            verdict = "differs" if row.differs else "equal as far as chance tells"
+            verdict = "differs" if row.differs else "no difference seen"
             line += f"  difference {row.difference:+.1f}, p = {row.p:.3f}: {verdict}"
+            if not row.differs:
+                line += f" (of {row.detectable:.1f} and more it would have been)"
         lines.append(line)
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 
 from ..launch.distributed.deployment import KINDS
 from ..launch.errors import RequestError
@@ -40,3 +41,21 @@ class Scale:
     def folder(self) -> str:
         """A name for its runs that every file system takes."""
         return re.sub(r"[^\w.=-]+", "-", self.text)
+
+
+def parse_scales(texts: Sequence[str]) -> list[Scale]:
+    """Reads several, each another.
+
+    Raises:
+      RequestError: if one is no scale, or two are the same.
+    """
+    scales: list[Scale] = []
+    for text in texts:
+        scale = Scale.parse(text)
+        same = [one.text for one in scales if dataclasses.replace(one, text=text) == scale]
+        if same:
+            raise RequestError(
+                f"the scales {same[0]!r} and {text!r} are the same; name each of them once."
+            )
+        scales.append(scale)
+    return scales

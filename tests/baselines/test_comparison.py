@@ -2,13 +2,22 @@
 
 import itertools
 import json
+import math
 
 import numpy as np
 import pytest
 
 from troupe.baselines.command.line import main
-from troupe.baselines.comparison import compare, interquartile_mean, permutation_test, table
-from troupe.baselines.scales import Scale
+from troupe.baselines.comparison import (
+    check,
+    compare,
+    detectable,
+    interquartile_mean,
+    min_seeds,
+    permutation_test,
+    table,
+)
+from troupe.baselines.scales import Scale, parse_scales
 from troupe.baselines.tuned import Tuned
 from troupe.launch.errors import RequestError
 
@@ -64,15 +73,49 @@ def test_equal_scales_seldom_differ_and_others_do():
     for row in rows:
         assert row.interval[0] <= row.mean <= row.interval[1]
     lines = table(rows).splitlines()
-    assert "equal as far as chance tells" in lines[1]
+    assert "no difference seen" in lines[1]
+    assert f"(of {rows[1].detectable:.1f} and more it would have been)" in lines[1]
     assert "difference -20.0, p = 0.002: differs" in lines[2]
 
 
 def test_too_little_to_compare_is_refused():
     with pytest.raises(RequestError, match="1 scale is nothing to compare"):
         compare({"one": [1, 2, 3, 4]})
-    with pytest.raises(RequestError, match="3 seeds cannot tell"):
+    with pytest.raises(RequestError, match=r"3 seeds at 2 scales cannot tell .* at least 4"):
         compare({"one": [1, 2, 3, 4], "other": [1, 2, 3]})
+
+
+@pytest.mark.parametrize("num_scales", [2, 3, 6, 7, 20])
+def test_the_fewest_seeds_are_those_that_can_tell(num_scales):
+    """Every scale quite apart from the first is told from it, and with one seed less none is."""
+    seeds = min_seeds(num_scales)
+    apart = {str(k): 100.0 * (k > 0) + np.arange(seeds) for k in range(num_scales)}
+    assert [row.differs for row in compare(apart)] == [False, *[True] * (num_scales - 1)]
+    with pytest.raises(RequestError, match=f"at least {seeds}"):
+        check(num_scales, seeds - 1)
+    least = 2 / math.comb(2 * seeds - 2, seeds - 1)
+    assert least > 0.05 / (num_scales - 1)
+
+
+def test_a_difference_as_large_as_said_would_have_been_seen():
+    random = np.random.default_rng(2)
+    one, other = random.normal(size=(2, 5)) * [[1.0], [3.0]]
+    for level in (0.05, 0.025):
+        least = detectable(one, other, level, random)
+        moved = other - other.mean() + one.mean()
+        both = [permutation_test(one, moved + sign * least, random) for sign in (1, -1)]
+        assert max(both) <= level
+        less = [permutation_test(one, moved + sign * 0.9 * least, random) for sign in (1, -1)]
+        assert max(less) > level
+    assert detectable(one, other, 0.025, random) > detectable(one, other, 0.05, random)
+    assert detectable(np.full(4, 500.0), np.full(4, 500.0), 0.05, random) == 0.0
+    assert detectable(one[:3], other[:3], 0.05, random) == math.inf
+
+
+def test_a_scale_named_twice_is_refused():
+    assert len(parse_scales(["one-process", "threads", "threads:2"])) == 3
+    with pytest.raises(RequestError, match="'threads:2' and 'threads:02' are the same"):
+        parse_scales(["one-process", "threads:2", "threads:02"])
 
 
 @pytest.mark.parametrize(
@@ -118,7 +161,7 @@ def test_the_command_runs_every_seed_at_every_scale_once(capsys, tmp_path):
     written = [path.stat().st_mtime_ns for path in results]
     results[0].unlink()  # A run that was stopped goes on, and the others stay as they are.
     assert main([*COMMAND, *scales], [TUNED]) == 0
-    assert "equal as far as chance tells" in capsys.readouterr().out
+    assert "no difference seen" in capsys.readouterr().out
     assert [path.stat().st_mtime_ns for path in results][1:] == written[1:]
     assert main([*COMMAND, *scales, "--steps", "70"], [TUNED]) == 2
     assert "asked for otherwise" in capsys.readouterr().err
@@ -129,6 +172,8 @@ def test_the_command_runs_every_seed_at_every_scale_once(capsys, tmp_path):
     [
         ("--scales one-process", "1 scale is nothing to compare"),
         ("--scales one-process threads --seeds 2", "at least 4"),
+        ("--scales one-process threads one-process", "are the same"),
+        ("--scales one-process threads threads:2 --seeds 4", "at least 5"),
         ("--scales one-process once", "'once' is not KIND"),
         ("--scales one-process one-process:2", "--actors needs --launch"),
         ("--scales one-process one-process@data=2@bath:data", "no tactic 'bath'"),

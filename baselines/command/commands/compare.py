@@ -45,10 +45,10 @@ def register(commands: Commands) -> None:
 
 def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     from ... import comparison
-    from ...scales import Scale
+    from ...scales import parse_scales
 
     tuned = asking.tuned_for(options, settings)
-    scales = [Scale.parse(text) for text in dict.fromkeys(options.scales)]
+    scales = parse_scales(options.scales)
     comparison.check(len(scales), options.seeds)
     recipes = {
         scale: asking.recipe(
