@@ -115,12 +115,12 @@ class Update(NamedTuple):
       init: `key -> state`, all that learning changes, PRNG key included.
       step: `(state, sample) -> (state, UpdateOutput)`, where sample is a `replay.Sample`.
       variables: `state -> {name: params}`, what actors may ask for. Actors ask for "policy".
-      steps: `(K, unroll) -> (state, sample [K, B, ...]) -> (state, output [K, ...])`, K steps as
-        one program, for an agent that can do them together with less work than one after another;
-        see `dispatch.fuse` for `unroll`. None: K of `step`. A partitioned learner uses `step`.
+      steps: `K -> (state, sample [K, B, ...]) -> (state, output [K, ...])`, K steps as one program,
+        for an agent that can do them together with less work than one after another. None: K of
+        `step`. A partitioned learner uses `step`.
     """
 
     init: Callable[[Key], Nest]
     step: Callable[[Nest, Any], tuple[Nest, UpdateOutput]]
     variables: Callable[[Nest], dict[str, Nest]]
-    steps: Callable[[int, bool], Callable[[Nest, Any], tuple[Nest, UpdateOutput]]] | None = None
+    steps: Callable[[int], Callable[[Nest, Any], tuple[Nest, UpdateOutput]]] | None = None

@@ -111,7 +111,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
         state, output = learn(state, sample, q_t_target)
         return move_target(state, 1), output
 
-    def steps(num_steps: int, unroll: bool):
+    def steps(num_steps: int):
         """Steps in lots between which the target network may change, and in which it does not.
 
         What it says of all batches of a lot is one product, and it is moved once. Of 64 x 256 x
@@ -119,8 +119,8 @@ def make_update(network: Network, config: DQNConfig) -> Update:
         """
         lot = math.gcd(num_steps, period)
         if lot == 1:
-            return dispatch.fuse(step, num_steps, unroll=unroll)
-        learn_lot = dispatch.fuse(lambda state, batch: learn(state, *batch), lot, unroll=unroll)
+            return dispatch.fuse(step, num_steps)
+        learn_lot = dispatch.fuse(lambda state, batch: learn(state, *batch), lot)
 
         def step_lot(state: DQNState, samples: Sample):
             following = samples.data.next_observation
@@ -129,7 +129,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             state, output = learn_lot(state, (samples, values))
             return move_target(state, lot), output
 
-        step_lots = dispatch.fuse(step_lot, num_steps // lot, unroll=unroll)
+        step_lots = dispatch.fuse(step_lot, num_steps // lot)
 
         def run(state: DQNState, samples: Sample):
             lots = jax.tree.map(lambda x: x.reshape(-1, lot, *x.shape[1:]), samples)

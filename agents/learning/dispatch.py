@@ -2,8 +2,8 @@
 
 On CPU a call hands its program to a thread and waits for it, unless told otherwise: a choice of an
 action took 400 us so, and 105 us in the caller's thread (one core, jax 0.6.2, two hidden layers of
-64); see `configure_cpu`. A convolution is ten times slower inside a loop than outside; all else is
-as fast, and compiles once.
+64); see `configure_cpu`. A loop of steps is as fast as the steps laid out, and compiles once;
+convolutions need help for that, see `convolutions`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax.extend import core as jex_core
 
 from ...partitioning import virtual
 from ..replay.items import Sample
@@ -56,42 +54,13 @@ def on_device(sample: Sample, *, drop: int = 0, times: int = 1) -> Sample:
     return jax.tree.map(shape, without_keys(sample))
 
 
-def holds_convolution(fn: Callable, *shapes: Nest) -> bool:
-    """Whether `fn`, traced on these shapes, convolves anywhere."""
-
-    def within(jaxpr) -> bool:
-        for equation in jaxpr.eqns:
-            if equation.primitive.name == "conv_general_dilated":
-                return True
-            for parameter in equation.params.values():
-                for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
-                    if isinstance(inner, jex_core.ClosedJaxpr):
-                        inner = inner.jaxpr
-                    if hasattr(inner, "eqns") and within(inner):
-                        return True
-        return False
-
-    return within(jax.make_jaxpr(fn)(*shapes).jaxpr)
-
-
-def fuse(step: Callable, num_steps: int, *, unroll: bool) -> Callable:
+def fuse(step: Callable, num_steps: int) -> Callable:
     """Several gradient steps as one program.
 
     Args:
       step: `(state, batch) -> (state, output)`.
       num_steps: K; every array of the fused program's batch is [K, ...], so is its output.
-      unroll: lay the steps out one after another instead of looping over them.
     """
-    if unroll and num_steps > 1:
-
-        def unrolled(state, batches):
-            outputs = []
-            for k in range(num_steps):
-                state, output = step(state, jax.tree.map(lambda x, k=k: x[k], batches))
-                outputs.append(output)
-            return state, jax.tree.map(lambda *xs: jnp.stack(xs), *outputs)
-
-        return unrolled
     if num_steps == 1:
 
         def single(state, batches):

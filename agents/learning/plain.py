@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from ..snapshots import typed
-from . import dispatch
+from . import convolutions, dispatch
 
 Nest = Any
 
@@ -59,17 +59,16 @@ class PlainProgram:
     def __call__(self, state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
         sample = dispatch.without_keys(sample)
         if self._run is None:
-            self._run = self._compile(state, sample)
+            self._run = self._compile()
         return self._run(state, sample)
 
-    def _compile(self, state: Nest, sample: Sample) -> Callable[..., Any]:
-        step, on_cpu = self._update.step, self._device.platform == "cpu"
-        batch = dispatch.on_device(sample, drop=1)
-        unroll = on_cpu and dispatch.holds_convolution(step, state, batch)
+    def _compile(self) -> Callable[..., Any]:
         if self._update.steps is not None:
-            fused = self._update.steps(self._num_steps, unroll)
+            fused = self._update.steps(self._num_steps)
         else:
-            fused = dispatch.fuse(step, self._num_steps, unroll=unroll)
+            fused = dispatch.fuse(self._update.step, self._num_steps)
+        if self._device.platform == "cpu":
+            fused = convolutions.in_fast_order(fused)
         return jax.jit(fused, donate_argnums=0)
 
     def _chosen(self, state: Nest, names: tuple[str, ...]) -> list[Nest]:

@@ -54,21 +54,14 @@ def assert_alike(actual, expected):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_steps_in_lots_are_steps_in_turn(variant, num_steps, period):
     update = make_update(target_update_period=period, **VARIANTS[variant])
-    in_turn = jax.jit(dispatch.fuse(update.step, num_steps, unroll=False))
-    in_lots = jax.jit(update.steps(num_steps, False))
+    in_turn = jax.jit(dispatch.fuse(update.step, num_steps))
+    in_lots = jax.jit(update.steps(num_steps))
     expected = actual = update.init(jax.random.key(0))
     for seed in range(3):
         expected, expected_output = in_turn(expected, samples(num_steps, seed))
         actual, output = in_lots(actual, samples(num_steps, seed))
         assert_alike(actual, expected)
         assert_alike(output, expected_output)
-
-
-def test_unrolled_lots_are_the_same():
-    update = make_update(target_update_period=4)
-    state = update.init(jax.random.key(0))
-    results = [jax.jit(update.steps(8, unroll))(state, samples(8)) for unroll in (False, True)]
-    assert_alike(*results)
 
 
 def test_the_target_moves_with_its_period_and_no_sooner():
@@ -91,8 +84,8 @@ def test_a_lot_that_begins_between_two_turns_misses_none():
     """Such as after resuming a run that took its steps one by one."""
     update = make_update(target_update_period=4)
     state = update.init(jax.random.key(0))
-    state, _ = jax.jit(update.steps(2, False))(state, samples(2))
+    state, _ = jax.jit(update.steps(2))(state, samples(2))
     before = state.target_params
-    state, _ = jax.jit(update.steps(4, False))(state, samples(4))
+    state, _ = jax.jit(update.steps(4))(state, samples(4))
     assert int(state.steps) == 6
     assert not np.array_equal(jax.tree.leaves(state.target_params)[-1], jax.tree.leaves(before)[-1])
