@@ -6,42 +6,67 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .callbacks import Callback
     from .distributed.deployment import Roles
     from .distributed.engines.launchpad.engine import launch
     from .distributed.engines.launchpad.program import make_program
-    from .errors import Interrupted, RequestError, RunError
+    from .errors import Interrupted, RequestError, RunError, StopRun
     from .experiment import Checkpointing, Evaluation, Experiment, Partition
+    from .files.checkpoints import CheckpointError
     from .files.result import Result
+    from .judging.checkpoint import evaluate
+    from .judging.export import export
+    from .judging.policy import Policy, load_policy
     from .local.run import run
+    from .running import resume
+    from .telling.wandb import WandbLogger
 
 __all__ = [
+    "Callback",
+    "CheckpointError",
     "Checkpointing",
     "Evaluation",
     "Experiment",
     "Interrupted",
     "Partition",
+    "Policy",
     "RequestError",
     "Result",
     "Roles",
     "RunError",
+    "StopRun",
+    "WandbLogger",
+    "evaluate",
+    "export",
     "launch",
+    "load_policy",
     "make_program",
+    "resume",
     "run",
 ]
 
 # Loaded on first use: the command line answers before jax is imported.
 _HOMES = {
+    "Callback": "callbacks",
+    "CheckpointError": "files.checkpoints",
     "Checkpointing": "experiment",
     "Evaluation": "experiment",
     "Experiment": "experiment",
     "Interrupted": "errors",
     "Partition": "experiment",
+    "Policy": "judging.policy",
     "RequestError": "errors",
     "Result": "files.result",
     "Roles": "distributed.deployment",
     "RunError": "errors",
+    "StopRun": "errors",
+    "WandbLogger": "telling.wandb",
+    "evaluate": "judging.checkpoint",
+    "export": "judging.export",
     "launch": "distributed.engines.launchpad.engine",
+    "load_policy": "judging.policy",
     "make_program": "distributed.engines.launchpad.program",
+    "resume": "running",
     "run": "local.run",
 }
 

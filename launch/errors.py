@@ -11,6 +11,10 @@ class RunError(RuntimeError):
     """The run failed on its way: the message names the part that failed and why. Exit code 1."""
 
 
+class StopRun(Exception):
+    """Raised by a callback: the run is to end now, with a checkpoint; the message says why."""
+
+
 class Interrupted(Exception):
     """The run was asked to stop by a signal, has saved a checkpoint and has ended cleanly."""
 

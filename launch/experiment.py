@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import seeds
+from .callbacks import Callback
+from .callbacks import check as check_callbacks
 from .clock import ACTOR_STEPS, LEARNER_STEPS, StepCount
 from .errors import RequestError
 
@@ -41,12 +43,19 @@ class Evaluation:
     """Episodes of the evaluation at the end."""
     target_return: float | None = None
     """Mean return that the final evaluation must reach, else the run failed; None: any will do."""
+    stop_at_target: bool = False
+    """Whether the first evaluation with a mean of at least `target_return` ends the run."""
     num_envs: int = 10
     """Environments stepped together in evaluations, at most."""
 
     def __post_init__(self):
         for name in ("every", "episodes", "final_episodes", "num_envs"):
             _at_least_one(self, name)
+        if self.stop_at_target and self.target_return is None:
+            raise RequestError(
+                "the run was to stop at its target return, but has none; give one (target_return, "
+                "or --target)."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +119,11 @@ class Experiment:
     """What is learned from where nobody acts: a source (see `data.load`) or a dataset."""
     num_learner_steps: int | None = None
     """Budget of learning from data: gradient steps."""
+    callbacks: Sequence[Callback] = ()
+    """Told of metrics, evaluations and checkpoints, in the process that begins the run."""
 
     def __post_init__(self):
+        check_callbacks(self.callbacks)
         _at_least_one(self, "num_actor_steps")
         _at_least_one(self, "num_learner_steps")
         seeds.check(self.seed)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from . import signals
+from .callbacks import Callbacks, StopAtTarget
 from .errors import Interrupted, RequestError, RunError
 from .experiment import Experiment, check_identity
+from .files.best import BestPolicy
 from .files.checkpoints import Checkpoint, Store
 from .files.directory import RunDirectory
 from .files.result import Result, versions
+from .request.begun import begun
 from .telling import metrics, report
 from .telling.monitor import Monitor, Numbers
 
@@ -41,9 +46,18 @@ def newest(
 
 @contextlib.contextmanager
 def entered(
-    experiment: Experiment, out: str | os.PathLike[str], reporter: report.Reporter | None
+    experiment: Experiment,
+    out: str | os.PathLike[str],
+    reporter: report.Reporter | None,
+    progress: bool = True,
 ) -> Iterator[Frame]:
     """A run from its first signal to its last word; what ends it early is also in its log.
+
+    Args:
+      experiment: what is run.
+      out: directory of the run.
+      reporter: where words go; None: to standard output, where there is to be `progress`.
+      progress: whether words are shown.
 
     Raises:
       RunError: in place of an OSError, naming the directory.
@@ -51,9 +65,13 @@ def entered(
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(signals.caught())
         directory = stack.enter_context(RunDirectory(out))
-        run = Frame(experiment, directory, reporter or report.Reporter(), stop, stack)
+        if reporter is None:
+            reporter = report.for_stream() if progress else report.Reporter()
+            stack.callback(reporter.close)
+        run = Frame(experiment, directory, reporter, stop, stack)
         try:
-            yield run
+            with run.watched():
+                yield run
         except (Interrupted, RunError) as end:
             run.note(str(end))
             raise
@@ -92,6 +110,33 @@ class Frame:
         self._resumed = False
         self._checkpoint: Checkpoint | None = None
         self._log: report.Logged | None = None
+        judging = experiment.evaluation
+        self._stops_at_target = judging.stop_at_target
+        called = list(experiment.callbacks)
+        if judging.stop_at_target and judging.target_return is not None:
+            called.append(StopAtTarget(judging.target_return))
+        self._callbacks = Callbacks(called, self._say, self.note)
+        self._callbacks_told = False
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Has callbacks told that the run failed, where it does."""
+        try:
+            yield
+        except BaseException:
+            if self._callbacks_told:
+                self._callbacks_told = False
+                self._callbacks.end(None)
+            raise
+
+    @property
+    def ending(self) -> str | None:
+        """Why a callback has asked the run to end before its budget is spent; None: none has."""
+        return self._callbacks.ending
+
+    def saved(self, path: pathlib.Path, counts: Counts) -> None:
+        """Tells of a checkpoint."""
+        self._callbacks.call("on_checkpoint", path, counts)
 
     def reopen(self, find: Callable[[], Checkpoint | None]) -> Checkpoint | None:
         """Takes the directory of an earlier run, and what `find` then finds in it to go on from.
@@ -105,10 +150,16 @@ class Frame:
             self.before = self._checkpoint.counters
             self.train_seconds = self.before["train_seconds"]
             budget, clock = self._experiment.budget, self._experiment.clock
-            if self.directory.result.exists() and self.before[clock.name] >= budget:
+            result = self.directory.read_result()
+            if result is not None and self.before[clock.name] >= budget:
                 raise RequestError(
                     f"the run in {self.directory.path} is complete: it has spent its budget of "
                     f"{budget} {clock.words}; give more with --steps to go on."
+                )
+            if result is not None and result["reached"] and self._stops_at_target:
+                raise RequestError(
+                    f"the run in {self.directory.path} is complete: it has reached its target "
+                    f"return of {result['target_return']:g}, at which it was to stop."
                 )
         return self._checkpoint
 
@@ -118,15 +169,19 @@ class Frame:
         max_size: int | None,
         numbers: Callable[[], Numbers],
         detail: str = "",
+        launch: str = "one-process",
+        roles: Mapping[str, Any] | None = None,
     ) -> None:
         """Writes and tells what is run. Only now: a directory with a mistake in it would be in the
         way of the next attempt.
 
         Args:
-          request: what `config.json` shall say; None: the experiment's identity and budget.
+          request: what `config.json` shall say; None: what can be said of the experiment.
           max_size: items that the replay can hold; None: there is none to be filled.
           numbers: of training, asked for when they are due.
           detail: what else the first line says.
+          launch: its kind.
+          roles: fields of `deployment.Roles` that are not as by default.
 
         Raises:
           RequestError: if the directory is not empty or cannot be written.
@@ -136,8 +191,8 @@ class Frame:
         if not self._resumed:
             directory.create()
         directory.result.unlink(missing_ok=True)
-        default = {**experiment.identity(), "steps": experiment.budget}
-        directory.write(directory.config, request or default)
+        request = request or begun(experiment, launch, roles or {}).to_json()
+        directory.write(directory.config, request)
         log = report.Logged(self._reporter, directory.logs / "main.log")
         self._log = self._stack.enter_context(log)
         what = f"{experiment.builder.name} on {experiment.env}, seed {experiment.seed}"
@@ -153,7 +208,14 @@ class Frame:
             evaluations=self.before.get("evaluations", 0),
         )
         self._stack.enter_context(rows)
-        self.monitor = Monitor(rows, log, max_size, numbers, clock)
+        rows.describe({**_settings(experiment), "launch": launch})
+        self.monitor = Monitor(rows, log, max_size, numbers, self._callbacks, self.before, clock)
+        self._callbacks_told = True
+        self._callbacks.call("on_begin", directory.path, request)
+
+    def _say(self, text: str) -> None:
+        """A line for the user and the log."""
+        (self._log or self._reporter).line(text)
 
     def note(self, text: str) -> None:
         """A line for the log alone: the user is told in another way."""
@@ -202,6 +264,7 @@ class Frame:
         target, observed = samples_per_insert
         evaluation = metrics.evaluations(self.directory.metrics)
         wanted = experiment.evaluation.target_return
+        best = BestPolicy(self.directory.best).held()
         seconds = max(self.train_seconds, 1e-9)
         result = Result(
             agent=experiment.builder.name,
@@ -218,7 +281,26 @@ class Frame:
             evaluation=evaluation,
             versions=versions(),
             target_return=wanted,
-            reached=None if wanted is None else evaluation[-1]["mean"] >= wanted,
+            reached=None
+            if wanted is None
+            else bool(evaluation) and evaluation[-1]["mean"] >= wanted,
+            best=None if best is None else best.counters,
+            ended=self.ending,
         )
         self.directory.write(self.directory.result, result.to_json())
+        if self.ending is not None:
+            self.monitor.line(f"ended early: {self.ending}")
+        self._callbacks_told = False
+        self._callbacks.end(result)
         return result
+
+
+def _settings(experiment: Experiment) -> dict[str, Any]:
+    """What a run differs by from others, as texts and numbers."""
+    identity = experiment.identity()
+    found = {"agent": identity["agent"], "env": identity["env"], "seed": identity["seed"]}
+    found["steps"] = experiment.budget
+    for name, value in identity["config"].items():
+        plain = isinstance(value, bool | int | float | str)
+        found[f"config.{name}"] = value if plain else json.dumps(value)
+    return found

@@ -31,7 +31,7 @@ TINY = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny():
     """Makes recipes of a DQN that learns a few steps: `tiny(seed=3, config={...})`."""
 

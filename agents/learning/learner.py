@@ -11,11 +11,32 @@ import numpy as np
 
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
-from ..snapshots import check, to_host, word_shapes, words_of
+from ..snapshots import check, from_host, to_host, word_shapes, words_of
 from .mesh import MeshProgram, Partitioning
 from .plain import LearnerProgram, PlainProgram
 
 Nest = Any
+
+
+def saved_like(update: Update) -> Nest:
+    """What a learner of this update saves, as `jax.ShapeDtypeStruct` on no device."""
+    shapes = jax.eval_shape(update.init, jax.random.key(0))
+    return {"steps": jax.ShapeDtypeStruct((), np.int64), "state": word_shapes(shapes)}
+
+
+def saved_variables(update: Update, saved: Nest) -> dict[str, Nest]:
+    """The variables in what a learner of this update saved, without the learner.
+
+    Raises:
+      ValueError: if it is of another agent, naming the path.
+    """
+    shapes = jax.eval_shape(update.init, jax.random.key(0))
+    return update.variables(from_host(saved["state"], shapes))
+
+
+def variable_shapes(update: Update) -> dict[str, Nest]:
+    """The variables of an update, as `jax.ShapeDtypeStruct`."""
+    return jax.eval_shape(update.variables, jax.eval_shape(update.init, jax.random.key(0)))
 
 
 class SGDLearner:

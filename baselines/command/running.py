@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import pathlib
 from collections.abc import Callable, Sequence
 
-from ...launch.errors import RequestError, RunError
+from ...launch.errors import RunError
 from ...launch.files.result import Result
+from ...launch.request.begun import Begun
 from ...launch.request.recipe import Recipe
 from ...launch.telling import report
 
 
-def run(recipe: Recipe, out: str | pathlib.Path, *, resume: bool) -> int:
+def run(recipe: Recipe | Begun, out: str | pathlib.Path, *, resume: bool) -> int:
     """Runs a recipe to its end and prints what it came to.
 
     Raises:
@@ -42,26 +41,11 @@ def run(recipe: Recipe, out: str | pathlib.Path, *, resume: bool) -> int:
     return 0
 
 
-def runner_of(recipe: Recipe) -> Callable[..., Result]:
+def runner_of(recipe: Recipe | Begun) -> Callable[..., Result]:
     """What runs experiments in the recipe's kind of launch."""
-    if recipe.launch == "one-process":
-        from ...launch.local.run import run
+    from ...launch.running import runner
 
-        return run
-    _require_distributed()
-    from ...launch.distributed.engines.launchpad import engine
-
-    return functools.partial(engine.run, kind=recipe.launch, roles=recipe.roles)
-
-
-def _require_distributed() -> None:
-    """Raises RequestError where Launchpad or Reverb is not installed."""
-    for name in ("launchpad", "reverb"):
-        if importlib.util.find_spec(name) is None:
-            raise RequestError(
-                f"launching several roles needs {name}, which is not installed: "
-                "pip install 'troupe[distributed]' under Python 3.10."
-            )
+    return runner(recipe.launch, recipe.roles)
 
 
 def draw(

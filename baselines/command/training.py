@@ -43,6 +43,11 @@ def add_flags(
         help="fail (exit code 1) if the mean of the final evaluation is lower",
     )
     parser.add_argument(
+        "--stop-at-target",
+        action="store_true",
+        help="end at the first evaluation that reaches the target; default of that: as tuned",
+    )
+    parser.add_argument(
         "--evaluate-every",
         type=count,
         metavar="N",
@@ -58,6 +63,9 @@ def add_flags(
         "--checkpoint-replay",
         choices=("auto", "always", "never"),
         help="keep the replay in checkpoints; auto (default): where it takes at most 256 MiB",
+    )
+    parser.add_argument(
+        "--wandb", metavar="PROJECT", help="log to Weights & Biases too (troupe[wandb])"
     )
     add_launch(parser)
     add_partition(parser)
@@ -88,10 +96,12 @@ def _add_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> No
 def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
     """What `add_flags` were given, from what is tuned."""
     tuned = asking.tuned_for(options, settings)
+    stops = options.stop_at_target
     evaluation = asking.given(
         every=options.evaluate_every or tuned.evaluation_every,
         episodes=options.evaluation_episodes,
-        target_return=options.target,
+        target_return=tuned.target if stops and options.target is None else options.target,
+        stop_at_target=stops or None,
     )
     checkpointing = asking.given(
         every_seconds=options.checkpoint_every, replay=options.checkpoint_replay
@@ -105,6 +115,7 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
         checkpointing=Checkpointing(**checkpointing),
         mesh=options.mesh,
         schedule=options.schedule,
+        wandb=options.wandb,
         launch=options.launch,
         roles={**asking.roles(options), **asking.given(listen=options.listen)},
     )

@@ -17,10 +17,8 @@ from ...agents.replay.nests import Structure
 from ...agents.replay.offline.dataset import Episode, of_episodes
 from .. import seeds
 from ..errors import RequestError
-from ..files.checkpoints import Store
-from ..files.directory import RunDirectory
 from ..judging import checkpoint as judging
-from ..request.recipe import Recipe
+from ..judging.loading import learned
 from ..telling.report import Reporter
 from . import recording
 
@@ -70,31 +68,25 @@ def record(
     if not 0.0 <= epsilon <= 1.0:
         raise RequestError(f"epsilon is {epsilon}; it must lie between 0 and 1.")
     dispatch.configure_cpu()
-    directory = RunDirectory(run)
-    recipe = Recipe.from_json(directory.read_config())
-    path = pathlib.Path(out) if out is not None else directory.path / "recording.npz"
+    path = pathlib.Path(run, "recording.npz") if out is None else pathlib.Path(out)
     recording.require_free(path)
-    reporter = reporter or Reporter()
-    checkpoint = Store(directory.checkpoints).newest(reporter.line)
-    if checkpoint is None:
-        raise RequestError(f"{run} has no checkpoint yet.")
-    environment = recipe.make_environment(
-        seed=seeds.derive(recipe.seed, "evaluation_environment", seed, 2),
+    found = learned(run, "newest", None, (reporter or Reporter()).line)
+    experiment, checkpoint = found.experiment, found.checkpoint
+    environment = experiment.environment_factory(
+        seed=seeds.derive(experiment.seed, "evaluation_environment", seed, 2),
         num_envs=min(_ENVIRONMENTS, steps),
         evaluation=True,
     )
     with environment:
         spec = environments.make_spec(environment)
-        policy_seed = seeds.derive(recipe.seed, "evaluation_actor", seed, 2)
-        actor = judging.make_actor(
-            recipe, checkpoint, environment, policy_seed, explores=stochastic
-        )
+        policy_seed = seeds.derive(experiment.seed, "evaluation_actor", seed, 2)
+        actor = judging.make_actor(found, environment, policy_seed, explores=stochastic)
         choose = _with_random_actions(actor.select_action, spec.actions, epsilon, policy_seed)
         episodes = _play(environment, actor, choose, steps)
     dataset = of_episodes(spec.observations, spec.actions, episodes, str(path))
     about = {
-        "agent": recipe.agent,
-        "env": recipe.env,
+        "agent": experiment.builder.name,
+        "env": experiment.env,
         "policy": "stochastic" if stochastic else "as evaluated",
         "epsilon": epsilon,
         "seed": seed,

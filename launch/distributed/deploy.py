@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping
@@ -69,7 +70,9 @@ def deploy(
     with experiment.environment_factory(seed=seed, num_envs=1, evaluation=False) as environment:
         spec = environments.make_spec(environment)
     components.check_partition(experiment, spec)
-    maker = Maker(experiment, spec, numbers.actors * experiment.builder.num_envs)
+    # Callbacks are called where the run is begun, and may hold what cannot travel.
+    travelling = dataclasses.replace(experiment, callbacks=())
+    maker = Maker(travelling, spec, numbers.actors * experiment.builder.num_envs)
     if experiment.data is None:
         maker.check_replay()
     else:
@@ -142,7 +145,8 @@ def _plans(
         settings = _settings(reverb=True, hang_seconds=roles.hang_seconds)
         plans.append(RolePlan("actor", ActorCrew, crew, settings))
     for index in range(roles.evaluators):
-        judging = {**shared, "board": _BOARD, "index": index}
+        best = str(RunDirectory(path).best)
+        judging = {**shared, "board": _BOARD, "index": index, "best": best}
         plans.append(RolePlan("evaluator", EvaluatorRole, judging, _settings()))
     return plans
 

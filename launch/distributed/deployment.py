@@ -74,6 +74,11 @@ class Roles:
                 f"the learner's device is {self.learner_device!r}; it must be cpu or gpu."
             )
 
+    def given(self) -> dict[str, Any]:
+        """The fields that are not as by default."""
+        values, default = dataclasses.asdict(self), Roles()
+        return {name: one for name, one in values.items() if one != getattr(default, name)}
+
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Roles:
         """From a mapping of fields; `num_actors` is another name of `actors`.

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ...agents.variables.board import shared_folder
 from .. import frame
 from ..errors import RunError
+from ..files.checkpoints import Store
 from ..files.result import Result
 from ..telling import report
 from ..telling.monitor import Numbers
@@ -69,6 +70,7 @@ def conduct(
     engine: Engine,
     reporter: report.Reporter | None = None,
     request: Mapping[str, Any] | None = None,
+    progress: bool = True,
 ) -> Result:
     """Runs a deployment to its end.
 
@@ -78,8 +80,9 @@ def conduct(
     Args:
       deployment: of an experiment (see `deploy`).
       engine: starts its roles.
-      reporter: where words go; None: nowhere but into the log file.
-      request: what `config.json` shall say; None: the experiment's identity and budget.
+      reporter: where words go; None: to standard output, where there is to be `progress`.
+      request: what `config.json` shall say; None: what can be said of the experiment.
+      progress: whether to show how it goes.
 
     Returns:
       What was also written to `result.json`.
@@ -90,14 +93,21 @@ def conduct(
       Interrupted: if a signal stopped it.
     """
     experiment = deployment.experiment
-    with frame.entered(experiment, deployment.directory, reporter) as run:
+    with frame.entered(experiment, deployment.directory, reporter, progress) as run:
         if deployment.resume:
             run.reopen(lambda: deployment.resumed)
         conductor = _Conductor(deployment, run)
         groups = deployment.groups().items()
         roles = ", ".join(f"{len(group)} {group[0].plural(len(group))}" for _, group in groups)
         max_size = None if experiment.data is not None else deployment.replay_spec.max_size
-        run.begin(request, max_size, conductor.numbers, f" ({roles})")
+        run.begin(
+            request,
+            max_size,
+            conductor.numbers,
+            f" ({roles})",
+            engine.kind,
+            deployment.roles.given(),
+        )
         if deployment.roles.listen != LOOPBACK:
             run.monitor.line(
                 f"warning: the run listens on {deployment.roles.listen}; whoever can connect to it "
@@ -152,6 +162,8 @@ class _Conductor:
             "learner": {},
         }
         self._results = run.before.get("evaluations", 0)
+        self._store = Store(run.directory.checkpoints)
+        self._saved = self._newest()
         self._training_since: float | None = None
         self._begun = False
 
@@ -184,6 +196,7 @@ class _Conductor:
                 f"checkpoint with `troupe resume {run.directory.path}`."
             ) from error
         run.monitor.write_row(self._counts(), self._seen["recent"])
+        self._look_for_checkpoint()
         if self._seen["phase"] == DONE:
             run.stopped(self._steps)
         else:
@@ -197,7 +210,7 @@ class _Conductor:
         if not self._begun:
             run.monitor.starting(running.starting())
         try:
-            if run.stop.requested:
+            if run.stop.requested or run.ending is not None:
                 counter.request_stop()
             counter.spend(self._counts()["wall_seconds"], run.train_seconds)
             seen = counter.look(self._results)
@@ -217,6 +230,7 @@ class _Conductor:
             counts[self._clock.name] = summary[self._clock.name]
             run.monitor.evaluated(counts, summary)
             self._results += 1
+        self._look_for_checkpoint()
         if seen["learner"] and self._begun:
             run.monitor.look(self._counts(), seen["recent"], self._budget)
 
@@ -224,6 +238,15 @@ class _Conductor:
     def _steps(self) -> int:
         """Of the run's clock."""
         return self._seen[self._clock.name]
+
+    def _look_for_checkpoint(self) -> None:
+        """Tells of a checkpoint that the learner has written since the last look."""
+        before, self._saved = self._saved, self._newest()
+        if self._saved is not None and self._saved != before:
+            self._run.saved(self._saved, self._counts())
+
+    def _newest(self) -> pathlib.Path | None:
+        return next(reversed(self._store.paths()), None)
 
     def _counts(self) -> dict[str, Any]:
         seen = self._seen

@@ -19,7 +19,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -166,11 +166,14 @@ class Store:
             self._remove(path)
         return final
 
-    def newest(self, warn: Callable[[str], None]) -> Checkpoint | None:
+    def newest(
+        self, warn: Callable[[str], None], needs: Collection[str] | None = None
+    ) -> Checkpoint | None:
         """The newest complete checkpoint, or None where there is none at all.
 
         Args:
           warn: called with a line for every damaged one that a whole one is taken in place of.
+          needs: parts that must be whole; None: all. Whether others are is not looked at.
 
         Raises:
           CheckpointError: if there are checkpoints and all are damaged.
@@ -179,7 +182,7 @@ class Store:
         damages: list[str] = []
         for path in reversed(paths):
             try:
-                checkpoint = _open(path)
+                checkpoint = _open(path, needs=needs)
             except DamagedError as error:
                 damages.append(str(error))
                 continue
@@ -195,7 +198,7 @@ class Store:
 
     def named(self, name: str) -> Checkpoint:
         """The checkpoint in a folder of this name, which another process has found whole."""
-        return _open(self._folder / name, compare=False)
+        return _open(self._folder / name, needs=())
 
     @staticmethod
     def _write_part(folder: pathlib.Path, part: str, nest: Nest) -> dict[str, Any]:
@@ -251,8 +254,8 @@ def _sum(path: pathlib.Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
-def _open(path: pathlib.Path, compare: bool = True) -> Checkpoint:
-    """Reads the manifest and compares every file with it.
+def _open(path: pathlib.Path, needs: Collection[str] | None = None) -> Checkpoint:
+    """Reads the manifest and compares the files of the parts that are needed with it.
 
     Raises:
       DamagedError: if one differs or is missing.
@@ -263,7 +266,9 @@ def _open(path: pathlib.Path, compare: bool = True) -> Checkpoint:
             raise DamagedError(
                 f"{path} has format {manifest['format']}; this version reads format {_FORMAT}."
             )
-        for part, found in manifest["parts"].items() if compare else ():
+        for part, found in manifest["parts"].items():
+            if needs is not None and part not in needs:
+                continue
             for name, expected in found.get("files", {f"{part}.npz": found}).items():
                 file = path / name
                 # The size first: a file that was cut off need not be read.

@@ -23,6 +23,7 @@ class RunDirectory:
         self.metrics = self.path / "metrics.jsonl"
         self.result = self.path / "result.json"
         self.checkpoints = self.path / "checkpoints"
+        self.best = self.path / "best"
         self.logs = self.path / "logs"
         self._lock: IO[str] | None = None
 

@@ -47,6 +47,10 @@ class Result:
     """What the mean of the last evaluation must reach; None: no target was set."""
     reached: bool | None = None
     """Whether it does; None where there is no target."""
+    best: Mapping[str, Any] | None = None
+    """The evaluation with the highest mean, of equal ones the last: its policy is in `best/`."""
+    ended: str | None = None
+    """Why the run ended before its budget was spent; None: it is spent."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dm_env
@@ -12,9 +12,11 @@ import numpy as np
 
 from .. import seeds
 from ..experiment import Experiment
+from ..files.best import BestPolicy
 from ..signals import Stop
 
 if TYPE_CHECKING:
+    from ...agents.interfaces import VariableSource
     from ...environments import EnvironmentSpec
 
 _LAST = int(dm_env.StepType.LAST)
@@ -44,6 +46,39 @@ class Outcome:
         }
 
 
+class Held:
+    """A variable source whose variables are those that another had when they were taken.
+
+    Attributes:
+      version: counts up with every `take`.
+    """
+
+    def __init__(self, source: VariableSource):
+        """Nothing is taken yet."""
+        self._source = source
+        self._variables: dict[str, Any] = {}
+        self.version = 0
+
+    def take(self) -> None:
+        """Takes the newest of the source."""
+        names = tuple(self._variables) or ("policy",)
+        self._variables = dict(zip(names, self._source.get_variables(names), strict=True))
+        self.version += 1
+
+    def get_variables(self, names: Sequence[str] = ("policy",)) -> list[Any]:
+        """The named collections."""
+        missing = [name for name in names if name not in self._variables]
+        if missing:
+            found = self._source.get_variables(missing)
+            self._variables |= zip(missing, found, strict=True)
+        return [self._variables[name] for name in names]
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """All that was taken, by name."""
+        return dict(self._variables)
+
+
 class Evaluator:
     """Evaluates the variables of a source, with a policy and environments of its own.
 
@@ -64,7 +99,7 @@ class Evaluator:
         self._experiment = experiment
         self._spec = spec
         self._policy = experiment.builder.make_policy(networks, spec, evaluation=True)
-        self._source = source
+        self._source = Held(source)
         self._actors: dict[int, tuple[Any, Any]] = {}
 
     def run(
@@ -83,6 +118,7 @@ class Evaluator:
           The outcome; None where it was stopped before its end.
         """
         num_envs = min(episodes, self._experiment.evaluation.num_envs)
+        self._source.take()
         environment = self._experiment.environment_factory(
             seed=seeds.derive(self._experiment.seed, "evaluation_environment", index),
             num_envs=num_envs,
@@ -95,6 +131,20 @@ class Evaluator:
         if returns is None:
             return None
         return Outcome(actor_steps, tuple(returns), learner_steps)
+
+    def keep(self, best: BestPolicy, index: int, outcome: Outcome) -> bool:
+        """Offers what the last evaluation judged as the best policy of the run.
+
+        Args:
+          best: that of the run.
+          index: k of the evaluation.
+          outcome: of it.
+
+        Returns:
+          Whether it is.
+        """
+        evaluation = {**outcome.summary(), "index": index}
+        return best.offer(self._source.variables, evaluation, self._experiment.identity())
 
     def _actor(self, num_envs: int) -> Any:
         """An actor as it was when it was made. Kept, because a new one compiles anew."""

@@ -9,8 +9,10 @@ from typing import Any
 
 from ...agents.learning import dispatch
 from .. import frame
+from ..callbacks import CallbackError
 from ..errors import Interrupted, RunError
 from ..experiment import Experiment
+from ..files.best import BestPolicy
 from ..files.checkpoints import Store
 from ..files.result import Result
 from ..telling import report
@@ -24,6 +26,7 @@ def run(
     out: str | os.PathLike[str],
     *,
     resume: bool = False,
+    progress: bool = True,
     reporter: report.Reporter | None = None,
     request: Mapping[str, Any] | None = None,
 ) -> Result:
@@ -35,8 +38,10 @@ def run(
       experiment: what is run.
       out: directory of the run; new or empty, or with `resume` that of an earlier run.
       resume: go on from the newest complete checkpoint of `out`.
-      reporter: where words go; None: nowhere but into the log file.
-      request: what `config.json` shall say; None: the experiment's identity and budget.
+      progress: whether to show how it goes: a live line where standard output is a terminal, plain
+        lines elsewhere. The log file has the lines in any case.
+      reporter: where words go instead.
+      request: what `config.json` shall say; None: what the experiment does.
 
     Returns:
       What was also written to `result.json`.
@@ -48,7 +53,7 @@ def run(
     """
     experiment.require_data()
     dispatch.configure_cpu()
-    with frame.entered(experiment, out, reporter) as run:
+    with frame.entered(experiment, out, reporter, progress) as run:
         checkpoint = run.reopen(lambda: frame.newest(experiment, out, run.warn)) if resume else None
         resumed = checkpoint.counters["resumed"] + 1 if checkpoint else 0
         with (
@@ -95,6 +100,7 @@ class _Trainer:
             )
         store = Store(run.directory.checkpoints, experiment.checkpointing.keep)
         self._saver = saver.Saver(experiment, store, made, self._loop.steps)
+        self._best = BestPolicy(run.directory.best)
 
     def run(self) -> Result:
         """Goes on until the budget is spent and the policy judged.
@@ -107,8 +113,11 @@ class _Trainer:
         try:
             self._train()
             self._run.stopped(loop.steps)
-            self._evaluate(self._experiment.evaluation.final_episodes)
+            if self._run.ending is None:
+                self._evaluate(self._experiment.evaluation.final_episodes)
             self._run.stopped(loop.steps)
+        except CallbackError as error:
+            raise self._failed(error) from error
         except (Interrupted, RunError):
             raise
         except Exception as error:
@@ -122,7 +131,7 @@ class _Trainer:
         loop, run, experiment = self._loop, self._run, self._experiment
         budget, period = experiment.budget, experiment.evaluation_period
         evaluate_at = (loop.steps // period + 1) * period
-        while loop.steps < budget and not run.stop.requested:
+        while loop.steps < budget and not run.stop.requested and run.ending is None:
             until = min(budget, evaluate_at, self._saver.next_step())
             start = time.perf_counter()
             loop.advance(until, run.monitor.next_time, run.stop)
@@ -139,7 +148,7 @@ class _Trainer:
     def _failed(self, error: Exception) -> RunError:
         """The error to end with; what was learned until now is saved where that still works."""
         reason = " ".join(str(error).split()) or type(error).__name__
-        if not isinstance(error, ValueError):
+        if not isinstance(error, ValueError | RunError):
             reason = f"{type(error).__name__}: {reason}"
         try:
             self._save()
@@ -158,14 +167,15 @@ class _Trainer:
             self._evaluations, episodes, steps, self._run.stop, learned
         )
         if outcome is not None:
+            self._parts.evaluator.keep(self._best, self._evaluations, outcome)
             self._evaluations += 1
             self._run.monitor.evaluated(self._counts(), outcome.summary())
 
     def _save(self) -> None:
         self._run.monitor.sync()
-        self._saver.save(
-            {**self._counts(), "evaluations": self._evaluations, "resumed": self._resumed}
-        )
+        counts = self._counts()
+        counters = {**counts, "evaluations": self._evaluations, "resumed": self._resumed}
+        self._run.saved(self._saver.save(counters), counts)
 
     def _counts(self) -> dict[str, Any]:
         loop = self._loop

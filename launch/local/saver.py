@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -43,8 +44,8 @@ class Saver:
         late = time.perf_counter() - self._last[0] >= self._experiment.checkpointing.every_seconds
         return late or steps >= self.next_step()
 
-    def save(self, counters: Mapping[str, Any]) -> None:
-        """Writes a checkpoint.
+    def save(self, counters: Mapping[str, Any]) -> pathlib.Path:
+        """Writes a checkpoint; returns its folder.
 
         Raises:
           CheckpointError: if it could not be written; the earlier ones are as they were.
@@ -55,8 +56,9 @@ class Saver:
             if keeps_replay(self._experiment, self._parts.replay):
                 state["replay"] = self._parts.replay.save()
         counters = {**counters, **data_counters(self._parts.replay)}
-        self._store.save(state, counters, self._experiment.identity())
+        path = self._store.save(state, counters, self._experiment.identity())
         self._last = (time.perf_counter(), counters[self._experiment.clock.name])
+        return path
 
 
 def restore_learner(checkpoint: Checkpoint, learner: Learner) -> None:

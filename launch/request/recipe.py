@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..distributed.deployment import KINDS, Roles
 from ..errors import RequestError
 from ..experiment import Checkpointing, Evaluation, Experiment, Partition
+from ..telling.wandb import WandbLogger
 from . import fields, origins
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Recipe:
     checkpointing: Checkpointing = dataclasses.field(default_factory=Checkpointing)
     mesh: str | None = None
     schedule: str | None = None
+    wandb: str | None = None
+    """Project of Weights & Biases to which the run is logged too."""
     launch: str = "one-process"
     """Kind of launch, one of `deployment.KINDS`."""
     roles: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -77,7 +80,14 @@ class Recipe:
             evaluation=self.evaluation,
             checkpointing=self.checkpointing,
             partition=self._partition(),
+            callbacks=() if self.wandb is None else (WandbLogger(self.wandb),),
         )
+
+    def alone(self) -> Experiment:
+        """The experiment on one device, without data and with nobody told: to judge its policy."""
+        return dataclasses.replace(
+            self, mesh=None, schedule=None, data=None, wandb=None
+        ).experiment()
 
     def make_environment(
         self, *, seed: int, num_envs: int, evaluation: bool, render_mode: str | None = None

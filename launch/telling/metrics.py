@@ -51,6 +51,22 @@ class MetricsWriter:
         purge = steps + 1 if steps else None
         self._board = SummaryWriter(str(path.parent), purge_step=purge, max_queue=1000)
 
+    def describe(self, settings: Mapping[str, Any]) -> None:
+        """Has TensorBoard compare runs by their settings (its page "HParams").
+
+        Args:
+          settings: texts and numbers by name.
+        """
+        from tensorboardX.summary import hparams
+
+        curves = {"evaluation/mean": 0.0, "train/return": 0.0}
+        plain = {
+            name: value if isinstance(value, bool | str) else float(value)
+            for name, value in settings.items()
+        }
+        for summary in hparams(plain, curves)[:2]:  # The third says that it has ended.
+            self._board.file_writer.add_summary(summary)
+
     def write(self, row: Row) -> None:
         plain = {name: _finite(value) for name, value in row.items()}
         self._file.write(json.dumps(plain).encode() + b"\n")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..callbacks import Callbacks
 from ..clock import ACTOR_STEPS, StepCount
 from . import metrics, report
 
@@ -42,6 +43,8 @@ class Monitor:
         reporter: report.Reporter,
         max_size: int | None,
         numbers: Callable[[], Numbers],
+        callbacks: Callbacks,
+        before: Counts,
         clock: StepCount = ACTOR_STEPS,
     ):
         """Begins to watch.
@@ -51,6 +54,8 @@ class Monitor:
           reporter: who is told.
           max_size: items that the replay can hold; None: there is none to be filled.
           numbers: asked for when they are due; may wait for a device.
+          callbacks: told of every row.
+          before: counts that the run goes on from; empty at its start.
           clock: what the run goes by.
         """
         self._max_size, self._numbers, self._clock = max_size, numbers, clock
@@ -60,6 +65,7 @@ class Monitor:
         self._status_at = now + _STATUS_SECONDS
         self._row_at = now + 1.0
         self._last: tuple[float, Counts] | None = None
+        self._callbacks, self._written = callbacks, before
         self._warned: set[str] = set()
         self.line = reporter.line
         self.sync = rows.sync
@@ -106,22 +112,37 @@ class Monitor:
         numbers = self._numbers()
         row["replay_size"] = numbers.replay_size
         row["samples_per_insert"] = numbers.samples_per_insert
-        self._rows.write({**row, **numbers.metrics})
+        row |= {**self._rates(counts), **numbers.metrics}
+        self._rows.write(row)
         for name, value in numbers.metrics.items():
             if not math.isfinite(value) and name not in self._warned:
                 self._warned.add(name)
                 at = f"{counts[self._clock.name]:,} {self._clock.words}"
                 self.line(f"warning: {name} is {value} at {at}")
+        self._callbacks.call("on_metrics", row)
 
     def evaluated(self, counts: Counts, summary: Mapping[str, Any]) -> None:
         """Writes and tells an evaluation (`evaluation.Outcome.summary`)."""
         numbers = {name: summary[name] for name in ("mean", "std", "min", "max")}
         episodes = summary["episodes"]
-        self._rows.write({"kind": "evaluation", **counts, "evaluated": episodes, **numbers})
+        row = {"kind": "evaluation", **counts, "evaluated": episodes, **numbers}
+        self._rows.write(row)
         self.line(
             f"evaluation at {counts[self._clock.name]:,} {self._clock.words}: "
             f"return {summary['mean']:.1f} +- {summary['std']:.1f} over {episodes} episodes"
         )
+        self._callbacks.call("on_evaluation", row)
+
+    def _rates(self, counts: Counts) -> dict[str, float]:
+        """Steps a second of training since the last row."""
+        before, self._written = self._written, counts
+        seconds = counts["train_seconds"] - before.get("train_seconds", 0.0)
+        if seconds <= 0:
+            return {}
+        return {
+            f"{name}_per_second": (counts[name] - before.get(name, 0)) / seconds
+            for name in ("actor_steps", "learner_steps")
+        }
 
     def _tell_status(self, now: float, counts: Counts, episodes: Episodes, budget: int) -> None:
         last, self._last = self._last, (now, counts)

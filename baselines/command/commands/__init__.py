@@ -5,12 +5,13 @@ Each file has `register`, which adds the command and its flags, and what is call
 
 from __future__ import annotations
 
-from . import check, compare, evaluate, graph, list, plan, plot, record, resume, train
+from . import check, compare, evaluate, export, graph, list, plan, plot, record, resume, train
 
 ALL = (
     train,
     resume,
     evaluate,
+    export,
     record,
     plot,
     check,

@@ -12,10 +12,18 @@ from ..parser import Commands, count
 
 
 def register(commands: Commands) -> None:
-    parser = commands.add("evaluate", "play the policy of a run's newest checkpoint", evaluate)
+    parser = commands.add(
+        "evaluate", "play the policy of a run's newest checkpoint, or its best", evaluate
+    )
     parser.add_argument("run", metavar="DIR", help="directory of the run")
-    parser.add_argument("--episodes", type=count, default=20, metavar="N", help="default: 20")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes")
+    parser.add_argument(
+        "--best",
+        action="store_true",
+        help="the best policy by the run's evaluations; without --episodes, --seed and --video it "
+        "plays the episodes of its evaluation again",
+    )
+    parser.add_argument("--episodes", type=count, metavar="N", help="default: 20")
+    parser.add_argument("--seed", type=int, metavar="N", help="of the episodes; default: 0")
     parser.add_argument("--video", metavar="FILE", help="film the episodes (mp4 or gif)")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
 
@@ -25,6 +33,7 @@ def evaluate(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
 
     outcome = checkpoint.evaluate(
         options.run,
+        which="best" if options.best else "newest",
         episodes=options.episodes,
         seed=options.seed,
         save_video=options.video,

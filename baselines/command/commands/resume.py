@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from ....launch.files.directory import RunDirectory
-from ....launch.request.recipe import Recipe
+from ....launch.request.begun import asked_of
 from ...tuned import Tuned
 from .. import asking, running
 from ..parser import Commands, add_partition, count
@@ -23,7 +23,7 @@ def register(commands: Commands) -> None:
 
 
 def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
-    recipe = Recipe.from_json(RunDirectory(options.run).read_config())
+    recipe = asked_of(RunDirectory(options.run))
     if options.steps is not None:
         recipe = dataclasses.replace(recipe, steps=options.steps)
     changed = asking.given(actors=options.actors, listen=options.listen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...files.best import BestPolicy
 from ...judging.evaluation import Evaluator
 from ..supervision import role
 from . import calls
@@ -26,6 +27,7 @@ class EvaluatorRole:
         index: int,
         counter: calls.Remote,
         board: VariableBoard,
+        best: str,
     ):
         """Connects to the others; nothing is made yet.
 
@@ -34,10 +36,12 @@ class EvaluatorRole:
           index: its number among the evaluators.
           counter: gives the orders and takes the outcomes.
           board: has the variables.
+          best: folder of the run's best policy.
         """
         self._maker = maker
         self._name = f"evaluator/{index}"
         self._counter, self._board = counter, board
+        self._best = BestPolicy(best)
 
     def run(self) -> None:
         reader, maker = self._board.reader(), self._maker
@@ -59,5 +63,6 @@ class EvaluatorRole:
             )
             if outcome is None:
                 return
+            evaluator.keep(self._best, order["index"], outcome)
             summary = {**outcome.summary(), "index": order["index"]}
             calls.insist(self._counter.finish_evaluation, self._name, summary)

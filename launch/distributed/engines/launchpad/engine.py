@@ -56,6 +56,7 @@ def launch(
     program: LaunchProgram,
     kind: str = "processes",
     *,
+    progress: bool = True,
     reporter: report.Reporter | None = None,
     request: Mapping[str, Any] | None = None,
 ) -> Result:
@@ -63,7 +64,7 @@ def launch(
 
     Args, Returns, Raises: else as `conduct`, which waits for its end.
     """
-    return conduct(program.deployment, Launchpad(program, kind), reporter, request)
+    return conduct(program.deployment, Launchpad(program, kind), reporter, request, progress)
 
 
 def run(
@@ -73,10 +74,11 @@ def run(
     roles: Mapping[str, Any] | None = None,
     *,
     resume: bool = False,
+    progress: bool = True,
     reporter: report.Reporter | None = None,
     request: Mapping[str, Any] | None = None,
 ) -> Result:
     """`make_program`, whose arguments these are, and `launch`."""
     warn = (reporter or report.Reporter()).line
     program = make_program(experiment, out, resume=resume, warn=warn, **(roles or {}))
-    return launch(program, kind, reporter=reporter, request=request)
+    return launch(program, kind, progress=progress, reporter=reporter, request=request)

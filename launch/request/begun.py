@@ -1,0 +1,177 @@
+"""A run that was begun in Python, as its `config.json` tells of it: enough to begin it again."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import RequestError
+from ..experiment import Checkpointing, Evaluation, Experiment, Partition, check_identity
+from ..files.directory import RunDirectory
+from . import fields, imports
+from .recipe import Recipe
+
+_PASS = (
+    "pass it: launch.resume(run, experiment), launch.evaluate(run, experiment=experiment) and the "
+    "like"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """What a run in Python was asked for. Its first fields are those of a `Recipe`."""
+
+    agent: str
+    """Name of the builder."""
+    env: str
+    config: Mapping[str, Any]
+    seed: int
+    steps: int
+    """Budget: actor steps, or gradient steps where there is data."""
+    data: str | None
+    """Source of what is learned from; None: the agent acts, or a `Dataset` was given."""
+    evaluation: Evaluation
+    checkpointing: Checkpointing
+    mesh: str | None
+    schedule: str | None
+    """What stands in a `Partition` has no such words; None until they are given to resume it."""
+    launch: str
+    roles: Mapping[str, Any]
+    python: Mapping[str, Any]
+    """Where its parts are imported from (`imports.where`), by field of the experiment; null: they
+    cannot be."""
+
+    def experiment(self) -> Experiment:
+        """The experiment.
+
+        Raises:
+          RequestError: if a part of it cannot be imported, or it is not as it was.
+        """
+        parts = {name: self._part(name) for name in self.python if name != "builder"}
+        builder_class = self._part("builder")
+        made = Experiment(
+            builder=builder_class(fields.make(builder_class.config_class, self.config)),
+            env=self.env,
+            num_actor_steps=self.steps if self.data is None else None,
+            num_learner_steps=None if self.data is None else self.steps,
+            data=self.data,
+            seed=self.seed,
+            evaluation=self.evaluation,
+            checkpointing=self.checkpointing,
+            partition=self._partition(),
+            **parts,
+        )
+        asked = {name: getattr(self, name) for name in ("agent", "env", "seed", "config")}
+        check_identity(asked, made.identity(), "its config.json")
+        return made
+
+    def alone(self) -> Experiment:
+        """The experiment on one device and without data: to judge its policy.
+
+        Raises:
+          RequestError: as of `experiment`.
+        """
+        python = {name: place for name, place in self.python.items() if name != "data"}
+        return dataclasses.replace(
+            self, mesh=None, schedule=None, data=None, python=python
+        ).experiment()
+
+    def _part(self, name: str) -> Any:
+        place = self.python[name]
+        if place is None:
+            raise RequestError(
+                f"the run was begun in Python with a {name} that cannot be imported (a lambda, "
+                "with arguments of its own, or of a script without a main guard), so the "
+                f"experiment is not known; {_PASS}."
+            )
+        return imports.find(place)
+
+    def _partition(self) -> Partition | None:
+        if self.mesh is None:
+            return None
+        if self.schedule is None:
+            raise RequestError(
+                f"the run was begun in Python over the mesh {self.mesh}; give --mesh and "
+                f"--schedule, or where there is an experiment {_PASS}."
+            )
+        from ... import partitioning
+
+        return Partition(
+            partitioning.parse_mesh(self.mesh), partitioning.parse_schedule(self.schedule)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Begun:
+        """The inverse of `to_json`.
+
+        Raises:
+          RequestError: if they are not of such a run.
+        """
+        try:
+            return cls(
+                **{
+                    **values,
+                    "evaluation": Evaluation(**values["evaluation"]),
+                    "checkpointing": Checkpointing(**values["checkpointing"]),
+                }
+            )
+        except (KeyError, TypeError) as error:
+            raise RequestError(
+                f"config.json does not say all of the run ({error}); where there is an experiment "
+                f"{_PASS}."
+            ) from error
+
+
+def begun(experiment: Experiment, launch: str, roles: Mapping[str, Any]) -> Begun:
+    """How a run in Python is remembered.
+
+    Args:
+      experiment: what is run.
+      launch: its kind.
+      roles: fields of `deployment.Roles` that are not as by default.
+    """
+    builder, networks = experiment.builder, experiment.network_factory
+    python = {
+        "builder": imports.where(type(builder)) if _is_made_of_its_config(builder) else None,
+        "environment_factory": imports.where(experiment.environment_factory),
+        **({} if networks is None else {"network_factory": imports.where(networks)}),
+    }
+    data = experiment.data
+    if data is not None and not isinstance(data, str | os.PathLike):
+        python["data"] = data = None  # A dataset was made there; where, nobody knows.
+    mesh = None if experiment.partition is None else str(experiment.partition.mesh)
+    return Begun(
+        **experiment.identity(),
+        steps=int(experiment.budget),
+        data=None if data is None else os.fspath(data),
+        evaluation=experiment.evaluation,
+        checkpointing=experiment.checkpointing,
+        mesh=mesh,
+        schedule=None,
+        launch=launch,
+        roles=roles,
+        python=python,
+    )
+
+
+def asked_of(directory: RunDirectory) -> Recipe | Begun:
+    """What a run was asked to be, by whomever.
+
+    Raises:
+      RequestError: if this is no run's directory, or it does not say all.
+    """
+    values = directory.read_config()
+    return Begun.from_json(values) if "python" in values else Recipe.from_json(values)
+
+
+def _is_made_of_its_config(builder: Any) -> bool:
+    """Whether a builder's class and its config say all of it."""
+    try:
+        return bool(vars(type(builder)(builder.config)) == vars(builder))
+    except Exception:  # It takes more, or holds what cannot be compared.
+        return False
