@@ -25,7 +25,9 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 #: Ops of a local program that move nothing but know where they run.
 #:   all_slice:   slices, a tuple of axes (major to minor) for each dimension
 #:   axis_offset: axes, size; the scalar int32 (linear index over the axes) * size
-LOCAL = ("all_slice", "axis_offset")
+#:   random_part: this device's part of what random_bits (bit_width, shape) or random_split (shape)
+#:                draws; parts, for each dimension of shape its axes
+LOCAL = ("all_slice", "axis_offset", "random_part")
 
 #: For each dimension of a value, the mesh axes it is tiled over, major to minor.
 Layout = tuple[tuple[str, ...], ...]
@@ -101,7 +103,8 @@ class Op:
       primitive: the jax primitive, or None for collectives.
       inputs, outputs: values in order.
       params: the primitive's params without regions. "scan" always has num_consts, num_carry,
-        length, reverse, unroll; "while" has cond_nconsts, body_nconsts.
+        length, reverse, unroll; "while" has cond_nconsts, body_nconsts, and, where its condition
+        was a batch, masked: of how many leading dimensions of the carries.
       regions: sub-programs: the body of scan and checkpoint, (cond, body) of while, the branches of
         cond.
       effects: jax effects; an op that has any is never dropped.

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax import lax
 from jax.extend import core as jex_core
 
 from ..rules.traits import traits_of
@@ -165,6 +167,8 @@ class _Tracer:
             regions: tuple[Program, ...] = ()
             if name in _REGIONS:
                 params, regions = self._regions(name, eqn, scope_of(source, prefix), source)
+                if params.get("masked"):  # the body reads the condition's constants too
+                    inputs = inputs[: params["cond_nconsts"]] + inputs
             ops.append(
                 Op(
                     name, eqn.primitive, inputs, outputs, params, regions, eqn.effects, source,
@@ -181,6 +185,9 @@ class _Tracer:
             body = params.pop(key)
             bodies.extend(body if isinstance(body, (tuple, list)) else (body,))
         regions = tuple(self.program(body, scope, source) for body in bodies)
+        if name == "while" and regions[0].outputs[0].shape:
+            again = self.program(bodies[0], scope, source)
+            params, regions = loop_on_any(params, regions, again, scope, source)
         if name == "scan":
             if "ft_in" in params:
                 consts, carry, _ = params["ft_in"].unpack()
@@ -206,6 +213,73 @@ def _called(
         return params["jaxprs"].solve, own + inputs[sum(lengths) :]
     body = params.get(_CALLS[name]) if name in _CALLS else None
     return None if body is None else (body, inputs)
+
+
+def loop_on_any(
+    params: dict[str, Any],
+    regions: tuple[Program, ...],
+    again: Program,
+    scope: str,
+    source: Any,
+) -> tuple[dict[str, Any], tuple[Program, ...]]:
+    """A `while` with a batched condition, as `vmap` makes it, with a condition that is a scalar.
+
+    It turns while the condition of any example holds; in each turn those whose condition holds
+    move on, and the carries of the others stay. The body therefore reads the condition's constants
+    and computes the condition once more, as jax's own lowering does.
+
+    Args:
+      params: of the loop; `masked`, how many dimensions the condition had, is added.
+      regions: condition [B, ...] and body, whose carries all are [B, ...].
+      again: the condition once more, of values of its own.
+      scope: the name stack of the loop.
+      source: jax's source info of the loop.
+
+    Returns:
+      The new params, condition and body.
+    """
+    cond, body = regions
+    cond_consts, body_consts = params["cond_nconsts"], params["body_nconsts"]
+
+    def write(ops: list[Op], fn: Callable[..., Any], *values: Value) -> tuple[Value, ...]:
+        structs = [jax.ShapeDtypeStruct(v.shape, v.dtype, weak_type=v.weak_type) for v in values]
+        made = trace(fn, *structs)
+        outer = dict(zip(made.inputs, values, strict=True))
+        for op in made.ops:
+            op.inputs = tuple(outer.get(v, v) for v in op.inputs)
+            op.source_info, op.prefix = source, scope
+        ops += made.ops
+        for value in made.outputs:
+            value.path = ""
+        return made.outputs
+
+    rank = cond.outputs[0].ndim
+    cond.outputs = write(cond.ops, jnp.any, *cond.outputs)
+
+    carries = body.inputs[body_consts:]
+    renamed = dict(zip(again.inputs[cond_consts:], carries, strict=True))
+    for op in again.ops:
+        op.inputs = tuple(renamed.get(v, v) for v in op.inputs)
+    (holds,) = (renamed.get(v, v) for v in again.outputs)
+
+    changed = [i for i, v in enumerate(body.outputs) if v is not carries[i]]
+
+    def move_on(holds: jax.Array, *values: jax.Array) -> list[jax.Array]:
+        found = []
+        for new, old in zip(values[: len(changed)], values[len(changed) :], strict=True):
+            wide = lax.broadcast_in_dim(holds, new.shape, tuple(range(holds.ndim)))
+            found.append(lax.select(wide, new, old))
+        return found
+
+    ops = again.ops + body.ops
+    new, old = [body.outputs[i] for i in changed], [carries[i] for i in changed]
+    results = list(carries)
+    for i, value in zip(changed, write(ops, move_on, holds, *new, *old), strict=True):
+        results[i] = value
+    constants = again.constants + body.constants
+    inner = Program(again.inputs[:cond_consts] + body.inputs, tuple(results), ops, constants)
+    params = {**params, "body_nconsts": cond_consts + body_consts, "masked": rank}
+    return params, (cond, inner)
 
 
 def _read(env: dict[Any, Value], var: Any) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ...ir.program import Program
-from .loops import gather_before_loop, reduce_after_checkpoint, reduce_after_loop
+from .loops import gather_before_loop, reduce_after_checkpoint, reduce_after_loop, turn_alone
 from .reductions import reduce_late, scatter_reductions, sum_before_reducing
 from .reshards import gather_early, reduce_once, share_equal, slice_of_gather
 
@@ -32,12 +32,13 @@ _AFTER = CleanUp("a sum in a loop's carry is reduced once, after the loop", redu
 _BEFORE = CleanUp(
     "a gather of what no turn of a loop changes happens once, before it", gather_before_loop
 )
+_ALONE = CleanUp("a loop of examples turns on each device alone where they do not meet", turn_alone)
 _DEAD = CleanUp("ops that nobody reads go", lambda program, mesh: program.drop_dead())
 
 #: In order; a reduction that moved or merged may meet a slice or a sum that it did not meet before.
 CLEANUPS: tuple[CleanUp, ...] = (
     _RESLICE, _ONCE, _LATE, _SCATTER, _LEAVE, _LATE, _SUM, _LATE, _SCATTER, _AFTER, _EARLY,
-    _SHARE, _BEFORE, _SHARE, _DEAD,
+    _SHARE, _BEFORE, _SHARE, _ALONE, _DEAD,
 )  # fmt: skip
 
 

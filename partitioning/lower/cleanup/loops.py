@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from jax import lax
 
-from ...ir.program import Op, Program, Value
+from ...ir.program import COLLECTIVES, Op, Program, Value
 from ...rules import is_zero, traits_of
 from .rewrite import Region, stays_whole
 
@@ -193,4 +193,41 @@ def reduce_after_checkpoint(program: Program, mesh: Mapping[str, int]) -> bool:
             ops.append(reduction.on((owing,), (whole,)))
             changed = True
     program.ops = ops
+    return changed
+
+
+def turn_alone(program: Program, mesh: Mapping[str, int]) -> bool:
+    """A loop of examples in which devices never meet turns on each as often as its own examples
+    need.
+
+    The carries of an example whose condition no longer holds stay as they are, so that a device
+    may stop before the others do.
+    """
+    del mesh
+    changed = False
+    for op in program.ops:
+        rank = op.params.get("masked", 0)
+        if not rank:
+            continue
+        cond, body = op.regions
+        maker = Region(cond).maker
+        asked = maker.get(cond.outputs[0])
+        if asked is None or asked.name != "all_reduce":
+            continue
+        local = maker.get(asked.inputs[0])
+        inside = [o for region in op.regions for o in region.walk() if o is not asked]
+        if local is None or any(o.name in COLLECTIVES or traits_of(o.name).host for o in inside):
+            continue
+        axes = set(asked.params["axes"])
+
+        def share(value: Value, axes: set[str] = axes, rank: int = rank) -> list[set[str]]:
+            return [axes.intersection(names) for names in (value.layout or ())[:rank]]
+
+        wanted = share(local.inputs[0])
+        if all(share(v) == wanted for v in body.outputs):
+            (alone,) = asked.inputs
+            alone.partial = None
+            cond.outputs = (alone,)
+            cond.ops = [o for o in cond.ops if o is not asked]
+            changed = True
     return changed
