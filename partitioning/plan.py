@@ -25,6 +25,7 @@ from .ir.verify import verify
 from .lower.cleanup import clean_up
 from .lower.lower import lower
 from .mesh import Mesh
+from .rules import traits_of
 from .rules.canonical import canonicalize
 from .simulator.attach import Simulator
 from .simulator.simulate import Simulation, amount
@@ -217,16 +218,27 @@ class Plan:
         self.steps: tuple[PlanStep, ...] = tuple(steps)
 
     def _gathered(self) -> list[str]:
-        """A line for each op without a rule that gets operands which are tiled."""
+        """A line for each op without a rule that gets operands which are tiled, and for each that
+        calls the host.
+        """
         found: dict[str, None] = {}
         for op, loops in self.graph.unruled:
             tiled = [v for v in op.inputs if any(self.state.layout(v))]
-            if tiled:
+            host = traits_of(op.name).host and self.mesh.size > 1
+            if host and any(type(e).__name__ == "OrderedDebugEffect" for e in op.effects):
+                raise ValueError(
+                    f"{op.name} at {op.source or 'an unknown line'} is ordered, which jax does not "
+                    "do on several devices; use ordered=False, or "
+                    "jax.experimental.io_callback(..., ordered=True)"
+                )
+            if tiled or host:
+                why = "is called on the first device alone" if host else "has no rule"
+                names = ", ".join(label(v) for v in tiled)
+                gathered = f": {names} gathered" if tiled else ""
                 inside = ", once per turn of the loop it is in" if loops else ""
-                found[
-                    f"{op.name} at {op.source or 'an unknown line'} has no rule: "
-                    f"{', '.join(label(v) for v in tiled)} gathered{inside}"
-                ] = None
+                found[f"{op.name} at {op.source or 'an unknown line'} {why}{gathered}{inside}"] = (
+                    None
+                )
         return list(found)
 
     @property

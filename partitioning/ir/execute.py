@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .draws import draw
 from .program import Layout, Op, Program, Value
 
 
@@ -228,10 +229,27 @@ def _all_to_all(op: Op, mesh: Any, x: Any) -> Any:
     return _on_words(lambda y: lax.all_to_all(y, op.params["axes"], split, concat, tiled=True), x)
 
 
+class Coordinates(dict[str, int]):
+    """Axis sizes, with this device's place on each axis as data.
+
+    In jax 0.6 the compiler may not know what to make of a device's own number where nothing but a
+    branch reads it, as around calls of the host.
+
+    Attributes:
+      places: an integer scalar for each axis.
+    """
+
+    def __init__(self, axes: Mapping[str, int], places: Mapping[str, Any]):
+        super().__init__(axes)
+        self.places = places
+
+
 def _index(axes: Sequence[str], mesh: Mapping[str, int]) -> Any:
     index: Any = 0
     for axis in axes:
-        index = index * mesh[axis] + lax.axis_index(axis)
+        known = isinstance(mesh, Coordinates)
+        place = mesh.places[axis] if known else lax.axis_index(axis)  # type: ignore[attr-defined]
+        index = index * mesh[axis] + place
     return index
 
 
@@ -248,6 +266,12 @@ def _axis_offset(op: Op, mesh: Any) -> Any:
     return (_index(op.params["axes"], mesh) * op.params["size"]).astype(jnp.int32)
 
 
+def _random_part(op: Op, mesh: Any, keys: Any) -> Any:
+    sizes = op.outputs[0].shape[keys.ndim :]
+    starts = [_index(axes, mesh) * n for axes, n in zip(op.params["parts"], sizes, strict=True)]
+    return draw(keys, op.params["shape"], starts, sizes, op.params.get("bit_width"))
+
+
 _COLLECTIVES: dict[str, Callable[..., Any]] = {
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,
@@ -255,6 +279,7 @@ _COLLECTIVES: dict[str, Callable[..., Any]] = {
     "all_to_all": _all_to_all,
     "all_slice": _all_slice,
     "axis_offset": _axis_offset,
+    "random_part": _random_part,
 }
 
 

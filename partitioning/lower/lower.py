@@ -12,7 +12,7 @@ from ..decide.graph import Graph
 from ..decide.sharding import ATOMIC, Decisions
 from ..ir.program import Layout, Op, Program, Value
 from ..ir.trace import trace
-from ..rules import is_zero, rule_of
+from ..rules import is_zero, rule_of, traits_of
 from ..rules.factor import Axes, Rule
 from .reshard import retiled, steps
 
@@ -100,6 +100,14 @@ class Emitter:
             value.layout = layout
         return results
 
+    def placed(
+        self, like: Op, name: str, operand: Value, layout: Layout, params: dict[str, Any]
+    ) -> Value:
+        value = self.like(like.outputs[0], layout)
+        primitive = like.primitive if name == like.name else None
+        self.ops.append(like.beside(name, (operand,), value, params, primitive))
+        return value
+
     # The walk.
 
     def region(
@@ -176,7 +184,8 @@ class Emitter:
         settled = self.state.factors.get(node) if node is not None else None
         if not settled:
             operands = [self.reshard(self.read(v), ((),) * v.ndim, op) for v in op.inputs]
-            self.finish(op, self.op(op, operands, {}))
+            run = self.once if traits_of(op.name).host else self.op
+            self.finish(op, run(op, operands, {}))
             return
         assert node is not None
         axes: dict[int, tuple[str, ...]] = {}
@@ -210,6 +219,40 @@ class Emitter:
                 params = localize(params, [v.shape for v in operands], [v.shape for v in results])
         self.ops.append(op.on(operands, results, params))
         return results
+
+    def once(self, op: Op, operands: list[Value], axes: Axes) -> list[Value]:
+        """Writes an op that calls the host: the first device calls, and tells all others what it
+        got.
+        """
+        mesh = tuple(a for a in self.mesh if self.mesh[a] > 1)
+        if not mesh:
+            return self.op(op, operands, axes)
+        (first,) = self.function(
+            op, lambda rank: (rank == 0).astype("int32"), [self.offset(mesh, 1)], [()]
+        )
+        owed = [(mesh, "or" if v.dtype == bool else "sum") for v in op.outputs]
+
+        def branch(ops: list[Op], inputs: list[Value], outputs: Sequence[Value]) -> Program:
+            for value, partial in zip(outputs, owed, strict=True):
+                value.layout, value.partial = ((),) * value.ndim, partial
+            return Program(tuple(inputs), tuple(outputs), ops)
+
+        shapes = [(v.shape, v.dtype) for v in op.outputs]
+        none = trace(lambda: [jax.numpy.zeros(shape, dtype) for shape, dtype in shapes])
+        inner = [v.like() for v in operands]
+        made = [self.like(v, ((),) * v.ndim) for v in op.outputs]
+        calls = branch([op.on(inner, made)], inner, made)
+        silent = branch(none.ops, [v.like() for v in operands], none.outputs)
+        results = [v.like(partial=p) for v, p in zip(made, owed, strict=True)]
+        chosen = op.on([first, *operands], results, {}, (silent, calls))
+        chosen.name, chosen.primitive = "cond", jax.lax.cond_p
+        self.ops.append(chosen)
+        told = []
+        for value, (names, monoid) in zip(results, owed, strict=True):
+            told.append(value.like())
+            params = {"axes": names, "monoid": monoid}
+            self.ops.append(op.beside("all_reduce", (value,), told[-1], params))
+        return told
 
     def reduce(
         self, op: Op, results: list[Value], axes: tuple[str, ...], monoid: str

@@ -58,6 +58,13 @@ class LocalWriter(Protocol):
         results get the given layouts.
         """
 
+    def placed(
+        self, like: Op, name: str, operand: Value, layout: Layout, params: dict[str, Any]
+    ) -> Value:
+        """Writes one op, of those of local programs or of `like`'s primitive, that makes what
+        `like` makes, in the given layout.
+        """
+
 
 #: Writes the local ops of an op one of whose `special` factors is tiled. Takes the writer, the op,
 #: the local operands and the axes of every factor; returns the local results.

@@ -7,9 +7,10 @@ from __future__ import annotations
 from .registry import without_rule
 
 without_rule(
-    "pure_callback io_callback debug_callback debug_print ffi_call pallas_call custom_partitioning",
-    "code that jax does not see into",
+    "pure_callback io_callback debug_callback debug_print",
+    "calls the host: the first device does, once, and tells the others the result",
 )
+without_rule("ffi_call pallas_call custom_partitioning", "code that jax does not see into")
 without_rule(
     "linear_call custom_transpose_call reduce ragged_dot_general scaled_dot",
     "holds functions or groups of its own; too rare to tile",

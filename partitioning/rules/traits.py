@@ -45,6 +45,7 @@ class Traits:
       lookup: it picks slices of its first operand by index.
       tag: it names its operand, by its param "name".
       library: dtypes with which a compiler for CPUs may leave it to a library.
+      host: it calls a function on the host, which may have side effects.
     """
 
     flops: Flops
@@ -63,6 +64,7 @@ class Traits:
     lookup: bool = False
     tag: bool = False
     library: frozenset[str] = frozenset()
+    host: bool = False
 
     @property
     def keeps_zeros(self) -> bool:
@@ -193,15 +195,19 @@ _rows(
 
 # What is not seen into, holds functions of its own, or is partitioned already.
 _rows(
-    "axis_index custom_partitioning custom_transpose_call debug_callback "
-    "debug_print ffi_call io_callback linear_call pallas_call pmax pmin ppermute psum "
-    "pure_callback ragged_dot_general reduce scaled_dot shard_map xla_pmap",
+    "axis_index custom_partitioning custom_transpose_call ffi_call linear_call pallas_call pmax "
+    "pmin ppermute psum ragged_dot_general reduce scaled_dot shard_map xla_pmap",
     Traits("uncounted"),
 )
+_rows("debug_callback debug_print io_callback pure_callback", Traits("uncounted", host=True))
 
 #: The ops of local programs that are no primitives: COLLECTIVES and LOCAL of `ir.program`.
-PLACED = ("all_gather", "all_reduce", "all_slice", "all_to_all", "axis_offset", "reduce_scatter")
+PLACED = (
+    "all_gather", "all_reduce", "all_slice", "all_to_all", "axis_offset", "random_part",
+    "reduce_scatter",
+)  # fmt: skip
 _rows("all_gather all_to_all", Traits("none"))
 _rows("all_reduce reduce_scatter", Traits("all_reduce"))
 _rows("all_slice", _alter(_MOVE, traffic="part", linear=(0,)))
 _rows("axis_offset", _MOVE)
+_rows("random_part", _RANDOM)

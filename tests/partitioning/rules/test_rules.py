@@ -23,6 +23,10 @@ def _i(*shape: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
+def _keys(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jax.random.key(0).dtype)
+
+
 _NHWC = ("NHWC", "HWIO", "NHWC")
 _ROWS = lax.GatherDimensionNumbers((1,), (0,), (0,))
 _SCATTER = lax.ScatterDimensionNumbers((1,), (0,), (0,))
@@ -170,6 +174,19 @@ CASES: list[tuple[str, Callable[..., Any], tuple[Any, ...], str]] = [
         jax.random.wrap_key_data,
         (jax.ShapeDtypeStruct((4, 2), jnp.uint32),),
         "([a _]) -> ([a]) a=4",
+    ),
+    (
+        "random_bits",
+        jax.vmap(lambda k: jax.random.bits(k, (6,))),
+        (_keys(4),),
+        "([a]) -> ([a b]) a=4 b=6",
+    ),
+    ("random_split", lambda k: jax.random.split(k, 4), (_keys(),), "([]) -> ([a]) a=4"),
+    (
+        "random_fold_in",
+        jax.vmap(jax.random.fold_in),
+        (_keys(4), _i(4)),
+        "([a], [a]) -> ([a]) a=4",
     ),
 ]
 
