@@ -24,6 +24,8 @@ class Mesh:
 
     def __init__(self, axes: Mapping[str, int], devices: Sequence[Any] | None = None):
         self.axes: dict[str, int] = dict(axes)
+        if not self.axes:
+            raise ValueError("a mesh needs at least one axis; write e.g. pt.Mesh({'data': 8})")
         for name, size in self.axes.items():
             if not isinstance(name, str) or not name.isidentifier():
                 raise ValueError(f"mesh axis name {name!r} is not an identifier; write e.g. 'data'")
@@ -84,7 +86,7 @@ class Mesh:
         return hash((tuple(self.axes.items()), self._devices))
 
     def __str__(self) -> str:
-        return ",".join(f"{name}={size}" for name, size in self.axes.items()) or "(no axes)"
+        return ",".join(f"{name}={size}" for name, size in self.axes.items())
 
     def __repr__(self) -> str:
         return f"Mesh({self.axes})"

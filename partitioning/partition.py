@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,11 +12,12 @@ from jax.sharding import NamedSharding
 
 from .decide.actions import Tactic
 from .decide.sharding import ATOMIC
-from .ir.execute import evaluate, spec_of
+from .ir.execute import Coordinates, evaluate, spec_of
 from .ir.program import Program, Value
 from .ir.trace import argument_names, trace
 from .mesh import Mesh
 from .plan import Plan
+from .rules import traits_of
 
 BACKENDS = ("explicit", "constraints")
 
@@ -63,6 +65,13 @@ def partition(
         raise TypeError(
             f"mesh must be a pt.Mesh, not {type(mesh).__name__}; write pt.Mesh({{'data': 8}})"
         )
+    if callable(getattr(schedule, "actions", None)):
+        raise TypeError(
+            f"schedule is the tactic {schedule.name!r} alone; put it in a list: "  # type: ignore[attr-defined]
+            "pt.partition(step, mesh, [tactic])"
+        )
+    if isinstance(schedule, str):
+        raise TypeError(f"schedule is text; write pt.parse_schedule({schedule!r})")
     for tactic in schedule:
         if not callable(getattr(tactic, "actions", None)) or not hasattr(tactic, "axis"):
             raise TypeError(
@@ -104,18 +113,42 @@ class Partitioned:
         self._runs: dict[Any, Compiled] = {}
         self._last: Plan | None = None
 
-    def plan(self, *args: Any) -> Plan:
+    def plan(self, *args: Any, **keywords: Any) -> Plan:
         """The plan for arguments of these shapes; arrays or `jax.ShapeDtypeStruct`. Touches no
         device.
+
+        Raises:
+          ValueError: a name in `donate` that is no argument, or what a tactic cannot do.
+          TypeError: an argument that holds no array, or sizes that are symbols.
         """
-        leaves, tree = jax.tree_util.tree_flatten(args)
+        leaves, tree = jax.tree_util.tree_flatten(self._positional(args, keywords))
         return self._plan(tree, leaves)
+
+    def _positional(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
+        """Arguments in order, those given by name too."""
+        if not keywords:
+            return args
+        names = argument_names(self.fn, len(args) + len(keywords))
+        if set(names[len(args) :]) != set(keywords):
+            raise TypeError(
+                f"the step takes the positional arguments {list(names)}; it got {len(args)} by "
+                f"position and {sorted(keywords)} by name. Name those that are left, or bind "
+                "others with functools.partial before pt.partition"
+            )
+        return (*args, *(keywords[name] for name in names[len(args) :]))
 
     def _plan(self, tree: Any, leaves: list[Any]) -> Plan:
         structs = [abstract(leaf) for leaf in leaves]
-        key = tree, tuple(_key(s) for s in structs)
+        key = _scheme(), tree, tuple(_key(s) for s in structs)
         plan = self._plans.get(key)
         if plan is None:
+            names = argument_names(self.fn, len(tree.children()))
+            for name in self.donate:
+                if name not in names:
+                    raise ValueError(
+                        f"donate names {name!r}, which is no argument; the arguments are "
+                        f"{list(names)}"
+                    )
             program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
             plan = Plan(
                 program, self.mesh, self.schedule, self.gather_again, self.simulate, self.donate
@@ -124,12 +157,13 @@ class Partitioned:
         self._last = plan
         return plan
 
-    def lower_text(self, *args: Any) -> str:
+    def lower_text(self, *args: Any, **keywords: Any) -> str:
         """The local program as text; of the last plan where no arguments are given.
 
         Raises:
           ValueError: where nothing was planned yet and no arguments are given.
         """
+        args = self._positional(args, keywords)
         if not args and self._last is None:
             raise ValueError(
                 "nothing is planned yet: give arguments (arrays or jax.ShapeDtypeStruct) to "
@@ -139,32 +173,31 @@ class Partitioned:
         assert plan is not None
         return str(plan.program)
 
-    def compile(self, *args: Any) -> Compiled:
+    def compile(self, *args: Any, **keywords: Any) -> Compiled:
         """What runs for arguments of these shapes; compiled on its first call."""
-        leaves, tree = jax.tree_util.tree_flatten(args)
+        leaves, tree = jax.tree_util.tree_flatten(self._positional(args, keywords))
         return self._compiled(tree, leaves)
 
     def _compiled(self, tree: Any, leaves: list[Any]) -> Compiled:
-        key = tree, tuple([_leaf_key(leaf) for leaf in leaves])
+        key = _scheme(), tree, tuple([_leaf_key(leaf) for leaf in leaves])
         found = self._runs.get(key)
         if found is None:
             plan = self._plan(tree, leaves)
-            names = argument_names(self.fn, len(plan.graph.program.signature.ends))  # type: ignore[union-attr]
-            for name in self.donate:
-                if name not in names:
-                    raise ValueError(
-                        f"donate names {name!r}, which is no argument; the arguments are "
-                        f"{list(names)}"
-                    )
+            signature = plan.graph.program.signature
+            assert signature is not None
+            names = signature.names
             donated = [i for i, name in enumerate(names) if name in self.donate]
             found = self._runs[key] = Compiled(plan, self.mesh, donated, self.backend, self.bundle)
         return found
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Runs the step. Arguments that are not placed yet are placed; the result stays on the
         mesh.
+
+        Raises:
+          TypeError: within a transformation of jax's, such as `jax.jit` or `jax.grad`.
         """
-        leaves, tree = jax.tree_util.tree_flatten(args)
+        leaves, tree = jax.tree_util.tree_flatten(self._positional(args, keywords))
         return self._compiled(tree, leaves)(leaves)
 
 
@@ -193,6 +226,8 @@ class Compiled:
         assert signature is not None
         ends = (0, *signature.ends)
         donate = tuple(i for k in donated for i in range(ends[k], ends[k + 1]))
+        self.donated = frozenset(donate)
+        self._called = False
         self.out_tree = signature.out_tree
         in_specs = tuple(spec_of(v.layout or ()) for v in program.inputs)
         out_specs = tuple(spec_of(v.layout or ()) for v in program.outputs)
@@ -225,7 +260,34 @@ class Compiled:
             )
             for i, array in zip(moved, arrays, strict=True):
                 placed[i] = array
+        if self.donated:
+            if not self._called or not self.donated.isdisjoint(moved) or self._repeated(leaves):
+                self._part(placed)
+            self._called = True
         return placed
+
+    def _repeated(self, leaves: Sequence[Any]) -> bool:
+        """Whether an array that is donated comes in a second time."""
+        if len({id(leaf) for leaf in leaves}) == len(leaves):
+            return False
+        given = [id(leaves[i]) for i in self.donated]
+        kept = {id(leaf) for i, leaf in enumerate(leaves) if i not in self.donated}
+        return len(set(given)) < len(given) or not kept.isdisjoint(given)
+
+    def _part(self, placed: list[Any]) -> None:
+        """Copies what is donated and lies in memory that another argument has too.
+
+        A state whose target network is its parameters holds each buffer twice, and a buffer can be
+        given away but once. Arrays just placed may share memory although they are not the same.
+        """
+        taken: set[Any] = set()
+        # What is kept comes first, so that it is the donated array that is copied.
+        for i in sorted(range(len(placed)), key=self.donated.__contains__):
+            memory = _memory(placed[i])
+            if i in self.donated and not taken.isdisjoint(memory):
+                placed[i] = jax.device_put(placed[i], self.in_shardings[i], may_alias=False)
+                memory = _memory(placed[i])
+            taken |= memory
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         return jax.tree_util.tree_unflatten(self.out_tree, self.jitted(*self.place(leaves)))
@@ -253,7 +315,17 @@ def explicit(
     def local(*args: Any) -> tuple[Any, ...]:
         return tuple(evaluate(program, args, mesh.axes, bundle=bundle))
 
-    return shard_map(local, jax_mesh, in_specs, out_specs)
+    if not any(traits_of(op.name).host for op in program.walk()):
+        return shard_map(local, jax_mesh, in_specs, out_specs)
+
+    def placed(ranks: dict[str, Any], *args: Any) -> tuple[Any, ...]:
+        here = Coordinates(mesh.axes, {axis: rank[0] for axis, rank in ranks.items()})
+        return tuple(evaluate(program, args, here, bundle=bundle))
+
+    specs = {axis: jax.sharding.PartitionSpec(axis) for axis in mesh.axes}
+    mapped = shard_map(placed, jax_mesh, (specs, *in_specs), out_specs)
+    ranks = {axis: np.arange(size, dtype=np.int32) for axis, size in mesh.axes.items()}
+    return functools.partial(mapped, ranks)
 
 
 def shard_map(
@@ -283,8 +355,33 @@ def constrained(plan: Plan, jax_mesh: Any) -> Callable[..., Any]:
     return run
 
 
+def _memory(array: jax.Array) -> set[tuple[Any, int]]:
+    """Where an array lies: (device, address) of each part that this process holds."""
+    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
+    parts = [shard.data for shard in array.addressable_shards]
+    return {(part.device, part.unsafe_buffer_pointer()) for part in parts if part.size}
+
+
+def _scheme() -> bool:
+    """The setting on which random numbers depend."""
+    return bool(jax.config.jax_threefry_partitionable)  # type: ignore[attr-defined]
+
+
 def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
     """Shape, dtype and weak type of an array, a Python scalar, or what already is one."""
+    if isinstance(leaf, jax.core.Tracer):
+        raise TypeError(
+            "the step was called within a transformation of jax's (jit, grad, vmap, eval_shape), "
+            "but it is a compiled program of the whole mesh: call it as it is, transform the "
+            "function before it is partitioned, as in pt.partition(jax.grad(fn), mesh, schedule), "
+            "and use step.plan(...) for shapes"
+        )
+    if any(not isinstance(n, (int, np.integer)) for n in getattr(leaf, "shape", ())):
+        raise TypeError(
+            f"an argument has the symbolic shape {tuple(map(str, leaf.shape))}, of which no part "
+            "can be told for a device; plan once for each size, with integers"
+        )
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return leaf
     aval = getattr(leaf, "aval", None)
@@ -307,4 +404,6 @@ def _key(struct: Any) -> tuple[Any, ...]:
 def _leaf_key(leaf: Any) -> Any:
     # Not the aval itself: it knows where the array lies, and a result of the step that becomes its
     # argument must not be planned and compiled for again.
-    return _key(leaf.aval) if isinstance(leaf, jax.Array) else _key(abstract(leaf))
+    if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer):
+        return _key(leaf.aval)
+    return _key(abstract(leaf))

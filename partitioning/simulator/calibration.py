@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from .collectives import KINDS
-from .device import Device
+from .device import Device, read_saved
 from .fit import fit_device, fit_topology
 from .microbench import Bench, Measurement
 from .topology import Topology
@@ -47,12 +47,13 @@ class Calibration:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibration:
         """Reads what `save` wrote."""
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-        return cls(
-            Device.from_json(data["device"]),
-            Topology.from_json(data["topology"]),
-            tuple(Measurement(**{**s, "size": tuple(s["size"])}) for s in data["samples"]),
+        return read_saved(
+            path,
+            lambda data: cls(
+                Device.from_json(data["device"]),
+                Topology.from_json(data["topology"]),
+                tuple(Measurement(**{**s, "size": tuple(s["size"])}) for s in data["samples"]),
+            ),
         )
 
 

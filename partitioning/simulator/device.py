@@ -14,8 +14,8 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 GIB = 2**30
 
@@ -122,6 +122,27 @@ class Device:
                     f"{field} of device {self.name!r} is {getattr(self, field)}; "
                     "it must be positive"
                 )
+        if not isinstance(self.matmul_flops, Mapping) or not self.matmul_flops:
+            raise ValueError(
+                f"matmul_flops of device {self.name!r} is {self.matmul_flops!r}; "
+                "it must give FLOP/s by dtype"
+            )
+        for dtype, rate in self.matmul_flops.items():
+            if rate <= 0:
+                raise ValueError(
+                    f"matmul_flops of device {self.name!r} is {rate} for {dtype}; "
+                    "it must be positive"
+                )
+        for field in ("kernel_seconds", "step_seconds", "result_seconds", "loop_seconds", "skew"):
+            if getattr(self, field) < 0:
+                raise ValueError(
+                    f"{field} of device {self.name!r} is {getattr(self, field)}; "
+                    "it must not be negative"
+                )
+        if not isinstance(self.memory_efficiency, Curve):
+            raise ValueError(
+                f"memory_efficiency of device {self.name!r} is {self.memory_efficiency!r}, no Curve"
+            )
 
     def matmul_rate(self, dtype: str, flops: float, kind: str = "matmul") -> float:
         """FLOP/s of a product of this kind, dtype and size."""
@@ -163,10 +184,37 @@ class Device:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Device:
-        """Reads what `save` of a device or of a calibration wrote."""
+        """Reads what `save` of a device or of a calibration wrote.
+
+        Raises:
+          ValueError: naming the file, where it holds anything else.
+        """
+        return read_saved(path, lambda data: cls.from_json(data.get("device", data)))
+
+
+T = TypeVar("T")
+
+
+def read_saved(path: str | os.PathLike[str], make: Callable[[Any], T]) -> T:
+    """What `make` makes of a saved device or calibration.
+
+    Raises:
+      ValueError: naming the file and what is wrong with it.
+    """
+    try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
-        return cls.from_json(data.get("device", data))
+        if not isinstance(data, dict):
+            raise ValueError(f"it holds a {type(data).__name__}, not an object")
+        return make(data)
+    except KeyError as error:
+        what = f"it has no field {error}"
+    except (OSError, TypeError, AttributeError, ValueError) as error:
+        what = str(error)
+    raise ValueError(
+        f"{os.fspath(path)} is no device that can be read: {what}. Write it anew with "
+        "calibrate().save(), or name a preset"
+    )
 
 
 def _curve(data: Any) -> Curve:
@@ -314,7 +362,7 @@ def get_device(device: str | Device) -> Device:
     """A device from its name, from the path of a saved calibration, or itself.
 
     Raises:
-      ValueError: the name is neither a preset nor a JSON file that exists.
+      ValueError: the name is no preset, or the JSON file is not there or damaged.
     """
     if isinstance(device, Device):
         return device
@@ -322,7 +370,7 @@ def get_device(device: str | Device) -> Device:
     name = _ALIASES.get(name, name)
     if name in DEVICES:
         return DEVICES[name]
-    if device.endswith(".json") and os.path.exists(device):
+    if device.endswith(".json"):
         return Device.load(device)
     near = difflib.get_close_matches(name, list(DEVICES), n=1, cutoff=0.4)
     hint = f" (did you mean {near[0]!r}?)" if near else ""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-import json
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -16,7 +15,7 @@ from typing import Any
 from ..ir.program import Program
 from . import costs
 from .buffers import assign
-from .device import Device, get_device
+from .device import Device, get_device, read_saved
 from .graph import build
 from .memory import Memory, donation_pairs, memory_of
 from .timing import Queues, Seconds, Timing
@@ -108,9 +107,9 @@ def saved_topology(device: str | Device) -> Topology | None:
     """What a calibration measured, where its path is given."""
     if not (isinstance(device, str) and device.endswith(".json") and os.path.exists(device)):
         return None
-    with open(device, encoding="utf-8") as file:
-        data = json.load(file)
-    return Topology.from_json(data["topology"]) if "topology" in data else None
+    return read_saved(
+        device, lambda data: Topology.from_json(data["topology"]) if "topology" in data else None
+    )
 
 
 def simulate(

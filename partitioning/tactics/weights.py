@@ -44,15 +44,49 @@ class Megatron:
                 continue
             found = self._first_of_pair(context, node, held, weight, weight_of, contracted)
             if found is not None:
-                actions.append(found)
-                context.trial([found])  # kept, so that the matrices it settles are not tried again
+                actions.append(found[0])
+                # Kept, so that the matrices it settles are not tried again.
+                context.trial([found[0]])
         context.state.rewind(start)
         if not actions:
-            context.notes.append(
-                f"no pair of matrices whose inner dimension divides by "
-                f"{self.axis}={context.mesh[self.axis]}"
-            )
+            context.notes.append(self._why_none(context, products, weight_of, contracted))
         return actions
+
+    def _why_none(
+        self,
+        context: Context,
+        products: list[tuple[Node, int, Value]],
+        weight_of: dict[Node, Value],
+        contracted: dict[Node, set[int]],
+    ) -> str:
+        """Whether there is no pair, or its inner dimension does not divide, with the matrices."""
+        size, taken = context.mesh[self.axis], context.state.factors
+        matrices = dict.fromkeys(weight for _, _, weight in products)
+        if not matrices:
+            return "no pair of matrices: no product of the forward pass reads the state"
+        if all(self.axis in taken.get(node, {}) for node, _, _ in products):
+            return f"no pair of matrices: earlier tactics split every product over {self.axis!r}"
+        pairs: dict[str, None] = {}
+        for node, held, weight in products:
+            assert node.op is not None
+            for inner in sorted(set(node.op.inputs[held].shape)):
+                if inner % size == 0:
+                    continue
+                # Is there a pair on an axis that the dimension does divide by?
+                context.mesh[self.axis] = inner
+                found = self._first_of_pair(context, node, held, weight, weight_of, contracted)
+                context.mesh[self.axis] = size
+                if found is not None:
+                    pairs[f"{_matrix(weight)} and {_matrix(found[1])} share {inner}"] = None
+        if pairs:
+            return (
+                f"no pair of matrices whose inner dimension divides by {self.axis}={size}: "
+                f"{_some(list(pairs))}"
+            )
+        return (
+            "no pair of matrices: what none of them makes is, without being mixed, summed over by "
+            f"another: {_some([_matrix(weight) for weight in matrices])}"
+        )
 
     def _first_of_pair(
         self,
@@ -62,7 +96,8 @@ class Megatron:
         weight: Value,
         weight_of: dict[Node, Value],
         contracted: dict[Node, set[int]],
-    ) -> Action | None:
+    ) -> tuple[Action, Value] | None:
+        """The action that tiles the first matrix, and the second one."""
         assert node.op is not None
         value = node.op.inputs[held]
         for dim, factor in enumerate(node.rule.operands[held]):
@@ -82,8 +117,17 @@ class Megatron:
                     if n in weight_of and f in contracted[n] and weight_of[n] is not weight
                 ]
                 if rows and not trial.conflicts:
-                    return action
+                    return action, weight_of[rows[0]]
         return None
+
+
+def _matrix(weight: Value) -> str:
+    return f"{label(weight)} {list(weight.shape)}"
+
+
+def _some(texts: list[str]) -> str:
+    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return "; ".join(texts[:3]) + more
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
 from troupe import partitioning as pt
 
@@ -115,6 +116,10 @@ def test_an_argument_of_another_shape_or_type() -> None:
 def test_a_schedule_that_is_none() -> None:
     with pytest.raises(TypeError, match="schedule holds 'zero3', which is no tactic"):
         plan(["zero3"])
+    with pytest.raises(TypeError, match=r"the tactic 'zero3' alone; put it in a list"):
+        plan(pt.tactics.zero3("data"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"pt.parse_schedule\('zero3:data'\)"):
+        plan("zero3:data")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"'batch' has 'first'; give a dimension"):
         pt.Manual("mine", {"batch": "first"}, "data")
     with pytest.raises(TypeError, match=r"mesh must be a pt\.Mesh"):
@@ -127,10 +132,71 @@ def test_an_unknown_backend_or_argument() -> None:
     ):
         plan([], backend="magic")
     step = pt.partition(update, pt.Mesh({"data": 2}), [], donate=("sate",))
-    with pytest.raises(
-        ValueError, match=r"donate names 'sate'.*the arguments are \['state', 'batch'\]"
+    for use in (step.plan, step.compile):
+        with pytest.raises(
+            ValueError, match=r"donate names 'sate'.*the arguments are \['state', 'batch'\]"
+        ):
+            use(STATE, BATCH)
+
+
+def test_a_step_within_a_transformation() -> None:
+    step = pt.partition(update, pt.Mesh({"data": 2}), [pt.tactics.batch_parallel("data")])
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape), (STATE, BATCH))
+    step(*zeros)
+    for transformed in (
+        jax.jit(step),
+        jax.grad(lambda state, batch: step(state, batch)[1]),
+        jax.vmap(step, (None, 0)),
+        lambda *args: jax.eval_shape(step, *args),
     ):
-        step.compile(STATE, BATCH)
+        with pytest.raises(TypeError, match=r"within a transformation.*pt.partition\(jax.grad"):
+            transformed(*zeros)
+
+
+def test_arguments_by_name() -> None:
+    step = pt.partition(update, pt.Mesh({"data": 2}), [pt.tactics.batch_parallel("data")])
+    assert step.plan(batch=BATCH, state=STATE) is step.plan(STATE, BATCH)
+    assert step.compile(STATE, batch=BATCH) is step.compile(STATE, BATCH)
+    with pytest.raises(
+        TypeError, match=r"positional arguments \['state', 'batch'\].*\['bacth'\] by name"
+    ):
+        step.plan(STATE, bacth=BATCH)
+
+
+def test_symbolic_shapes() -> None:
+    (rows,) = export.symbolic_shape("rows")
+    step = pt.partition(update, pt.Mesh({"data": 2}), [])
+    with pytest.raises(TypeError, match=r"symbolic shape \('rows', '6'\).*once for each size"):
+        step.plan(STATE, {"x": jax.ShapeDtypeStruct((rows, 6), jnp.float32)})
+
+
+def test_a_mesh_without_axes() -> None:
+    with pytest.raises(ValueError, match=r"at least one axis; write e.g. pt.Mesh"):
+        pt.Mesh({})
+
+
+def test_megatron_says_why_there_is_no_pair() -> None:
+    def notes(fn: Any, model: int, *shapes: tuple[int, ...]) -> str:
+        def step(state: Any, x: jax.Array) -> Any:
+            grads = jax.grad(lambda state: jnp.sum(fn(state, x) ** 2))(state)
+            return jax.tree.map(jnp.subtract, state, grads)
+
+        state = [jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes]
+        mesh, schedule = pt.Mesh({"model": model}), [pt.tactics.megatron("model")]
+        x = jax.ShapeDtypeStruct((4, shapes[0][0]), jnp.float32)
+        return "".join(pt.partition(step, mesh, schedule).plan(state, x).steps[-1].notes)
+
+    def pair(w: Any, x: jax.Array) -> jax.Array:
+        return jax.nn.relu(x @ w[0]) @ w[1]
+
+    assert not notes(pair, 4, (6, 8), (8, 6))
+    assert "divides by model=4: state/0 [6, 10] and state/1 [10, 6] share 10" in notes(
+        pair, 4, (6, 10), (10, 6)
+    )
+    alone = notes(lambda w, x: x @ w[0], 4, (6, 8))
+    assert alone.startswith("no pair of matrices: what none of them makes")
+    assert alone.endswith("state/0 [6, 8]")
+    assert "reads the state" in notes(lambda w, x: x + w[0], 4, (6,))
 
 
 def test_nothing_to_feed() -> None:

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from hypothesis import strategies as st
 from jax import lax
 
+from . import random_foreign as foreign
+
 SIZES = (4, 8, 2, 6, 3, 1)
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -414,4 +416,5 @@ FAMILIES = [
     _checkpoint,
     _custom,
     _empty,
+    *foreign.FAMILIES,
 ]

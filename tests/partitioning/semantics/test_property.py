@@ -16,6 +16,7 @@ from troupe.partitioning.ir.verify import verify
 from troupe.partitioning.lower.cleanup import clean_up
 from troupe.partitioning.lower.lower import lower
 
+from .random_foreign import CALLS
 from .random_programs import AXES, Drawn, programs, schedule
 
 _LONG = bool(os.environ.get("TROUPE_FULL"))
@@ -44,9 +45,16 @@ def _check_plan(drawn: Drawn) -> None:
 def _check_run(drawn: Drawn, backend: str = "explicit") -> None:
     """Runs on eight devices and compares with one."""
     inputs = drawn.inputs(0)
-    expected = jax.jit(drawn.function)(*inputs)
+    CALLS.clear()
+    expected = jax.block_until_ready(jax.jit(drawn.function)(*inputs))
+    jax.effects_barrier()
+    wanted = list(CALLS)
+    CALLS.clear()
     step = pt.partition(drawn.function, pt.Mesh(AXES), schedule(drawn), backend=backend)
-    found = step(*inputs)
+    found = jax.block_until_ready(step(*inputs))
+    jax.effects_barrier()
+    assert len(CALLS) == len(wanted)
+    np.testing.assert_allclose(CALLS, wanted, rtol=2e-4, atol=2e-4)
     for want, have in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
         assert want.shape == have.shape
         assert want.dtype == have.dtype

@@ -64,3 +64,33 @@ def test_devices_survive_json(tmp_path):
 def test_rates_fall_back_to_float32():
     device = DEVICES["a100-80gb"]
     assert device.matmul_rate("int32", 1e9) == device.matmul_flops["float32"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text[: len(text) // 2], "Unterminated"),
+        (lambda text: "", "Expecting value"),
+        (lambda text: "[1]", "holds a list"),
+        (lambda text: "{}", "required positional argument"),
+        (lambda text: text.replace('"kind": "cpu"', '"kind": "abacus"'), "use cpu, gpu or tpu"),
+        (lambda text: text.replace('"memory_bytes"', '"memory"'), "unexpected keyword"),
+        (lambda text: text.replace('"sizes"', '"size"'), "no field 'sizes'"),
+        (lambda text: text.replace('"float32": 1000000000.0', '"float32": "fast"'), "str"),
+        (lambda text: text.replace('"vector_flops": 1000000000.0', '"vector_flops": null'), "None"),
+        (lambda text: text.replace("{", "\udcff", 1), "decode"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path, damage, message):
+    path = tmp_path / "mine.json"
+    Device("mine", "cpu", {"float32": 1e9}, 1e9, 2**30, 1e10, 1e-6).save(path)
+    path.write_text(damage(path.read_text()), encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(ValueError, match=r"mine\.json is no device that can be read") as error:
+        get_device(str(path))
+    assert message in str(error.value)
+    assert "calibrate().save()" in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match=r"gone\.json is no device.*No such file"):
+        get_device("gone.json")
