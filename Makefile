@@ -33,7 +33,7 @@ lint: $(INSTALLED)
 	$(VENV)/bin/mypy $(addprefix .typing/troupe/,__init__.py __main__.py environments partitioning agents launch baselines)
 
 docs: $(INSTALLED)
-	$(PYTHON) -W error -m pdoc --docformat google --output-directory build/docs $$(cat docs/reference.txt)
+	$(PYTHON) -W error docs/reference.py build/docs
 
 install: $(INSTALLED)
 

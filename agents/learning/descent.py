@@ -16,7 +16,7 @@ class Descent(NamedTuple):
     """What one gradient step came to."""
 
     params: Nest
-    optimizer: optax.OptState
+    optimizer: Nest
     loss: jax.Array
     """[]"""
     aux: Any
@@ -29,7 +29,7 @@ def descend(
     loss: Callable[..., tuple[jax.Array, Any]],
     optimizer: optax.GradientTransformation,
     params: Nest,
-    opt_state: optax.OptState,
+    opt_state: Nest,
     *args: Any,
     max_norm: float | None = None,
     step_size: jax.Array | float | None = None,

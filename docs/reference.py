@@ -1,0 +1,71 @@
+"""Writes the reference of the public names, with pdoc: `python -W error docs/reference.py DIR`."""
+
+import contextlib
+import importlib
+import pathlib
+import sys
+import typing
+
+import pdoc
+
+MODULES = (
+    "troupe.environments",
+    "troupe.partitioning",
+    "troupe.launch",
+    "troupe.agents",
+    "troupe.agents.configs",
+    "troupe.agents.replay",
+    "troupe.agents.acting.policies",
+    "troupe.agents.learning.descent",
+    "troupe.agents.learning.normalization",
+    "troupe.agents.learning.optimizers",
+    "troupe.agents.learning.schedules",
+    "troupe.agents.learning.targets",
+    "troupe.agents.losses.masks",
+    "troupe.agents.losses.policy",
+    "troupe.agents.losses.priorities",
+    "troupe.agents.losses.returns",
+    "troupe.agents.losses.values",
+    "troupe.agents.networks.core",
+    "troupe.agents.networks.critics",
+    "troupe.agents.networks.distributions",
+    "troupe.agents.networks.heads",
+    "troupe.agents.networks.recurrent",
+    "troupe.agents.networks.torsos",
+    "troupe.agents.bc",
+    "troupe.agents.dqn",
+    "troupe.agents.ppo",
+)
+"""Those whose names users write. A face has the names of its `__all__`,
+modules among them."""
+
+
+def make_ready() -> None:
+    """Loads what faces load on first use, and resolves what pdoc cannot.
+
+    pdoc looks for names in a module's dictionary, and for the annotations of a named tuple in a
+    module that there is not.
+    """
+    for name in pdoc.extract.walk_specs(MODULES):
+        face = importlib.import_module(name)
+        for public in getattr(face, "__all__", ()):
+            vars(face)[public] = getattr(face, public)
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("troupe."):
+            for value in [*vars(module).values()]:
+                if isinstance(value, type) and hasattr(value, "_field_defaults"):
+                    # Those that nobody sees may name what is there for type checkers alone.
+                    with contextlib.suppress(NameError):
+                        value.__new__.__annotations__ = typing.get_type_hints(value)
+
+
+def main(folder: str) -> None:
+    """Writes the pages into a folder."""
+    make_ready()
+    pdoc.render.configure(docformat="google")
+    pdoc.pdoc(*MODULES, output_directory=pathlib.Path(folder))
+    print(pathlib.Path(folder, "index.html"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
