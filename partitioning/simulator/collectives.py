@@ -1,39 +1,64 @@
-"""What a collective costs on a topology: the cheapest of ring, tree, direct and hierarchical.
+"""What a collective costs on a topology: the algorithm that runs, message by message.
 
-The alpha-beta model: a step of an algorithm costs a latency and the bytes over the bandwidth that
-one device has. Notation: n devices, B bytes (of the whole: the gathered result, the reduced
-tensor), alpha latency, beta bandwidth.
+The alpha-beta model: a phase of an algorithm costs a latency and the bytes of its messages over the
+bandwidth of the wire that carries most of them. What runs is what the device's library does with a
+plain reduction or gather over the whole group:
 
-With b = (n-1)/n B/beta, the time in which each device sends its share:
+| library | all_reduce | all_gather | reduce_scatter | all_to_all |
+|---|---|---|---|---|
+| gloo (CPU) | ring | ring | halving | direct |
+| NCCL (GPU) | ring or tree, as it chooses | ring | ring | direct |
+| torus (TPU) | rings, level by level | the same | the same | ring |
 
-| collective | ring | tree | direct |
-|---|---|---|---|
-| all_gather, reduce_scatter | (n-1) alpha + b | log2(n) alpha + b | alpha + b |
-| all_reduce | both, one after the other | 2 log2(n) alpha + 2 B/beta | alpha + n b |
-| all_to_all | (n-1) alpha + b | | alpha + b |
-
-"Direct" (every device sends to every other at once) needs a switch, so only GPU levels use it: the
-devices of a CPU share its cores and meet one after the other. On a torus an all_to_all also pays
-for its hops. Within a level that was calibrated, what was measured counts instead.
+A ring of n devices takes n - 1 phases (2n - 2 to reduce) in which each sends 1/n of the whole to
+its neighbour. It leaves a host once and comes back once, however many of its devices are in the
+group: where a host's devices share a card, only groups that run side by side share it. NCCL lays as
+many rings as there are cards. Halving exchanges a half, a quarter, ... with partners at distances
+1, 2, 4, ..., so that the least crosses between hosts; as this leaves the parts in the bit-reversed
+order of the ranks, a last phase puts them right. "Direct" sends every part to its place at once.
+Within a level that was calibrated, what was measured counts instead.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from .topology import Segment
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
+#: Kind of device to the library that moves its data.
+LIBRARIES = {"cpu": "gloo", "gpu": "nccl", "tpu": "torus"}
+
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveCost:
-    """Seconds of one collective, and how it would be done."""
+    """Seconds of one collective, and how it is done."""
 
     seconds: float
     algorithm: str
+
+
+class _Phase(NamedTuple):
+    """Messages that are under way together.
+
+    Attributes:
+      leaving: for each level, the most messages that leave one of its units.
+      part: bytes of a message, as a part of the whole.
+      times: how often the phase is repeated.
+      pieces: how many pieces a message is cut into, of which one is sent while another arrives.
+    """
+
+    leaving: tuple[float, ...]
+    part: float
+    times: int = 1
+    pieces: int = 1
 
 
 def bytes_sent(kind: str, nbytes: float, group: int) -> float:
@@ -51,15 +76,15 @@ def bytes_sent(kind: str, nbytes: float, group: int) -> float:
 
 
 def collective_cost(
-    kind: str, nbytes: float, segments: Sequence[Segment], switched: bool = True
+    kind: str, nbytes: float, segments: Sequence[Segment], library: str = "nccl"
 ) -> CollectiveCost:
-    """The cheapest algorithm for one collective.
+    """What one collective costs with the algorithm that the library runs.
 
     Args:
       kind: one of `KINDS`.
       nbytes: as for `bytes_sent`.
       segments: the levels that the group spans, innermost first, as `Topology.place` gives them.
-      switched: whether any two devices of a level reach each other directly (false on a torus).
+      library: one of the values of `LIBRARIES`.
 
     Raises:
       ValueError: the kind is not one of `KINDS`.
@@ -73,62 +98,114 @@ def collective_cost(
         seconds = segments[0].level.seconds(kind, nbytes, segments[0].size)
         if seconds is not None:
             return CollectiveCost(seconds, "measured")
-    choices = _flat(kind, nbytes, segments, switched)
-    if len(segments) > 1:
-        choices.append(
-            CollectiveCost(_hierarchical(kind, nbytes, segments, switched), "hierarchical")
-        )
-    return min(choices, key=lambda choice: choice.seconds)
-
-
-def _flat(
-    kind: str, nbytes: float, segments: Sequence[Segment], switched: bool
-) -> list[CollectiveCost]:
-    """Algorithms that take the group as one: the slowest link and the longest latency rule."""
-    n = math.prod(s.size for s in segments)
-    alpha = max(s.level.latency for s in segments)
-    beta = min(s.level.share for s in segments)
-    once = nbytes * (n - 1) / n / beta
-    steps = math.ceil(math.log2(n))
+    if library == "torus":
+        return CollectiveCost(_by_level(kind, nbytes, segments), "rings")
+    sizes = tuple(s.size for s in segments)
+    channels = library == "nccl"
     if kind == "all_to_all":
-        hops = 1.0 if switched else max(1.0, n / 4)
-        ring = CollectiveCost((n - 1) * alpha + once * hops, "ring")
-        return [ring, CollectiveCost(alpha + once, "direct")] if switched else [ring]
-    if kind == "all_reduce":
-        choices = [
-            CollectiveCost(2 * ((n - 1) * alpha + once), "ring"),
-            CollectiveCost(2 * steps * alpha + 2 * nbytes / beta, "tree"),
-        ]
-        direct = alpha + (n - 1) * nbytes / beta
-    else:
-        choices = [CollectiveCost((n - 1) * alpha + once, "ring")]
-        if switched:
-            choices.append(CollectiveCost(steps * alpha + once, "tree"))
-        direct = alpha + once
-    if switched:
-        choices.append(CollectiveCost(direct, "direct"))
-    return choices
+        return CollectiveCost(_seconds(nbytes, segments, _direct(sizes), channels), "direct")
+    if kind == "reduce_scatter" and not channels and math.prod(sizes).bit_count() == 1:
+        return CollectiveCost(_seconds(nbytes, segments, _halving(sizes), channels), "halving")
+    # Gloo has two pieces of a message under way: one's latency is hidden by the other.
+    phases = _ring(kind, sizes, pieces=1 if channels else 2)
+    ring = CollectiveCost(_seconds(nbytes, segments, phases, channels), "ring")
+    if kind == "all_reduce" and channels:
+        tree = CollectiveCost(_tree(nbytes, segments), "tree")
+        return min(ring, tree, key=lambda choice: choice.seconds)
+    return ring
 
 
-def _hierarchical(kind: str, nbytes: float, segments: Sequence[Segment], switched: bool) -> float:
-    """The inner level first, then the outer ones on what is left (and back, where reducing)."""
-    inner, outer = segments[:1], segments[1:]
-    n = inner[0].size
+def _seconds(
+    nbytes: float, segments: Sequence[Segment], phases: Sequence[_Phase], channels: bool
+) -> float:
+    """One phase after the other; in each the slowest wire rules.
 
-    def best(kind: str, nbytes: float, part: Sequence[Segment]) -> float:
-        if not part:
-            return 0.0
-        flat = min(choice.seconds for choice in _flat(kind, nbytes, part, switched))
-        return min(flat, _hierarchical(kind, nbytes, part, switched)) if len(part) > 1 else flat
+    Args:
+      nbytes: of the whole.
+      segments: the levels of the group, innermost first.
+      phases: what is sent.
+      channels: whether messages are spread over all wires of a unit, however few they are.
+    """
+    total = 0.0
+    for phase in phases:
+        slowest, members = 0.0, 1
+        for segment, leaving in zip(segments, phase.leaving, strict=True):
+            if leaving:
+                load = leaving / members * segment.sharing
+                load = load if channels else max(load, 1.0)
+                level = segment.level
+                sent = phase.part * nbytes * load / level.bandwidth
+                slowest = max(slowest, sent, level.latency + sent / phase.pieces)
+            members *= segment.size
+        total += phase.times * slowest
+    return total
 
-    if kind == "all_reduce":
-        return (
-            best("reduce_scatter", nbytes, inner)
-            + best("all_reduce", nbytes / n, outer)
-            + best("all_gather", nbytes, inner)
+
+def _ring(kind: str, sizes: tuple[int, ...], pieces: int) -> list[_Phase]:
+    n = math.prod(sizes)
+    times = (n - 1) * (2 if kind == "all_reduce" else 1)
+    return [_Phase((1.0,) * len(sizes), 1 / n, times, pieces)]
+
+
+def _direct(sizes: tuple[int, ...]) -> list[_Phase]:
+    leaving, members = [], 1
+    for size in sizes:
+        leaving.append(float(members * members * (size - 1)))
+        members *= size
+    return [_Phase(tuple(leaving), 1 / members)]
+
+
+@functools.lru_cache(maxsize=1000)
+def _halving(sizes: tuple[int, ...]) -> tuple[_Phase, ...]:
+    """Of a power of two of devices."""
+    n = math.prod(sizes)
+    ranks = np.arange(n)
+    phases = []
+    distance = 1
+    while distance < n:
+        phases.append(_Phase(_leaving(sizes, ranks ^ distance), 1 / (2 * distance)))
+        distance *= 2
+    reversed_ranks = np.zeros_like(ranks)
+    for bit in range(n.bit_length() - 1):
+        reversed_ranks = 2 * reversed_ranks + (ranks >> bit) % 2
+    phases.append(_Phase(_leaving(sizes, reversed_ranks), 1 / n))
+    return tuple(phases)
+
+
+def _leaving(sizes: tuple[int, ...], target: np.ndarray) -> tuple[float, ...]:
+    """The most messages that leave one unit of each level, where rank r sends to `target[r]`."""
+    source = np.arange(len(target))
+    found, members = [], 1
+    for size in sizes:
+        leaves = (source // members != target // members) & (
+            source // (members * size) == target // (members * size)
         )
-    if kind == "reduce_scatter":
-        return best(kind, nbytes, inner) + best(kind, nbytes / n, outer)
-    if kind == "all_gather":
-        return best(kind, nbytes / n, outer) + best(kind, nbytes, inner)
-    return best(kind, nbytes, inner) + best(kind, nbytes, outer)
+        counts = np.bincount(source[leaves] // members)
+        found.append(float(counts.max()) if counts.size else 0.0)
+        members *= size
+    return tuple(found)
+
+
+def _tree(nbytes: float, segments: Sequence[Segment]) -> float:
+    """An all_reduce up and down two trees, each of which carries half."""
+    latency, slowest, members = 0.0, 0.0, 1
+    for segment in segments:
+        latency += 2 * math.ceil(math.log2(segment.size)) * segment.level.latency
+        slowest = max(slowest, segment.sharing / members / segment.level.bandwidth)
+        members *= segment.size
+    return latency + 2 * nbytes * slowest
+
+
+def _by_level(kind: str, nbytes: float, segments: Sequence[Segment]) -> float:
+    """Rings on the inner level, then on the outer ones with what is left; and back to gather."""
+    total, left = 0.0, nbytes
+    for segment in segments:
+        n, level = segment.size, segment.level
+        # An all_to_all also pays for its hops.
+        hops = max(1.0, n / 4) if kind == "all_to_all" else 1.0
+        once = (n - 1) * level.latency + left * (n - 1) / n * hops * segment.sharing / (
+            level.bandwidth
+        )
+        total += 2 * once if kind == "all_reduce" else once
+        left = left if kind == "all_to_all" else left / n
+    return total

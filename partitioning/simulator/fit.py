@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -133,7 +132,7 @@ def fit_topology(samples: Sequence[Measurement], count: int) -> Topology:
     design = np.stack([np.ones_like(size), size], 1) / seconds[:, None]
     (fixed, slope), *_ = np.linalg.lstsq(design, np.ones_like(size), rcond=None)
     fixed, slope = max(fixed, float(seconds.min()) * 0.1), max(slope, 1e-15)
-    steps = 2 * math.ceil(math.log2(count))
+    steps = 2 * (count - 1)  # of a ring
     level = Level(
         "all",
         count,

@@ -1,25 +1,28 @@
 """How long a program takes on one device of a mesh: kernel by kernel, collective by collective.
 
 A kernel costs a roofline, the slower of its arithmetic and its memory traffic, plus a fixed
-overhead. A collective costs what the topology says. Collectives may run while independent kernels
-do.
+overhead. A collective costs what the topology says, on the wires of the levels that it spans.
+Collectives may run while independent kernels do, and beside each other on different wires; what is
+ready early takes a wire as soon as it is free, and a gather that needs nothing of a loop's last
+turn runs during that one.
 """
 
 from __future__ import annotations
 
+import bisect
 import collections
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..ir.program import COLLECTIVES, Op
 from ..rules import traits_of
 from .buffers import Assignment
-from .collectives import collective_cost
+from .collectives import LIBRARIES, collective_cost
 from .device import Device
 from .fusion import Kernel
-from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, PARAM, ArrayNode
+from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, PARAM, ArrayGraph, ArrayNode
 from .topology import Segment
 
 
@@ -92,11 +95,12 @@ class Seconds:
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """Seconds in all, by kind, and the events in order."""
+    """Seconds in all, by kind, the events in order, and the levels whose wires are used."""
 
     seconds: Seconds
     by_kind: Mapping[str, float]
     events: tuple[Event, ...]
+    levels: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass
@@ -218,6 +222,50 @@ def work_seconds(work: Work, device: Device) -> float:
     )
 
 
+class Wires:
+    """When the wires between devices are taken, by the level that they belong to."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, tuple[list[float], list[float]]] = {}
+
+    def send(self, levels: Iterable[str], ready: float, seconds: float) -> float:
+        """Takes the wires of these levels for a while, as soon as all are free for so long.
+
+        Returns:
+          The start.
+        """
+        wires = [self.taken.setdefault(level, ([], [])) for level in levels]
+        start, moved = ready, True
+        while moved:
+            moved = False
+            for starts, ends in wires:
+                place = bisect.bisect_right(ends, start)
+                while place < len(starts) and starts[place] < start + seconds:
+                    start, moved = ends[place], True
+                    place += 1
+        for starts, ends in wires:
+            place = bisect.bisect_right(starts, start)
+            if place and ends[place - 1] == start:
+                ends[place - 1] = start + seconds
+            else:
+                starts.insert(place, start)
+                ends.insert(place, start + seconds)
+        return start
+
+    def free(self) -> float:
+        """When the last of them is free for good."""
+        return max((ends[-1] for _, ends in self.taken.values() if ends), default=0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Transfer:
+    """A collective on the wires: seconds, bytes of the whole, and the levels that it spans."""
+
+    seconds: float
+    nbytes: float
+    levels: tuple[str, ...]
+
+
 class Queues:
     """Times assignments on one device of a mesh.
 
@@ -237,16 +285,24 @@ class Queues:
         self.placement = dict(placement or {})
         self.overlap = overlap
 
-    def time(self, assignment: Assignment, overhead: float = 0.0) -> Timing:
-        """Runs the schedule on two queues, kernels and collectives, each kernel after its inputs.
+    def time(
+        self,
+        assignment: Assignment,
+        overhead: float = 0.0,
+        ahead: Collection[ArrayNode] = (),
+    ) -> Timing:
+        """Runs the schedule on a queue of kernels and on the wires, each kernel after its inputs.
 
         Args:
           assignment: the kernels and those of the bodies of loops.
           overhead: seconds that the call takes besides.
+          ahead: collectives that ran before this turn of a loop; those of the next turn run now.
         """
         device = self.device
         ready: dict[ArrayNode, float] = {}
-        compute_free = wire_free = compute = wire = 0.0
+        compute_free = compute = wire = 0.0
+        wires = Wires()
+        busy: dict[str, float] = collections.defaultdict(float)
         # The work done when the devices met last. They start one after another, as after much work.
         met = -math.inf
         by_kind: dict[str, float] = collections.defaultdict(float)
@@ -262,14 +318,11 @@ class Queues:
             after = max((ready[n] for n in kernel.inputs), default=0.0)
             if root.kind in (LOOP, BRANCH):
                 inner = self.bodies(kernel, assignment)
-                seconds, communication = (
-                    inner.seconds.compute + inner.seconds.exposed,
-                    inner.seconds.communication,
-                )
-                start = max(after, compute_free, wire_free if inner.seconds.communication else 0.0)
+                seconds = inner.seconds.compute + inner.seconds.exposed
+                start = max(after, compute_free, wires.free() if inner.levels else 0.0)
                 compute_free = start + seconds
-                if communication:
-                    wire_free = max(wire_free, compute_free)
+                if inner.levels:
+                    wires.send(inner.levels, start, seconds)
                 compute += inner.seconds.compute
                 wire += inner.seconds.communication
                 for kind, part in inner.by_kind.items():
@@ -280,14 +333,20 @@ class Queues:
                 continue
             flops = 0.0
             if root.name in COLLECTIVES and root.op is not None:
-                seconds, nbytes = self.collective(root)
+                transfer = self.collective(root.op)
+                seconds, nbytes = transfer.seconds, transfer.nbytes
                 if device.skew:
                     seconds += min(device.skew * (compute - met), device.most_skew_seconds)
                 met = compute
-                start = max(after, wire_free, 0.0 if self.overlap else compute_free)
-                wire_free = start + seconds
+                for level in transfer.levels:
+                    busy[level] += seconds
+                if root in ahead:
+                    start = -seconds
+                else:
+                    start = after if self.overlap else max(after, compute_free)
+                    start = wires.send(transfer.levels, start, seconds)
                 if not self.overlap:
-                    compute_free = wire_free
+                    compute_free = start + seconds
                 wire += seconds
                 kind = root.name
             else:
@@ -301,42 +360,46 @@ class Queues:
             ready[root] = start + seconds
             by_kind[kind] += seconds
             events.append(self.event(root, kind, start, seconds, nbytes, flops))
-        total = max(compute_free, wire_free)
+        # What runs ahead for the next turn finds the wires busy with the rest of this one.
+        total = max(compute_free, wires.free(), *(busy.values() if ahead else ()))
         exposed = max(total - compute, 0.0)
-        return Timing(Seconds(compute, wire, exposed, overhead), dict(by_kind), tuple(events))
+        levels = tuple(dict.fromkeys([*busy, *wires.taken]))
+        return Timing(
+            Seconds(compute, wire, exposed, overhead), dict(by_kind), tuple(events), levels
+        )
 
     def bodies(self, kernel: Kernel, assignment: Assignment) -> Timing:
         """All turns of a loop, or the costliest branch."""
-        timings = [self.time(body) for body in assignment.inner[kernel]]
+        bodies = assignment.inner[kernel]
+        timings = [self.time(body) for body in bodies]
         worst = max(timings, key=lambda t: t.seconds.total)
         if kernel.root.kind == BRANCH:
             return worst
-        trips = kernel.root.body[0].trips
-        s, fixed = worst.seconds, self.device.loop_seconds
-        seconds = Seconds(
-            (s.compute + fixed) * trips, s.communication * trips, s.exposed * trips, 0.0
-        )
-        return Timing(seconds, {k: v * trips for k, v in worst.by_kind.items()}, worst.events)
+        trips, fixed = kernel.root.body[0].trips, self.device.loop_seconds
+        s = worst.seconds
+        exposed = s.exposed * trips
+        if self.overlap and trips > 1 and (ahead := _ahead(bodies[0], kernel.root.body[0])):
+            exposed = s.exposed + (trips - 1) * self.time(bodies[0], 0.0, ahead).seconds.exposed
+        seconds = Seconds((s.compute + fixed) * trips, s.communication * trips, exposed, 0.0)
+        by_kind = {k: v * trips for k, v in worst.by_kind.items()}
+        return Timing(seconds, by_kind, worst.events, worst.levels)
 
-    def collective(self, node: ArrayNode) -> tuple[float, float]:
-        """(seconds, bytes of the whole) of a collective."""
-        assert node.op is not None
-        op = node.op
+    def collective(self, op: Op) -> Transfer:
+        """What a collective costs where its axes lie."""
         axes = op.params["axes"]
         nbytes = float(
             sum(v.nbytes for v in (op.outputs if op.name == "all_gather" else op.inputs))
         )
         segments: list[Segment] = []
-        for axis in reversed((axes,) if isinstance(axes, str) else tuple(axes)):
+        for axis in (axes,) if isinstance(axes, str) else tuple(axes):
             segments += self.placement.get(axis, ())
-        cost = collective_cost(
-            op.name, nbytes, _joined(segments), switched=self.device.kind == "gpu"
-        )
-        if cost.algorithm in ("none", "measured"):
-            return cost.seconds, nbytes
-        # Reading and writing local memory bounds even the fastest link.
-        local = 2 * nbytes / self.device.bandwidth(max(nbytes, 1.0))
-        return max(cost.seconds, local), nbytes
+        segments = _joined(segments)
+        cost = collective_cost(op.name, nbytes, segments, LIBRARIES[self.device.kind])
+        seconds = cost.seconds
+        if cost.algorithm not in ("none", "measured"):
+            # Reading and writing local memory bounds even the fastest link.
+            seconds = max(seconds, 2 * nbytes / self.device.bandwidth(max(nbytes, 1.0)))
+        return Transfer(seconds, nbytes, tuple([s.level.name for s in segments]))
 
     def event(
         self, node: ArrayNode, kind: str, start: float, seconds: float, nbytes: float, flops: float
@@ -344,11 +407,28 @@ class Queues:
         return Event(node.name, kind, start, seconds, nbytes, flops, node.op)
 
 
-def _joined(segments: list[Segment]) -> list[Segment]:
+def _joined(segments: Iterable[Segment]) -> list[Segment]:
     """Segments of one level become one, innermost level first."""
-    sizes: dict[str, Segment] = {}
+    joined: dict[int, Segment] = {}
     for segment in segments:
-        known = sizes.get(segment.level.name)
+        known = joined.get(segment.depth)
         size = segment.size * (known.size if known else 1)
-        sizes[segment.level.name] = Segment(segment.level, size)
-    return sorted(sizes.values(), key=lambda s: (-s.level.share, s.level.latency))
+        joined[segment.depth] = dataclasses.replace(segment, size=size)
+    return [joined[depth] for depth in sorted(joined)]
+
+
+def _ahead(body: Assignment, graph: ArrayGraph) -> set[ArrayNode]:
+    """The gathers of a loop's body that need nothing of the turn before."""
+    carried = set(graph.carried)
+    early: set[ArrayNode] = set()
+    gathers: set[ArrayNode] = set()
+    for kernel in body.schedule:
+        root = kernel.root
+        if root.kind in (PARAM, CONSTANT):
+            if root not in carried:
+                early.add(root)
+        elif all(n in early for n in (root.operands if root.kind == ELEMENT else kernel.inputs)):
+            early.add(root)
+            if root.name == "all_gather" and root.op is not None:
+                gathers.add(root)
+    return gathers

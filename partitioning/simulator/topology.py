@@ -34,9 +34,9 @@ class Level:
     Attributes:
       name: what the level joins: "chip", "host", "pod".
       size: how many units of the level below it joins.
-      bandwidth: bytes per second that one device can send while it receives as many.
+      bandwidth: bytes per second that one wire sends while it receives as many.
       latency: seconds from the start of a message to its arrival, besides its bytes.
-      sharing: how many devices share that bandwidth (a host's network card, a CPU's memory).
+      sharing: how many devices have one wire together (a host's network card, a CPU's memory).
       source: where the figures come from.
       measured: what calibration found; it counts before latency and bandwidth.
     """
@@ -70,11 +70,6 @@ class Level:
             )
         )
 
-    @property
-    def share(self) -> float:
-        """Bytes per second left to one device when all send at once."""
-        return self.bandwidth / self.sharing
-
 
 def _between(points: Sequence[tuple[float, float]], nbytes: float) -> float:
     sizes, seconds = zip(*points, strict=True)
@@ -85,10 +80,24 @@ def _between(points: Sequence[tuple[float, float]], nbytes: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """The part of a mesh axis that lies on one level."""
+    """The part of a mesh axis that lies on one level.
+
+    Attributes:
+      level: the level.
+      size: how many of its units the axis joins.
+      depth: which level of the topology it is, the innermost 0.
+      busy: how many devices of the mesh share one wire of the level; all that it has, if not told.
+    """
 
     level: Level
     size: int
+    depth: int = 0
+    busy: float | None = None
+
+    @property
+    def sharing(self) -> float:
+        """How many devices that run the same program share a wire."""
+        return self.level.sharing if self.busy is None else self.busy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +171,25 @@ class Topology:
                     f"({described}) has left; choose a size that divides, or another topology"
                 )
             placed[axis] = tuple(segments)
-        return {axis: placed[axis] for axis in mesh}
+        used = {level.name: level.size // left[level.name] for level in self.levels}
+        depths = {level.name: depth for depth, level in enumerate(self.levels)}
+        return {
+            axis: tuple(
+                dataclasses.replace(s, depth=depths[s.level.name], busy=self._busy(s.level, used))
+                for s in placed[axis]
+            )
+            for axis in mesh
+        }
+
+    def _busy(self, level: Level, used: Mapping[str, int]) -> float:
+        """How many devices of a mesh share one wire of a level; `used` units of every level."""
+        inside, there = 1, 1
+        for below in self.levels:
+            if below is level:
+                break
+            inside, there = inside * used[below.name], there * below.size
+        most = inside * used[level.name]
+        return float(min(max(level.sharing * inside / there, 1.0), most))
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes an equal topology."""

@@ -11,6 +11,7 @@ import pytest
 from troupe import partitioning as pt
 from troupe.partitioning import models
 from troupe.partitioning.command import main
+from troupe.partitioning.simulator.timing import Wires
 
 BIG = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
 DEVICE = pt.Device("test", "gpu", {"bfloat16": 1e12}, 1e11, 2**34, 1e10, 0.0)
@@ -89,6 +90,39 @@ def test_overlap_hides_communication():
             .simulation.predicted_seconds.exposed
         )
     assert exposed[True] < exposed[False]
+
+
+def test_wires_take_what_fits_between_and_levels_have_their_own():
+    wires = Wires()
+    assert wires.send(["near"], 5.0, 1.0) == 5.0
+    assert wires.send(["near"], 0.0, 5.0) == 0.0
+    assert wires.send(["near"], 0.0, 1.0) == 6.0
+    assert wires.send(["far"], 0.0, 1.0) == 0.0
+    assert wires.send(["near", "far"], 0.0, 1.0) == 7.0
+    assert wires.free() == 8.0
+
+
+def _gathered_in_a_loop(length, overlap):
+    """Seconds of a loop that gathers the weights of each layer."""
+
+    def run(ws, x):
+        return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, ws)[0]
+
+    tactics = [pt.Manual("rows", {"x": 0}, "data"), pt.Manual("weights", {"ws": 1}, "data")]
+    topology = pt.Topology((pt.Level("host", 4, 1e8, 0.0),))
+    step = pt.partition(
+        run, pt.Mesh({"data": 4}), tactics, simulate=pt.Simulator(DEVICE, topology, overlap)
+    )
+    shapes = [jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((length, 512, 512), (65536, 512))]
+    return step.plan(*shapes).steps[-1].simulation.predicted_seconds
+
+
+def test_gathers_of_the_next_turn_run_during_this_one():
+    one, eight = (_gathered_in_a_loop(length, True) for length in (1, 8))
+    assert eight.communication == pytest.approx(8 * one.communication)
+    assert eight.exposed == pytest.approx(one.exposed)
+    apart = _gathered_in_a_loop(8, False)
+    assert apart.exposed == pytest.approx(apart.communication)
 
 
 def test_slower_links_cost_more():

@@ -71,16 +71,68 @@ def test_large_collectives_are_bound_by_bandwidth(kind, factor):
     assert bytes_sent(kind, 8e9, 8) == pytest.approx(factor * 8e9)
 
 
-def test_small_all_reduces_avoid_the_ring():
-    assert collective_cost("all_reduce", 64, [Segment(FAST, 8)]).algorithm == "direct"
-    assert collective_cost("all_reduce", 64, [Segment(FAST, 8)], switched=False).algorithm == "tree"
+def test_small_all_reduces_avoid_the_ring_where_the_library_does():
+    group = [Segment(FAST, 8)]
+    assert collective_cost("all_reduce", 64, group).algorithm == "tree"
+    assert collective_cost("all_reduce", 8e9, group).algorithm == "ring"
+    assert collective_cost("all_reduce", 64, group, "gloo").algorithm == "ring"
 
 
-def test_hierarchies_pay_off_on_slow_networks():
-    cost = collective_cost("all_reduce", 1e9, [Segment(FAST, 8), Segment(SLOW, 4)])
-    assert cost.algorithm == "hierarchical"
-    flat_bytes = 2 * 1e9 * 31 / 32
-    assert cost.seconds < flat_bytes / SLOW.bandwidth / 4
+def _flat(kind, nbytes, mesh, axes, library, sharing=4):
+    """Two hosts of four with one card for `sharing` devices."""
+    hosts = Topology((Level("host", 4, 1e12, 0.0), Level("cable", 2, 1e8, 0.0, sharing=sharing)))
+    placed = hosts.place(mesh)
+    segments = [s for axis in reversed(axes) for s in placed[axis]]
+    return collective_cost(kind, nbytes, segments, library).seconds
+
+
+def test_a_flat_ring_crosses_the_link_once_each_way():
+    once = 7 / 8 * 1e6 / 1e8
+    assert _flat("all_gather", 1e6, {"all": 8}, ["all"], "gloo") == pytest.approx(once)
+    assert _flat("all_reduce", 1e6, {"all": 8}, ["all"], "gloo") == pytest.approx(2 * once)
+
+
+def test_rings_beside_each_other_share_the_link():
+    mesh = {"host": 2, "device": 4}
+    alone = 1 / 2 * 1e6 / 1e8
+    assert _flat("all_gather", 1e6, mesh, ["host"], "gloo") == pytest.approx(4 * alone)
+    assert _flat("all_gather", 1e6, mesh, ["host"], "gloo", sharing=1) == pytest.approx(alone)
+    half = {"host": 2, "pair": 2, "device": 2}
+    assert _flat("all_gather", 1e6, half, ["host", "device"], "gloo") == pytest.approx(
+        2 * 3 / 4 * 1e6 / 1e8
+    )
+
+
+def test_devices_that_the_mesh_leaves_out_send_nothing():
+    hosts = Topology(
+        (Level("host", 4, 1e12, 0.0), Level("cable", 2, 1e8, 0.0, sharing=4)), {"data": "cable"}
+    )
+    (segment,) = hosts.place({"data": 2})["data"]
+    assert segment.sharing == 1
+
+
+def test_rings_of_a_library_use_every_card():
+    cards = 7 / 8 * 1e6 / 4 / 1e8
+    assert _flat("all_gather", 1e6, {"all": 8}, ["all"], "nccl", sharing=1) == pytest.approx(cards)
+    assert _flat("all_gather", 1e6, {"all": 8}, ["all"], "gloo", sharing=1) == pytest.approx(
+        4 * cards
+    )
+
+
+def test_what_crosses_the_link_in_other_algorithms():
+    # Halving: an eighth of each of four devices, then of the two whose place is over there.
+    assert _flat("reduce_scatter", 1e6, {"all": 8}, ["all"], "gloo") == pytest.approx(
+        (4 + 2) / 8 * 1e6 / 1e8, rel=1e-3
+    )
+    # Every device sends four of its eight parts to the other host.
+    assert _flat("all_to_all", 1e6, {"all": 8}, ["all"], "gloo") == pytest.approx(2 * 1e6 / 1e8)
+
+
+def test_on_a_torus_the_outer_level_gets_what_the_inner_one_left():
+    segments = [Segment(FAST, 8), Segment(SLOW, 4)]
+    cost = collective_cost("all_reduce", 1e9, segments, "torus")
+    flat = collective_cost("all_reduce", 1e9, segments, "gloo")
+    assert cost.seconds < flat.seconds / 4
 
 
 def test_sharing_divides_a_link():

@@ -1,0 +1,40 @@
+"""Collectives between two hosts of network namespaces, predicted and measured."""
+
+import os
+import statistics
+
+import pytest
+
+from troupe.baselines.speed import network
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.environ.get("TROUPE_FULL"), reason="two minutes; set TROUPE_FULL=1")
+def test_sums_between_hosts_take_what_is_predicted():
+    if reason := network.why_not():
+        pytest.skip(f"no network namespaces here: {reason}")
+    found = network.measure(network.RATES, network.SIZES)
+    print(network.table(found))
+    assert len(found) == len(network.RATES) * len(network.SIZES) * 8
+    sums = {
+        (t.rate, t.devices, t.nbytes): round(t.error, 3) for t in found if t.kind == "all_reduce"
+    }
+    assert {key: error for key, error in sums.items() if abs(error) > 0.25} == {}
+    # TCP leaves a part of the cable unused where many large messages cross it both ways.
+    assert statistics.median(abs(t.error) for t in found) < 0.25
+
+
+def test_it_says_why_no_namespaces_can_be_made(monkeypatch, capsys):
+    monkeypatch.setattr(network, "why_not", lambda: "unshare failed")
+    assert network.main([]) == 2
+    assert capsys.readouterr().err == ("network: no namespaces can be made here: unshare failed\n")
+
+
+def test_the_table_names_the_worst():
+    rows = [
+        network.Crossing(100, "all_reduce", 8, 4096.0, 1.0, 1.0),
+        network.Crossing(400, "all_gather", 2, 2048.0, 0.6, 1.0),
+    ]
+    text = network.table(rows)
+    assert "worst -40% (all_gather of 2 KiB among 2 at 400 Mbit/s)" in text
+    assert "| 100 | all_reduce | 8 | 4 | 1000.00 | 1000.00 | +0% |" in text
