@@ -5,7 +5,20 @@ Each file has `register`, which adds the command and its flags, and what is call
 
 from __future__ import annotations
 
-from . import check, compare, evaluate, export, graph, list, plan, plot, record, resume, train
+from . import (
+    check,
+    compare,
+    evaluate,
+    export,
+    graph,
+    list,
+    plan,
+    plot,
+    record,
+    resume,
+    sweep,
+    train,
+)
 
 ALL = (
     train,
@@ -17,6 +30,7 @@ ALL = (
     check,
     plan,
     compare,
+    sweep,
     graph,
     list,
 )

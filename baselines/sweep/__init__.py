@@ -1,0 +1,1 @@
+"""Sweeps: many runs of one agent with other settings, to find good ones."""

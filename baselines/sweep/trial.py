@@ -1,0 +1,71 @@
+"""One run of a trial, in a process of its own: `python -m troupe.baselines.sweep.trial`.
+
+What it is to run stands in the first line of its standard input. When that ends, so has the sweep
+that wrote it, and this process with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+
+_STDIN = 0
+
+
+def main() -> int:
+    """Runs it; the exit code is that of `troupe train`, its last line of errors the reason."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to answer.
+    asked = json.loads(_read_line())
+    threading.Thread(target=_watch, daemon=True).start()
+    # Only now: this takes seconds, in which the sweep may have ended.
+    from ...launch.errors import Interrupted, RunError
+    from ...launch.request.recipe import Recipe
+    from ...launch.telling import report
+    from ..command import running
+
+    reporter = report.Plain(sys.stdout)
+    try:
+        recipe = Recipe.from_json(asked["recipe"])
+        running.runner_of(recipe)(
+            recipe.experiment(),
+            asked["out"],
+            resume=asked["resume"],
+            reporter=reporter,
+            request=recipe.to_json(),
+        )
+    except Interrupted as stop:
+        return _say(stop, 128 + stop.signal_number)
+    except RunError as error:
+        return _say(error, 1)
+    except ValueError as error:
+        return _say(error, 2)
+    return 0
+
+
+def _read_line() -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and (more := os.read(_STDIN, 1 << 16)):
+        line += more
+    return line
+
+
+def _watch() -> None:
+    """Ends this process when whoever started it does.
+
+    Not through `sys.stdin`, whose lock a thread that waits would keep when the interpreter ends.
+    """
+    while os.read(_STDIN, 1 << 16):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _say(error: Exception, code: int) -> int:
+    print(" ".join(str(error).split()), file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
