@@ -13,6 +13,7 @@ from ..environments.specs import EnvironmentSpec
 from .acting.actor import GenericActor
 from .acting.inference import InferenceSource
 from .acting.remote import RemoteActor
+from .bounds import show
 from .configs import OfflineConfig, OffPolicyConfig, PriorityConfig
 from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learning.learner import SGDLearner
@@ -44,7 +45,18 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
     """Whether it learns from data alone. Off-policy agents may: `Experiment(data=...)`."""
 
     def __init__(self, config: ConfigT | None = None):
-        self.config: ConfigT = self.config_class() if config is None else config
+        """Takes the config; None: its defaults.
+
+        Raises:
+          ValueError: if it is none of `config_class`.
+        """
+        wanted = self.config_class
+        if config is not None and not isinstance(config, wanted):
+            raise ValueError(
+                f"{type(self).__name__} takes a {wanted.__name__}, not {show(config)}; "
+                f"as {type(self).__name__}({wanted.__name__}(...))."
+            )
+        self.config: ConfigT = wanted() if config is None else config
 
     # What an agent says.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 
+from ..environments.specs import EnvironmentSpec
 from .builder import Builder
 
 AGENTS = {
@@ -39,4 +41,14 @@ def find_builder(name: str) -> type[Builder]:
         ) from error
     if not (isinstance(found, type) and issubclass(found, Builder)):
         raise ValueError(f"{name} is not a subclass of troupe.agents.Builder.")
+    return found
+
+
+def driving(spec: EnvironmentSpec) -> list[str]:
+    """Names of the agents that can drive an environment, with their default settings."""
+    found = []
+    for name in sorted(AGENTS):
+        with contextlib.suppress(ValueError):
+            find_builder(name)().make_networks(spec)
+            found.append(name)
     return found

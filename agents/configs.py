@@ -9,19 +9,19 @@ mix-ins below, and gives a field another default by naming it again; its docstri
         temperature: float = 1.0
         \"\"\"Of the softmax.\"\"\"
 
-        bounds: ClassVar[AllBounds] = {"temperature": (0.0, None)}
+        bounds: ClassVar[AllBounds] = {"temperature": Above(0.0, 100.0)}
+
+Every number has bounds: a run with one that cannot be is refused instead of learning nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
-Bounds = tuple[float | None, float | None]
-"""The least and the greatest value; None: there is none."""
-AllBounds = Mapping[str, Bounds]
-"""By field."""
+from .bounds import MOST_STEPS, Above, AllBounds, check
+
+_MOST_ITEMS = 10**8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,21 +36,18 @@ class Config:
     """gamma, per step."""
 
     bounds: ClassVar[AllBounds] = {
-        "num_envs": (1, None),
-        "steps_per_dispatch": (1, None),
+        "num_envs": (1, 4096),
+        "steps_per_dispatch": (1, 10_000),
         "discount": (0.0, 1.0),
     }
 
     def __post_init__(self) -> None:
-        """Checks the bounds; a class with checks of its own calls this first.
+        """Checks types and bounds; a class with checks of its own calls this first.
 
         Raises:
-          ValueError: naming the first field that is out of its bounds.
+          ValueError: naming the first field that cannot be so, and what is allowed.
         """
-        bounds: dict[str, Bounds] = {}
-        for base in reversed(type(self).__mro__):
-            bounds |= vars(base).get("bounds", {})
-        require(self, **bounds)
+        check(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +57,7 @@ class MLPConfig(Config):
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Units of the MLP's hidden layers; images go through the Nature network."""
 
-    bounds: ClassVar[AllBounds] = {"hidden_sizes": (1, None)}
+    bounds: ClassVar[AllBounds] = {"hidden_sizes": (1, 65_536)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +72,10 @@ class AdamConfig(Config):
     """Gradients are scaled down to this global norm; None leaves them."""
 
     bounds: ClassVar[AllBounds] = {
-        "learning_rate": (0.0, None),
-        "adam_epsilon": (0.0, None),
-        "max_gradient_norm": (0.0, None),
+        "learning_rate": (0.0, 100.0),
+        # Less is 0 in 32 bits, and a gradient of 0 would be divided by it.
+        "adam_epsilon": (1e-30, 1.0),
+        "max_gradient_norm": Above(0.0, 1e6),
     }
 
 
@@ -91,8 +89,8 @@ class TargetConfig(Config):
     """Part of the way that the target goes at each update: 1 copies, less is Polyak averaging."""
 
     bounds: ClassVar[AllBounds] = {
-        "target_update_period": (1, None),
-        "target_update_rate": (0.0, 1.0),
+        "target_update_period": (1, MOST_STEPS),
+        "target_update_rate": Above(0.0, 1.0),
     }
 
 
@@ -112,7 +110,7 @@ class EpsilonGreedyConfig(Config):
     bounds: ClassVar[AllBounds] = {
         "epsilon_start": (0.0, 1.0),
         "epsilon_end": (0.0, 1.0),
-        "epsilon_decay_steps": (0, None),
+        "epsilon_decay_steps": (0, MOST_STEPS),
         "evaluation_epsilon": (0.0, 1.0),
     }
 
@@ -135,18 +133,15 @@ class OffPolicyConfig(Config):
     steps_per_dispatch: int = 8
 
     bounds: ClassVar[AllBounds] = {
-        "n_step": (1, None),
-        "batch_size": (1, None),
-        "min_replay_size": (1, None),
-        "max_replay_size": (1, None),
+        "n_step": (1, 1_000),
+        "batch_size": (1, 1_000_000),
+        "min_replay_size": (1, _MOST_ITEMS),
+        "max_replay_size": (1, _MOST_ITEMS),
+        "samples_per_insert": Above(0.0, 1e6),
     }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.samples_per_insert <= 0:
-            raise ValueError(
-                f"samples_per_insert is {self.samples_per_insert}; it must be above 0."
-            )
         if self.min_replay_size > self.max_replay_size:
             raise ValueError(
                 f"min_replay_size is {self.min_replay_size} and max_replay_size is "
@@ -166,9 +161,9 @@ class PriorityConfig(OffPolicyConfig):
     """Gradient steps in which beta goes linearly to 1."""
 
     bounds: ClassVar[AllBounds] = {
-        "priority_exponent": (0.0, None),
+        "priority_exponent": (0.0, 10.0),
         "importance_exponent": (0.0, 1.0),
-        "importance_exponent_steps": (0, None),
+        "importance_exponent_steps": (0, MOST_STEPS),
     }
 
 
@@ -182,31 +177,7 @@ class OfflineConfig(Config):
     """Transitions (or sequences) per gradient step."""
     steps_per_dispatch: int = 10
 
-    bounds: ClassVar[AllBounds] = {"num_envs": (1, 1), "batch_size": (1, None)}
-
-
-def require(config: Any, **bounds: Bounds) -> None:
-    """Checks that fields lie within closed bounds, of a tuple each number.
-
-    A bound of None is open, a value of None passes.
-
-    Raises:
-      ValueError: naming the first field that does not, its value and its bounds.
-    """
-    for name, (low, high) in bounds.items():
-        value = getattr(config, name)
-        if value is None:
-            continue
-        numbers = value if isinstance(value, tuple) else (value,)
-        if all((low is None or x >= low) and (high is None or x <= high) for x in numbers):
-            continue
-        allowed = " and ".join(
-            f"{words} {bound}"
-            for words, bound in (("at least", low), ("at most", high))
-            if bound is not None
-        )
-        what = "each" if isinstance(value, tuple) else "it"
-        raise ValueError(f"{name} is {value}; {what} must be {allowed}.")
+    bounds: ClassVar[AllBounds] = {"num_envs": (1, 1), "batch_size": (1, 1_000_000)}
 
 
 def require_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:

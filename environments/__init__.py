@@ -3,8 +3,10 @@
 from . import fakes
 from .dm_adapter import Conform
 from .errors import (
+    EnvironmentExitError,
     EnvironmentFault,
     InvalidActionError,
+    InvalidObservationError,
     InvalidOptionError,
     InvalidRewardError,
     MissingExtraError,
@@ -23,10 +25,12 @@ from .vector import Vector
 __all__ = [
     "ActionMode",
     "Conform",
+    "EnvironmentExitError",
     "EnvironmentFault",
     "EnvironmentSpec",
     "GymnasiumEnvironment",
     "InvalidActionError",
+    "InvalidObservationError",
     "InvalidOptionError",
     "InvalidRewardError",
     "MissingExtraError",

@@ -47,10 +47,12 @@ class Adapter(specs.Specified, dm_env.Environment):
           write: makes an action of the environment from one of an agent.
 
         Raises:
-          InvalidOptionError: if `reward_clip` is not above 0.
+          InvalidOptionError: if `reward_clip` is no finite number above 0.
         """
-        if reward_clip is not None and not reward_clip > 0:
-            raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip}")
+        if reward_clip is not None and not (
+            isinstance(reward_clip, int | float) and 0 < reward_clip <= _MAX_REWARD
+        ):
+            raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip!r}")
         self._environment = environment
         self._name = name
         self._reward_clip = reward_clip

@@ -1,7 +1,8 @@
 """What can go wrong with an environment: one family of errors, each of one line.
 
 A caller that wants to tell a wrong choice from a failure while running catches
-`InvalidRewardError` (the environment misbehaved) apart from its siblings (the user chose wrongly).
+`InvalidRewardError`, `InvalidObservationError` and `EnvironmentExitError` (the environment
+misbehaved) apart from their siblings (the user chose wrongly).
 """
 
 from __future__ import annotations
@@ -33,6 +34,14 @@ class InvalidActionError(EnvironmentFault):
 
 class InvalidRewardError(EnvironmentFault):
     """The environment returned a reward that is not a finite number."""
+
+
+class InvalidObservationError(EnvironmentFault):
+    """The environment returned an observation with a number that is not finite."""
+
+
+class EnvironmentExitError(EnvironmentFault):
+    """The environment called `sys.exit`."""
 
 
 class RenderError(EnvironmentFault):

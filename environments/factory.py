@@ -11,15 +11,17 @@ from typing import Any, overload
 import dm_env
 import gymnasium
 
-from . import atari, fakes, registry, rendering, suites
+from . import atari, fakes, options, registry, rendering, suites
 from .dm_adapter import Conform
-from .errors import InvalidOptionError, UnknownEnvironmentError
+from .errors import EnvironmentExitError, InvalidOptionError, UnknownEnvironmentError
 from .gymnasium_adapter import GymnasiumEnvironment
 from .seeding import check_seed, derive_seed
 from .spaces import ActionMode
 from .stacking import StackFrames
 from .vector import Vector
 
+MOST_ENVIRONMENTS = 4096
+"""In one vector, which steps them one after another."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -92,16 +94,21 @@ def make(
         extra has it.
       InvalidOptionError: if an argument has a value that it cannot have.
       UnsupportedSpaceError: if the environment's observations or actions have no spec.
+      EnvironmentExitError: if the environment called `sys.exit`.
     """
     seed = check_seed(seed)
-    if num_envs is not None and num_envs < 1:
-        raise InvalidOptionError(f"num_envs must be at least 1 or None, got {num_envs}")
+    if not isinstance(id, str):
+        raise UnknownEnvironmentError(f"an environment's id is a text, got {id!r}")
+    num_envs = options.optional_integer("num_envs", num_envs, 1, MOST_ENVIRONMENTS)
+    options.optional_integer("max_episode_steps", max_episode_steps, 1, 10**12)
+    options.choice("render_mode", render_mode, (None, "rgb_array"))
+    options.choice("episodic_life", episodic_life, (True, False))
     common: dict[str, Any] = {
         "actions": actions,
         "reward_clip": reward_clip,
         "render_mode": render_mode,
     }
-    options = {"max_episode_steps": max_episode_steps, **arguments}
+    more = {"max_episode_steps": max_episode_steps, **arguments}
 
     family = id.partition("/")[0]
 
@@ -111,13 +118,16 @@ def make(
             _refuse(id, episodic_life=episodic_life, max_episode_steps=max_episode_steps)
             return _fake(id, one_seed, arguments, **common)
         if family in ("dm_control", "bsuite"):
-            _refuse(id, episodic_life=episodic_life, **options)
+            _refuse(id, episodic_life=episodic_life, **more)
             return getattr(suites, family)(id, seed=one_seed, **common)
-        return _gymnasium(id, one_seed, episodic_life, **common, **options)
+        return _gymnasium(id, one_seed, episodic_life, **common, **more)
 
-    if num_envs is None:
-        return make_one(0)
-    return Vector([make_one(index) for index in range(num_envs)])
+    try:
+        if num_envs is None:
+            return make_one(0)
+        return Vector([make_one(index) for index in range(num_envs)])
+    except SystemExit as end:
+        raise EnvironmentExitError(f"{id} called sys.exit({end.code!r})") from end
 
 
 def _refuse(id: str, **options: Any) -> None:
@@ -189,9 +199,10 @@ def _specification(id: str) -> gymnasium.envs.registration.EnvSpec:
     if module:
         try:
             importlib.import_module(module)
-        except ImportError as error:
+        except Exception as error:  # It may have mistakes of any kind.
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UnknownEnvironmentError(
-                f"unknown environment {id!r}; its module cannot be imported: {error}"
+                f"unknown environment {id!r}; its module cannot be imported: {reason}"
             ) from error
     if name.startswith("ALE/"):
         ale = registry.import_extra("ale_py", "atari", name)
@@ -229,7 +240,7 @@ def _build(
     except InvalidOptionError:
         raise
     except (gymnasium.error.Error, ImportError, TypeError) as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidOptionError(f"{specification.id}: {reason}") from error
     except Exception as error:  # What a constructor says of an argument that it cannot take.
         if not arguments:

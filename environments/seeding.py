@@ -16,7 +16,7 @@ def check_seed(seed: int) -> int:
       InvalidOptionError: if it is not an integer, or negative.
     """
     try:
-        value = operator.index(seed)
+        value = -1 if isinstance(seed, bool) else operator.index(seed)
     except TypeError:
         value = -1
     if value < 0:

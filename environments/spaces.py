@@ -162,8 +162,10 @@ def _box_writer(space: spaces.Box, mode: ActionMode, name: str) -> Callable[[Any
     narrow = _narrow(dtype)
     fits_spec = _within(*(np.broadcast_to(bound, shape) for bound in _bounds(spec)))
     fits_space = _within(space.low, space.high)
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    middle, half = (high + low) / 2, (high - low) / 2
+    middle = half = np.zeros(())
+    if mode == "rescale":  # Only then are all bounds finite.
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        middle, half = (high + low) / 2, (high - low) / 2
 
     def as_array(action: Any) -> np.ndarray:
         try:

@@ -11,6 +11,10 @@ class RunError(RuntimeError):
     """The run failed on its way: the message names the part that failed and why. Exit code 1."""
 
 
+class DivergedError(RunError):
+    """What is learned is no longer made of finite numbers; a new start cannot help."""
+
+
 class StopRun(Exception):
     """Raised by a callback: the run is to end now, with a checkpoint; the message says why."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from . import seeds
+from ..agents.bounds import MOST, MOST_STEPS, Above, AllBounds, check, show
 from .callbacks import Callback
 from .callbacks import check as check_callbacks
 from .clock import ACTOR_STEPS, LEARNER_STEPS, StepCount
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from ..agents.builder import Builder
     from ..agents.replay.offline.dataset import Dataset
     from ..environments import EnvironmentSpec, Vector
-
-
-def _at_least_one(config: Any, name: str) -> None:
-    value = getattr(config, name)
-    if value is not None and value < 1:
-        raise RequestError(f"{name} is {value}; it must be at least 1.")
 
 
 class EnvironmentFactory(Protocol):
@@ -48,9 +42,16 @@ class Evaluation:
     num_envs: int = 10
     """Environments stepped together in evaluations, at most."""
 
+    bounds: ClassVar[AllBounds] = {
+        "every": (1, MOST),
+        "episodes": (1, 1_000_000),
+        "final_episodes": (1, 1_000_000),
+        "target_return": (-1e12, 1e12),
+        "num_envs": (1, 4096),
+    }
+
     def __post_init__(self):
-        for name in ("every", "episodes", "final_episodes", "num_envs"):
-            _at_least_one(self, name)
+        check(self, RequestError)
         if self.stop_at_target and self.target_return is None:
             raise RequestError(
                 "the run was to stop at its target return, but has none; give one (target_return, "
@@ -73,13 +74,14 @@ class Checkpointing:
     """Whether checkpoints hold the replay: always, never, or auto: where it takes at most 256 MiB.
     Without it a resumed run fills an empty replay before it learns on."""
 
+    bounds: ClassVar[AllBounds] = {
+        "every_seconds": Above(0.0, 1e8),
+        "every_steps": (1, MOST),
+        "keep": (1, 10_000),
+    }
+
     def __post_init__(self):
-        _at_least_one(self, "every_steps")
-        _at_least_one(self, "keep")
-        if not self.every_seconds > 0:
-            raise RequestError(
-                f"checkpointing every {self.every_seconds} seconds; it must be above 0."
-            )
+        check(self, RequestError)
         if self.replay not in ("auto", "always", "never"):
             raise RequestError(
                 f"checkpointing of the replay is {self.replay!r}; it must be auto, always or never."
@@ -122,11 +124,31 @@ class Experiment:
     callbacks: Sequence[Callback] = ()
     """Told of metrics, evaluations and checkpoints, in the process that begins the run."""
 
+    bounds: ClassVar[AllBounds] = {
+        "num_actor_steps": (1, MOST),
+        "num_learner_steps": (1, MOST_STEPS),
+        "seed": (0, 2**63 - 1),
+    }
+
     def __post_init__(self):
+        from ..agents.builder import Builder
+
+        for name, kind in (
+            ("builder", Builder),
+            ("evaluation", Evaluation),
+            ("checkpointing", Checkpointing),
+            ("partition", Partition | None),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                called = getattr(kind, "__name__", "launch.Partition or None")
+                raise RequestError(f"{name} is {show(value)}; it must be a {called}.")
+        for name in ("environment_factory", "network_factory"):
+            value = getattr(self, name)
+            if not (callable(value) or (name == "network_factory" and value is None)):
+                raise RequestError(f"{name} is {show(value)}; it must be a function.")
+        check(self, RequestError)
         check_callbacks(self.callbacks)
-        _at_least_one(self, "num_actor_steps")
-        _at_least_one(self, "num_learner_steps")
-        seeds.check(self.seed)
         budgets = ("num_actor_steps", "num_learner_steps")
         due, other = budgets if self.data is None else reversed(budgets)
         if getattr(self, due) is None or getattr(self, other) is not None:
@@ -149,7 +171,53 @@ class Experiment:
             )
 
     def make_networks(self, spec: EnvironmentSpec) -> Any:
-        return (self.network_factory or self.builder.make_networks)(spec)
+        """The networks of the builder, or of the experiment's own factory.
+
+        Raises:
+          RequestError: if the agent cannot drive the environment, naming agents that can.
+        """
+        if self.network_factory is not None:
+            if (made := self.network_factory(spec)) is None:
+                raise RequestError("the network_factory made None; it must make networks.")
+            return made
+        try:
+            return self.builder.make_networks(spec)
+        except ValueError as error:
+            from ..agents.catalogue import driving
+
+            able = [name for name in driving(spec) if name != self.builder.name]
+            hint = f" Agents that can: {', '.join(able)}." if able else ""
+            raise RequestError(f"{error}{hint}") from error
+
+    def make_environment(
+        self, *, seed: int, num_envs: int, evaluation: bool, **options: Any
+    ) -> Vector:
+        """The environments that the factory makes, which may take further options.
+
+        Raises:
+          RequestError: if it makes something else, or ends the process.
+        """
+        try:
+            made = self.environment_factory(
+                seed=seed, num_envs=num_envs, evaluation=evaluation, **options
+            )
+        except SystemExit as end:
+            raise RequestError(f"the environment_factory called sys.exit({end.code!r}).") from end
+        if getattr(made, "num_envs", None) != num_envs:
+            found = getattr(made, "num_envs", None)
+            what = show(made) if found is None else f"a vector of {found}"
+            raise RequestError(
+                f"the environment_factory made {what}; it must make an environments.Vector of the "
+                f"{num_envs} asked for: environments.make(ID, seed=seed, num_envs=num_envs)."
+            )
+        return made
+
+    @property
+    def spent_at(self) -> int:
+        """Steps of the clock at which the budget is spent: another of all environments that step
+        together would exceed it."""
+        together = self.builder.num_envs if self.data is None else 1
+        return max(1, self.budget - together + 1)
 
     @property
     def clock(self) -> StepCount:
@@ -182,6 +250,15 @@ class Experiment:
             "seed": int(self.seed),
             "config": {name: _plain(value) for name, value in fields.items()},
         }
+
+
+def require_experiment(value: Any) -> None:
+    """Raises RequestError where something else than an experiment was given."""
+    if not isinstance(value, Experiment):
+        raise RequestError(
+            f"what is run is a launch.Experiment(builder, environment_factory, env, "
+            f"num_actor_steps), not {show(value)}."
+        )
 
 
 def check_identity(found: Mapping[str, Any], expected: Mapping[str, Any], where: object) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -27,20 +28,22 @@ Counts = Mapping[str, Any]
 
 def newest(
     experiment: Experiment, out: str | os.PathLike[str], warn: Callable[[str], None]
-) -> Checkpoint | None:
-    """The checkpoint that a run goes on from; None where it died before its first.
+) -> Checkpoint:
+    """The checkpoint that a run goes on from.
 
     Raises:
-      RequestError: if it is another run's.
+      RequestError: if there is none, or it is another run's.
       CheckpointError: if all are damaged.
     """
-
-    def say(damage: str) -> None:
-        warn(f"warning: {damage} The one before it is taken.")
-
-    checkpoint = Store(RunDirectory(out).checkpoints).newest(say)
-    if checkpoint is not None:
-        check_identity(checkpoint.identity, experiment.identity(), checkpoint.path)
+    directory = RunDirectory(out)
+    checkpoint = Store(directory.checkpoints).newest(warn, spare=("actor", "replay"))
+    if checkpoint is None:
+        directory.read_config()  # It may be no run's at all.
+        raise RequestError(
+            f"{directory.path} has no checkpoint to go on from; begin a run of its own with "
+            "another --out."
+        )
+    check_identity(checkpoint.identity, experiment.identity(), checkpoint.path)
     return checkpoint
 
 
@@ -63,21 +66,24 @@ def entered(
       RunError: in place of an OSError, naming the directory.
     """
     with contextlib.ExitStack() as stack:
-        stop = stack.enter_context(signals.caught())
         directory = stack.enter_context(RunDirectory(out))
         if reporter is None:
             reporter = report.for_stream() if progress else report.Reporter()
             stack.callback(reporter.close)
-        run = Frame(experiment, directory, reporter, stop, stack)
+        run = Frame(experiment, directory, reporter, stack)
         try:
             with run.watched():
                 yield run
         except (Interrupted, RunError) as end:
-            run.note(str(end))
+            run.note(str(end), end.__cause__)
             raise
         except OSError as error:
+            run.note("", error)
             message = f"{directory.path}: {error.strerror or error}"
             raise RunError(f"{message}; the newest checkpoint in it, if any, is intact.") from error
+        except Exception as error:
+            run.note("", error)
+            raise
 
 
 class Frame:
@@ -98,10 +104,9 @@ class Frame:
         experiment: Experiment,
         directory: RunDirectory,
         reporter: report.Reporter,
-        stop: signals.Stop,
         stack: contextlib.ExitStack,
     ):
-        self.directory, self.stop = directory, stop
+        self.directory, self.stop = directory, signals.Stop()
         self.before: Counts = {}
         self.train_seconds = 0.0
         self.warn = reporter.line
@@ -138,7 +143,7 @@ class Frame:
         """Tells of a checkpoint."""
         self._callbacks.call("on_checkpoint", path, counts)
 
-    def reopen(self, find: Callable[[], Checkpoint | None]) -> Checkpoint | None:
+    def reopen(self, find: Callable[[], Checkpoint]) -> Checkpoint:
         """Takes the directory of an earlier run, and what `find` then finds in it to go on from.
 
         Raises:
@@ -146,21 +151,20 @@ class Frame:
         """
         self.directory.reopen()
         self._resumed, self._checkpoint = True, find()
-        if self._checkpoint is not None:
-            self.before = self._checkpoint.counters
-            self.train_seconds = self.before["train_seconds"]
-            budget, clock = self._experiment.budget, self._experiment.clock
-            result = self.directory.read_result()
-            if result is not None and self.before[clock.name] >= budget:
-                raise RequestError(
-                    f"the run in {self.directory.path} is complete: it has spent its budget of "
-                    f"{budget} {clock.words}; give more with --steps to go on."
-                )
-            if result is not None and result["reached"] and self._stops_at_target:
-                raise RequestError(
-                    f"the run in {self.directory.path} is complete: it has reached its target "
-                    f"return of {result['target_return']:g}, at which it was to stop."
-                )
+        self.before = self._checkpoint.counters
+        self.train_seconds = self.before["train_seconds"]
+        experiment, result = self._experiment, self.directory.read_result()
+        clock = experiment.clock
+        if result is not None and self.before[clock.name] >= experiment.spent_at:
+            raise RequestError(
+                f"the run in {self.directory.path} is complete: it has spent its budget of "
+                f"{experiment.budget} {clock.words}; give more with --steps to go on."
+            )
+        if result is not None and result["reached"] and self._stops_at_target:
+            raise RequestError(
+                f"the run in {self.directory.path} is complete: it has reached its target "
+                f"return of {result['target_return']:g}, at which it was to stop."
+            )
         return self._checkpoint
 
     def begin(
@@ -195,6 +199,8 @@ class Frame:
         directory.write(directory.config, request)
         log = report.Logged(self._reporter, directory.logs / "main.log")
         self._log = self._stack.enter_context(log)
+        # Not before: until now nothing would be lost, and nobody looks.
+        self._stack.enter_context(signals.caught(self.stop, log.line))
         what = f"{experiment.builder.name} on {experiment.env}, seed {experiment.seed}"
         where = f"in {directory.path}"
         if self._checkpoint is not None:
@@ -217,10 +223,12 @@ class Frame:
         """A line for the user and the log."""
         (self._log or self._reporter).line(text)
 
-    def note(self, text: str) -> None:
-        """A line for the log alone: the user is told in another way."""
+    def note(self, text: str, error: BaseException | None = None) -> None:
+        """A line for the log alone, as the user is told in another way, and where it came from."""
         if self._log is not None:
-            self._log.note(text)
+            trace = traceback.format_exception(error) if error is not None else []
+            with contextlib.suppress(OSError):  # The disk may be full.
+                self._log.note("".join([text, "\n" if trace else "", *trace]).strip())
 
     def counts(self, actor_steps: int, learner_steps: int, episodes: int) -> dict[str, Any]:
         """Those of a row of metrics (`metrics.COUNTS`)."""
@@ -262,6 +270,11 @@ class Frame:
         """
         experiment = self._experiment
         target, observed = samples_per_insert
+        if not counts["learner_steps"]:
+            self.monitor.line(
+                f"warning: no gradient step was taken: {counts['actor_steps']:,} actor steps were "
+                "too few for the first batch"
+            )
         evaluation = metrics.evaluations(self.directory.metrics)
         wanted = experiment.evaluation.target_return
         best = BestPolicy(self.directory.best).held()

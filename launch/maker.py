@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from ..agents.replay import pace
 from . import seeds
 from .errors import RequestError
 from .experiment import Experiment, Partition
@@ -15,6 +16,7 @@ from .experiment import Experiment, Partition
 if TYPE_CHECKING:
     from ..agents.interfaces import ActorCore, VariableSource
     from ..agents.replay.interface import Replay, ReplayFactory
+    from ..agents.replay.items import ReplaySpec
     from ..agents.replay.offline.replay import OfflineReplay
     from ..environments import EnvironmentSpec
 
@@ -157,4 +159,21 @@ class Maker:
         adder = self.builder.make_adder(replay)
         return self.builder.make_actor(
             key, self.policy, self.spec, source, adder, num_envs=num_envs
+        )
+
+
+def check_budget(experiment: Experiment, replay_spec: ReplaySpec) -> None:
+    """Raises RequestError where a run of the experiment would end before it had learned."""
+    budget, builder = experiment.budget, experiment.builder
+    if budget < builder.num_envs:
+        raise RequestError(
+            f"num_actor_steps is {budget}, and {builder.num_envs} environments step together; "
+            "it must be at least as many."
+        )
+    least = pace.least_steps(replay_spec, builder.steps_per_dispatch)
+    if budget < least:
+        raise RequestError(
+            f"num_actor_steps is {budget}; it must be at least {least} for one gradient step: the "
+            f"replay waits for {replay_spec.min_size} items, and {builder.steps_per_dispatch} "
+            f"batches of {replay_spec.batch_size} are drawn at once."
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from ..configs import AdamConfig, AllBounds, MLPConfig, OfflineConfig
+from ..bounds import MOST_STEPS, AllBounds
+from ..configs import AdamConfig, MLPConfig, OfflineConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +24,8 @@ class BCConfig(OfflineConfig, AdamConfig, MLPConfig):
     the deviation shrink for ever."""
 
     bounds: ClassVar[AllBounds] = {
-        "learning_rate_steps": (1, None),
-        "entropy_cost": (0.0, None),
+        "learning_rate_steps": (1, MOST_STEPS),
+        "entropy_cost": (0.0, 1e3),
         "initial_log_std": (-20.0, 20.0),
         "least_log_std": (-20.0, 20.0),
     }

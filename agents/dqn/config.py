@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+from ..bounds import MOST_STEPS, Above, AllBounds
 from ..configs import (
     AdamConfig,
-    AllBounds,
     EpsilonGreedyConfig,
     MLPConfig,
     PriorityConfig,
@@ -31,7 +31,10 @@ class DQNConfig(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, M
     huber_threshold: float = 1.0
     """Error at which the Huber loss turns linear."""
 
-    bounds: ClassVar[AllBounds] = {"learning_rate_steps": (1, None), "huber_threshold": (0.0, None)}
+    bounds: ClassVar[AllBounds] = {
+        "learning_rate_steps": (1, MOST_STEPS),
+        "huber_threshold": Above(0.0, 1e6),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -198,7 +198,7 @@ def for_actions(agent: str, spec: specs.Array) -> Distribution:
     """
     if isinstance(spec, specs.DiscreteArray):
         return categorical(int(spec.num_values))
-    if isinstance(spec, specs.BoundedArray) and np.issubdtype(spec.dtype, np.floating):
+    if isinstance(spec, specs.Array) and np.issubdtype(spec.dtype, np.floating):
         return gaussian(spec.shape)
     if (
         isinstance(spec, specs.BoundedArray)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from ..configs import AdamConfig, AllBounds, MLPConfig
+from ..bounds import MOST_STEPS, Above, AllBounds
+from ..configs import AdamConfig, MLPConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,14 +45,16 @@ class PPOConfig(AdamConfig, MLPConfig):
     """Updates in one dispatch. On-policy learning has one."""
 
     bounds: ClassVar[AllBounds] = {
-        "rollout_length": (1, None),
-        "num_epochs": (1, None),
-        "num_minibatches": (1, None),
+        "rollout_length": (1, 100_000),
+        "num_epochs": (1, 1_000),
+        "num_minibatches": (1, 1_000_000),
         "gae_lambda": (0.0, 1.0),
-        "clip": (0.0, None),
-        "entropy_cost": (0.0, None),
-        "value_cost": (0.0, None),
-        "anneal_steps": (1, None),
+        "clip": Above(0.0, 100.0),
+        "entropy_cost": (0.0, 1e3),
+        "value_cost": (0.0, 1e3),
+        "anneal_steps": (1, MOST_STEPS),
+        # Of an action's deviation; outside, it is 0 or beyond all bounds in 32 bits.
+        "initial_log_std": (-20.0, 20.0),
         "steps_per_dispatch": (1, 1),
     }
 

@@ -9,11 +9,17 @@ and discount say nothing. An item is a window of rows of one stream.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+from ..bounds import Above, AllBounds, check
 
 Nest = Any
 Array = Any
 """A numpy array on the host; inside of an update, an array of jax."""
+
+
+_MOST_ITEMS = 10**9
+_MOST_ROWS = 10**6  # Of one item.
 
 
 class Transition(NamedTuple):
@@ -85,11 +91,10 @@ class Transitions:
     discount: float = 0.99
     """gamma, used between the steps of a window."""
 
+    bounds: ClassVar[AllBounds] = {"n_step": (1, 1_000), "discount": (0.0, 1.0)}
+
     def __post_init__(self):
-        if self.n_step < 1:
-            raise ValueError(f"n_step is {self.n_step}; it must be at least 1.")
-        if not 0.0 <= self.discount <= 1.0:
-            raise ValueError(f"discount is {self.discount}; it must lie between 0 and 1.")
+        check(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +109,14 @@ class Sequences:
     length: int
     period: int
 
+    bounds: ClassVar[AllBounds] = {"length": (1, _MOST_ROWS), "period": (1, _MOST_ROWS)}
+
     def __post_init__(self):
-        if self.length < 1 or not 1 <= self.period <= self.length:
+        check(self)
+        if self.period > self.length:
             raise ValueError(
-                f"length is {self.length} and period is {self.period}; length must be at least 1 "
-                "and period between 1 and length."
+                f"length is {self.length} and period is {self.period}; period must be at most "
+                "length."
             )
 
 
@@ -118,9 +126,11 @@ class Episodes:
 
     max_length: int
 
+    # An episode has at least two rows.
+    bounds: ClassVar[AllBounds] = {"max_length": (2, _MOST_ROWS)}
+
     def __post_init__(self):
-        if self.max_length < 2:
-            raise ValueError(f"max_length is {self.max_length}; an episode has at least 2 rows.")
+        check(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,9 +145,10 @@ class Rollouts:
 
     length: int
 
+    bounds: ClassVar[AllBounds] = {"length": (1, _MOST_ROWS)}
+
     def __post_init__(self):
-        if self.length < 1:
-            raise ValueError(f"length is {self.length}; it must be at least 1.")
+        check(self)
 
 
 Item = Transitions | Sequences | Episodes | Rollouts
@@ -163,26 +174,26 @@ class ReplaySpec:
     priority_exponent: float | None = None
     """alpha of prioritised replay (Schaul et al., 2016); None samples uniformly."""
 
+    bounds: ClassVar[AllBounds] = {
+        "batch_size": (1, _MOST_ITEMS),
+        "max_size": (1, _MOST_ITEMS),
+        "min_size": (1, _MOST_ITEMS),
+        "samples_per_insert": Above(0.0, 1e6),
+        "tolerance": (0.0, 1e15),
+        "priority_exponent": (0.0, 10.0),
+    }
+
     def __post_init__(self):
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size is {self.batch_size}; it must be at least 1.")
-        if not 1 <= self.min_size <= self.max_size:
+        check(self)
+        if self.min_size > self.max_size:
             raise ValueError(
-                f"min_size is {self.min_size} and max_size is {self.max_size}; min_size must be at "
-                "least 1 and at most max_size."
+                f"min_size is {self.min_size} and max_size is {self.max_size}; min_size must be "
+                "at most max_size."
             )
         if self.max_size < self.batch_size:
             raise ValueError(
                 f"max_size is {self.max_size} and batch_size is {self.batch_size}; a replay must "
                 "hold at least one batch."
-            )
-        if self.samples_per_insert is not None and self.samples_per_insert <= 0:
-            raise ValueError(
-                f"samples_per_insert is {self.samples_per_insert}; it must be positive, or None."
-            )
-        if self.priority_exponent is not None and self.priority_exponent < 0:
-            raise ValueError(
-                f"priority_exponent is {self.priority_exponent}; it must be at least 0, or None."
             )
 
     @property

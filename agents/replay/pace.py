@@ -8,7 +8,9 @@ every run, and the actors are held once the debt is above the tolerance.
 
 from __future__ import annotations
 
-from .items import ReplaySpec
+import math
+
+from .items import ReplaySpec, Rollouts
 
 
 class Pace:
@@ -53,3 +55,14 @@ def tolerance(spec: ReplaySpec, steps_per_sample: int = 1) -> float:
         return spec.tolerance
     dispatch = steps_per_sample * spec.batch_size
     return max(2.0 * dispatch, 0.1 * spec.min_size * (spec.samples_per_insert or 0.0))
+
+
+def least_steps(spec: ReplaySpec, steps_per_sample: int = 1) -> int:
+    """Actor steps before which the learner can draw nothing, however long episodes are."""
+    dispatch = steps_per_sample * spec.batch_size
+    if isinstance(spec.item, Rollouts):
+        # A row that begins an episode is no step: at the most every other one.
+        return -(-dispatch * spec.item.length // 2)
+    if spec.samples_per_insert is None:
+        return spec.min_size
+    return spec.min_size + math.ceil(dispatch / spec.samples_per_insert)

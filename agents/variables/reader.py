@@ -25,8 +25,10 @@ class Server(Protocol):
 class VariableReader:
     """A `VariableSource` that keeps up with a server from a thread of its own.
 
+    What ends the thread is raised to whoever uses the source: it would go on for ever with what it
+    has.
+
     Attributes:
-      version: number of the version held; -1 before the first.
       fetched: how many versions were fetched.
     """
 
@@ -51,17 +53,30 @@ class VariableReader:
         self._while_waiting = while_waiting
         self._variables: dict[str, Nest] | None = None
         self._closed = threading.Event()
-        self.version = -1
+        self._error: BaseException | None = None
+        self._version = -1
         self.fetched = 0
         threading.Thread(target=self._run, name="variables", daemon=True).start()
+
+    @property
+    def version(self) -> int:
+        """Number of the version held; -1 before the first.
+
+        Raises:
+          RuntimeError: if no newer one will come, as the thread has failed.
+        """
+        self._raise()
+        return self._version
 
     def get_variables(self, names: Sequence[str] = ("policy",)) -> list[Nest]:
         """The named collections of the version held. Waits for the first.
 
         Raises:
           KeyError: if the learner publishes none of such a name.
+          RuntimeError: as `version`.
         """
         while self._variables is None:
+            self._raise()
             self._while_waiting()
             time.sleep(0.02)
         variables = self._variables
@@ -72,20 +87,20 @@ class VariableReader:
 
     def refresh(self) -> bool:
         """Asks once; says whether there was something newer."""
-        found = self._server.get(self.version, False)
+        found = self._server.get(self._version, False)
         if found is None:
             return False
         version, path, _ = found
         try:
             variables = read_version(pathlib.Path(path))
         except FileNotFoundError:
-            found = self._server.get(self.version, True)  # Another host, or newer by now.
+            found = self._server.get(self._version, True)  # Another host, or newer by now.
             if found is None:
                 return False
             version, variables = found[0], read_version(found[2] or b"")
         # On the device once, not with every call; on CPU this is the mapped memory itself.
         self._variables = jax.device_put(variables)
-        self.version = version  # Last: whoever sees the number finds the variables.
+        self._version = version  # Last: whoever sees the number finds the variables.
         self.fetched += 1
         return True
 
@@ -94,8 +109,15 @@ class VariableReader:
 
     def _run(self) -> None:
         period = min(self._period, 0.02)
-        while not self._closed.wait(period):
-            with contextlib.suppress(*self._failed):  # Asked again after the next period.
-                self.refresh()
-            if self._variables is not None:
-                period = self._period
+        try:
+            while not self._closed.wait(period):
+                with contextlib.suppress(*self._failed):  # Asked again after the next period.
+                    self.refresh()
+                if self._variables is not None:
+                    period = self._period
+        except BaseException as error:
+            self._error = error
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise RuntimeError(f"newer variables cannot be had: {self._error}") from self._error

@@ -5,12 +5,14 @@ Nothing that takes long is imported before the arguments are read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
 
+from ...launch import signals
 from ...launch.errors import Interrupted, RequestError, RunError
 from ..tuned import Tuned
 from . import commands, config_file
@@ -30,6 +32,13 @@ def main(argv: Sequence[str] | None = None, settings: Sequence[Tuned] = ()) -> i
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    if argv is None:
+        _open_standard_streams()
+    with signals.prompt():
+        return _answer(arguments, settings, debug)
+
+
+def _answer(arguments: list[str], settings: Sequence[Tuned], debug: bool) -> int:
     try:
         overrides = take_overrides(arguments)
         environment = take_overrides(arguments, "--env.")
@@ -61,8 +70,19 @@ def main(argv: Sequence[str] | None = None, settings: Sequence[Tuned] = ()) -> i
         return _say(f"{type(error).__name__}: {error}{hint}", 1, debug)
 
 
+def _open_standard_streams() -> None:
+    """Sees to it that what a process that began without them opens first does not become its
+    standard output, into which others write."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # It gets the least number that is free.
+
+
 def _say(message: str, code: int, debug: bool) -> int:
-    if debug:
-        traceback.print_exc()
-    print(f"troupe: {' '.join(message.split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # Nobody reads it, or its disk is full.
+        if debug:
+            traceback.print_exc()
+        print(f"troupe: {' '.join(message.split())}", file=sys.stderr)
     return code

@@ -72,7 +72,7 @@ def record(
     recording.require_free(path)
     found = learned(run, "newest", None, (reporter or Reporter()).line)
     experiment, checkpoint = found.experiment, found.checkpoint
-    environment = experiment.environment_factory(
+    environment = experiment.make_environment(
         seed=seeds.derive(experiment.seed, "evaluation_environment", seed, 2),
         num_envs=min(_ENVIRONMENTS, steps),
         evaluation=True,

@@ -13,11 +13,11 @@ from ...partitioning import virtual
 from .. import frame, seeds
 from ..checking import updates
 from ..errors import RequestError
-from ..experiment import Experiment
+from ..experiment import Experiment, require_experiment
 from ..files.checkpoints import Checkpoint
 from ..files.directory import RunDirectory
 from ..local import components, saver
-from ..maker import Maker
+from ..maker import Maker, check_budget
 from . import addresses
 from .deployment import Deployment, Reference, RolePlan, Roles, Say
 from .gang import ranks as ranks_of
@@ -58,6 +58,7 @@ def deploy(
         address to listen on is none of this machine, a batch cannot be shared by the hosts of the
         learner, the replay cannot be shared by processes, or the run cannot go on as asked.
     """
+    require_experiment(experiment)
     experiment.require_data()
     numbers, path = Roles.of(roles), pathlib.Path(directory)
     addresses.require_own(numbers.listen)
@@ -67,14 +68,17 @@ def deploy(
             f"{resumed.path} was written by a run in one process; go on with it in one."
         )
     seed = seeds.derive(experiment.seed, "environment", 0, 0)
-    with experiment.environment_factory(seed=seed, num_envs=1, evaluation=False) as environment:
+    with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
         spec = environments.make_spec(environment)
     components.check_partition(experiment, spec)
     # Callbacks are called where the run is begun, and may hold what cannot travel.
     travelling = dataclasses.replace(experiment, callbacks=())
     maker = Maker(travelling, spec, numbers.actors * experiment.builder.num_envs)
+    replay_spec = experiment.builder.make_replay_spec(spec)
     if experiment.data is None:
         maker.check_replay()
+        if not resume:
+            check_budget(experiment, replay_spec)
     else:
         _require_nobody_acts(roles)
         replay = maker.offline_replay()  # Each role of the learner loads it for itself.
@@ -86,7 +90,7 @@ def deploy(
         directory=path,
         roles=numbers,
         plans=tuple(_plans(maker, numbers, path.resolve(), resumed)),
-        replay_spec=experiment.builder.make_replay_spec(spec),
+        replay_spec=replay_spec,
         resume=resume,
         resumed=resumed,
     )
@@ -103,6 +107,7 @@ def _plans(
     }
     ledger = {
         "budget": experiment.budget,
+        "quantum": experiment.builder.num_envs if experiment.data is None else 1,
         "evaluation_period": experiment.evaluation_period,
         "clock": experiment.clock.name,
         "episodes": experiment.evaluation.episodes,
@@ -123,9 +128,8 @@ def _plans(
         settings = _settings(reverb=True)
         plans.append(RolePlan("replay", ReplayRole, serving, settings, serves_replay=True))
     ranks = ranks_of.settings(experiment, maker.spec, roles)
-    plans.append(
-        RolePlan("learner", LearnerRole, {**acting, **files, "hosts": len(ranks)}, ranks[0])
-    )
+    leads = {**acting, **files, "hosts": len(ranks), "device": roles.learner_device}
+    plans.append(RolePlan("learner", LearnerRole, leads, ranks[0]))
     for rank in range(1, len(ranks)):
         follows = {
             "maker": maker,

@@ -6,8 +6,9 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from ...agents.bounds import Above, AllBounds, check
 from ..errors import RequestError
 
 if TYPE_CHECKING:
@@ -49,21 +50,19 @@ class Roles:
     hang_seconds: float = 20.0
     """How long an actor's environment may take for one step before the actor is started again."""
 
+    bounds: ClassVar[AllBounds] = {
+        "actors": (1, 4096),
+        "actors_per_process": (1, 4096),
+        "evaluators": (1, 4096),
+        "inference_servers": (0, 4096),
+        "inference_batch": (1, 1_000_000),
+        "inference_wait": (0.0, 60.0),
+        "learner_hosts": (1, 4096),
+        "hang_seconds": Above(0.0, 1e6),
+    }
+
     def __post_init__(self) -> None:
-        for name, least in (
-            ("actors", 1),
-            ("actors_per_process", 1),
-            ("evaluators", 1),
-            ("inference_servers", 0),
-            ("learner_hosts", 1),
-        ):
-            value = getattr(self, name)
-            if value < least:
-                raise RequestError(f"{name} is {value}; it must be at least {least}.")
-        if self.inference_batch is not None and self.inference_batch < 1:
-            raise RequestError(
-                f"inference_batch is {self.inference_batch}; it must be at least 1, or None."
-            )
+        check(self, RequestError)
         if self.inference_servers > self.actors:
             raise RequestError(
                 f"there are {self.inference_servers} inference servers for {self.actors} actors; "

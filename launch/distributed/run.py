@@ -94,8 +94,9 @@ def conduct(
     """
     experiment = deployment.experiment
     with frame.entered(experiment, deployment.directory, reporter, progress) as run:
-        if deployment.resume:
-            run.reopen(lambda: deployment.resumed)
+        resumed = deployment.resumed
+        if resumed is not None:
+            run.reopen(lambda: resumed)
         conductor = _Conductor(deployment, run)
         groups = deployment.groups().items()
         roles = ", ".join(f"{len(group)} {group[0].plural(len(group))}" for _, group in groups)

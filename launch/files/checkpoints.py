@@ -55,6 +55,9 @@ class Checkpoint:
     counters: Mapping[str, Any]
     """Numbers that the run goes on from."""
     parts: tuple[str, ...]
+    """Those that are whole."""
+    lost: tuple[str, ...] = ()
+    """What is wrong with those that are not, a line each."""
 
     def read(self, part: str, like: Nest = None) -> Nest:
         """One part of the state.
@@ -167,13 +170,18 @@ class Store:
         return final
 
     def newest(
-        self, warn: Callable[[str], None], needs: Collection[str] | None = None
+        self,
+        warn: Callable[[str], None],
+        needs: Collection[str] | None = None,
+        spare: Collection[str] = (),
     ) -> Checkpoint | None:
-        """The newest complete checkpoint, or None where there is none at all.
+        """The newest checkpoint that will do, or None where there is none at all.
 
         Args:
-          warn: called with a line for every damaged one that a whole one is taken in place of.
+          warn: called with a line for every damaged one that an older is taken in place of, and
+            for every part that is left out.
           needs: parts that must be whole; None: all. Whether others are is not looked at.
+          spare: parts that are left out where they are damaged.
 
         Raises:
           CheckpointError: if there are checkpoints and all are damaged.
@@ -182,12 +190,14 @@ class Store:
         damages: list[str] = []
         for path in reversed(paths):
             try:
-                checkpoint = _open(path, needs=needs)
+                checkpoint = _open(path, needs, spare)
             except DamagedError as error:
                 damages.append(str(error))
                 continue
             for damage in damages:
-                warn(damage)
+                warn(f"warning: {damage} The one before it is taken.")
+            for loss in checkpoint.lost:
+                warn(f"warning: {path}: {loss} It is left out.")
             return checkpoint
         if damages:
             raise CheckpointError(
@@ -254,11 +264,13 @@ def _sum(path: pathlib.Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
-def _open(path: pathlib.Path, needs: Collection[str] | None = None) -> Checkpoint:
+def _open(
+    path: pathlib.Path, needs: Collection[str] | None = None, spare: Collection[str] = ()
+) -> Checkpoint:
     """Reads the manifest and compares the files of the parts that are needed with it.
 
     Raises:
-      DamagedError: if one differs or is missing.
+      DamagedError: if one of the parts that are needed (None: of all) differs or is missing.
     """
     try:
         manifest = json.loads((path / _MANIFEST).read_text())
@@ -266,19 +278,33 @@ def _open(path: pathlib.Path, needs: Collection[str] | None = None) -> Checkpoin
             raise DamagedError(
                 f"{path} has format {manifest['format']}; this version reads format {_FORMAT}."
             )
+        parts, lost = [], []
         for part, found in manifest["parts"].items():
-            if needs is not None and part not in needs:
-                continue
-            for name, expected in found.get("files", {f"{part}.npz": found}).items():
-                file = path / name
-                # The size first: a file that was cut off need not be read.
-                if file.stat().st_size != expected["bytes"] or _sum(file) != expected:
-                    raise DamagedError(f"{path} is damaged ({name} is not what was written).")
-        return Checkpoint(
-            path, manifest["identity"], manifest["counters"], tuple(manifest["parts"])
-        )
+            looked_at = needs is None or part in needs or part in spare
+            damage = _damage(path, part, found) if looked_at else None
+            if damage is None:
+                parts.append(part)
+            elif part in spare:
+                lost.append(f"the {part} in it is damaged ({damage}).")
+            else:
+                raise DamagedError(f"{path} is damaged ({damage}).")
+        identity, counters = manifest["identity"], manifest["counters"]
+        return Checkpoint(path, identity, counters, tuple(parts), tuple(lost))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{path} is damaged ({error}).") from error
+
+
+def _damage(folder: pathlib.Path, part: str, found: Mapping[str, Any]) -> str | None:
+    """What is wrong with a part of a checkpoint; None: it is as it was written."""
+    for name, expected in found.get("files", {f"{part}.npz": found}).items():
+        file = folder / name
+        try:
+            # The size first: a file that was cut off need not be read.
+            if file.stat().st_size != expected["bytes"] or _sum(file) != expected:
+                return f"{name} is not what was written"
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
+    return None
 
 
 def sha256_of(path: pathlib.Path) -> str:

@@ -63,7 +63,7 @@ def evaluate(
         video.prepare()
         options["render_mode"] = "rgb_array"
         _check_films(experiment)
-    environment = experiment.environment_factory(
+    environment = experiment.make_environment(
         seed=seeds.derive(experiment.seed, "evaluation_environment", seed, 1),
         num_envs=1 if filmed else min(episodes, experiment.evaluation.num_envs),
         evaluation=True,
@@ -110,7 +110,7 @@ def _again(found: Learned) -> Outcome:
     """The evaluation by which a policy is the best, once more."""
     experiment, evaluation = found.experiment, found.checkpoint.counters
     seed = seeds.derive(experiment.seed, "evaluation_environment", evaluation["index"])
-    with experiment.environment_factory(seed=seed, num_envs=1, evaluation=True) as environment:
+    with experiment.make_environment(seed=seed, num_envs=1, evaluation=True) as environment:
         spec = environments.make_spec(environment)
     networks = experiment.make_networks(spec)
     evaluator = Evaluator(experiment, spec, networks, found.source(spec, networks))

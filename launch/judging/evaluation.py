@@ -119,7 +119,7 @@ class Evaluator:
         """
         num_envs = min(episodes, self._experiment.evaluation.num_envs)
         self._source.take()
-        environment = self._experiment.environment_factory(
+        environment = self._experiment.make_environment(
             seed=seeds.derive(self._experiment.seed, "evaluation_environment", index),
             num_envs=num_envs,
             evaluation=True,

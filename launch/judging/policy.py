@@ -84,7 +84,7 @@ def load_policy(
     found = learned(run, which, experiment, (reporter or Reporter()).line)
     experiment = found.experiment
     seed = seeds.derive(experiment.seed, "evaluation_environment")
-    with experiment.environment_factory(seed=seed, num_envs=1, evaluation=True) as environment:
+    with experiment.make_environment(seed=seed, num_envs=1, evaluation=True) as environment:
         spec = environments.make_spec(environment)
     networks = experiment.make_networks(spec)
     counters = found.checkpoint.counters

@@ -45,7 +45,7 @@ def make_environment(experiment: Experiment, resumed: int) -> Vector:
     """
     seed = seeds.derive(experiment.seed, "environment", 0, resumed)
     num_envs = experiment.builder.num_envs
-    return experiment.environment_factory(seed=seed, num_envs=num_envs, evaluation=False)
+    return experiment.make_environment(seed=seed, num_envs=num_envs, evaluation=False)
 
 
 def make(experiment: Experiment, environment: Vector, *, check: bool = False) -> Parts:

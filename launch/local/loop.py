@@ -26,15 +26,22 @@ class CatchUp:
     Where nothing bounds that, it is one step of the learner: there would be no end to it.
     """
 
-    def __init__(self, step: Callable[[], None], replay: Replay, steps_per_dispatch: int):
+    def __init__(
+        self,
+        step: Callable[[], None],
+        replay: Replay,
+        steps_per_dispatch: int,
+        stop: Stop | None = None,
+    ):
         """Takes what it asks and steps.
 
         Args:
           step: the learner's; draws from the replay.
           replay: says when it may.
           steps_per_dispatch: gradient steps of one `step`.
+          stop: looked at between two steps; None: nobody stops it.
         """
-        self._step, self._can_sample = step, replay.can_sample
+        self._step, self._can_sample, self._stop = step, replay.can_sample, stop or Stop()
         self._batches, self._bounded = steps_per_dispatch, replay.spec.is_bounded
 
     def __call__(self) -> bool:
@@ -42,7 +49,7 @@ class CatchUp:
         if not self._can_sample(self._batches):
             return False
         self._step()
-        while self._bounded and self._can_sample(self._batches):
+        while self._bounded and self._can_sample(self._batches) and not self._stop.requested:
             self._step()
         return True
 

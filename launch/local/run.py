@@ -10,14 +10,15 @@ from typing import Any
 from ...agents.learning import dispatch
 from .. import frame
 from ..callbacks import CallbackError
-from ..errors import Interrupted, RunError
-from ..experiment import Experiment
+from ..errors import DivergedError, Interrupted, RunError
+from ..experiment import Experiment, require_experiment
 from ..files.best import BestPolicy
 from ..files.checkpoints import Store
 from ..files.result import Result
+from ..maker import check_budget
 from ..telling import report
 from ..telling.monitor import Numbers
-from . import components, saver
+from . import components, finite, saver
 from .loop import CatchUp, LearningLoop, Loop
 
 
@@ -51,6 +52,7 @@ def run(
       RunError: if it failed on its way; a checkpoint was saved before where that was possible.
       Interrupted: if a signal stopped it.
     """
+    require_experiment(experiment)
     experiment.require_data()
     dispatch.configure_cpu()
     with frame.entered(experiment, out, reporter, progress) as run:
@@ -62,11 +64,13 @@ def run(
         ):
             if checkpoint is not None:
                 saver.restore(checkpoint, made)
+            elif experiment.data is None:
+                check_budget(experiment, made.replay.spec)
             replay, learner = made.replay, made.learner
 
             def numbers() -> Numbers:
                 observed = replay.observed_samples_per_insert
-                return Numbers(len(replay), observed, learner.metrics())
+                return Numbers(len(replay), observed, finite.metrics(learner))
 
             max_size = None if experiment.data is not None else replay.spec.max_size
             run.begin(request, max_size, numbers)
@@ -94,7 +98,9 @@ class _Trainer:
             self._loop = Loop(
                 made.environment,
                 made.actor,
-                CatchUp(made.learner.step, made.replay, experiment.builder.steps_per_dispatch),
+                CatchUp(
+                    made.learner.step, made.replay, experiment.builder.steps_per_dispatch, run.stop
+                ),
                 actor_steps=run.before.get("actor_steps", 0),
                 episodes=run.before.get("episodes", 0),
             )
@@ -116,11 +122,13 @@ class _Trainer:
             if self._run.ending is None:
                 self._evaluate(self._experiment.evaluation.final_episodes)
             self._run.stopped(loop.steps)
+        except DivergedError as error:
+            raise self._diverged(error) from None
         except CallbackError as error:
             raise self._failed(error) from error
         except (Interrupted, RunError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # An environment may have called sys.exit.
             raise self._failed(error) from error
         replay = self._parts.replay
         pace = replay.spec.samples_per_insert, replay.observed_samples_per_insert
@@ -129,14 +137,14 @@ class _Trainer:
 
     def _train(self) -> None:
         loop, run, experiment = self._loop, self._run, self._experiment
-        budget, period = experiment.budget, experiment.evaluation_period
+        budget, period = experiment.spent_at, experiment.evaluation_period
         evaluate_at = (loop.steps // period + 1) * period
         while loop.steps < budget and not run.stop.requested and run.ending is None:
             until = min(budget, evaluate_at, self._saver.next_step())
             start = time.perf_counter()
             loop.advance(until, run.monitor.next_time, run.stop)
             run.train_seconds += time.perf_counter() - start
-            run.monitor.look(self._counts(), loop.finished, budget)
+            run.monitor.look(self._counts(), loop.finished, experiment.budget)
             if evaluate_at <= loop.steps < budget:
                 self._evaluate(experiment.evaluation.episodes)
                 evaluate_at = (loop.steps // period + 1) * period
@@ -145,7 +153,7 @@ class _Trainer:
         run.monitor.write_row(self._counts(), loop.finished)
         self._save()
 
-    def _failed(self, error: Exception) -> RunError:
+    def _failed(self, error: BaseException) -> RunError:
         """The error to end with; what was learned until now is saved where that still works."""
         reason = " ".join(str(error).split()) or type(error).__name__
         if not isinstance(error, ValueError | RunError):
@@ -153,11 +161,22 @@ class _Trainer:
         try:
             self._save()
             saved = f"a checkpoint was saved: `troupe resume {self._run.directory.path}`"
+        except DivergedError as second:
+            return self._diverged(second, f"; then: {reason}")
         except Exception as second:
             saved = f"no checkpoint could be saved after that ({type(second).__name__})"
-        at = f"{self._loop.steps:,} {self._experiment.clock.words}"
-        message = f"failed at {at}: {reason}; {saved}."
-        return RunError(message)
+        where = self._run.directory.logs / "main.log"
+        message = f"failed at {self._at()}: {reason}; {saved}"
+        return RunError(f"{message}; {where} says where.")
+
+    def _diverged(self, error: DivergedError, then: str = "") -> DivergedError:
+        """The error to end with where nothing that was learned is worth saving."""
+        paths = self._saver.store.paths()
+        kept = f"{paths[-1]} is the last that is finite" if paths else "there is no checkpoint yet"
+        return DivergedError(f"failed at {self._at()}: {error}{then}; {kept}.")
+
+    def _at(self) -> str:
+        return f"{self._loop.steps:,} {self._experiment.clock.words}"
 
     def _evaluate(self, episodes: int) -> None:
         """Evaluates and writes it down, unless it is stopped."""

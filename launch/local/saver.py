@@ -12,6 +12,7 @@ from ...agents.replay import OfflineReplay, Replay
 from ..errors import RequestError
 from ..experiment import Experiment
 from ..files.checkpoints import Checkpoint, Store
+from . import finite
 from .components import Parts
 
 REPLAY_LIMIT = 256 << 20
@@ -27,11 +28,15 @@ def keeps_replay(experiment: Experiment, replay: Replay) -> bool:
 
 
 class Saver:
-    """Writes the checkpoints of one run."""
+    """Writes the checkpoints of one run.
+
+    Attributes:
+      store: where they are.
+    """
 
     def __init__(self, experiment: Experiment, store: Store, parts: Parts, steps: int):
         self._experiment = experiment
-        self._store = store
+        self.store = store
         self._parts = parts
         self._last = (time.perf_counter(), steps)
 
@@ -49,14 +54,16 @@ class Saver:
 
         Raises:
           CheckpointError: if it could not be written; the earlier ones are as they were.
+          DivergedError: if the learner's state is not finite; likewise.
         """
         state = {"learner": self._parts.learner.save()}
+        finite.require(state["learner"], self._parts.learner)
         if self._parts.actor is not None:
             state["actor"] = self._parts.actor.save()
             if keeps_replay(self._experiment, self._parts.replay):
                 state["replay"] = self._parts.replay.save()
         counters = {**counters, **data_counters(self._parts.replay)}
-        path = self._store.save(state, counters, self._experiment.identity())
+        path = self.store.save(state, counters, self._experiment.identity())
         self._last = (time.perf_counter(), counters[self._experiment.clock.name])
         return path
 
@@ -107,6 +114,9 @@ def restore(checkpoint: Checkpoint, parts: Parts) -> None:
     if actor is None:
         resume_data(parts.replay, learner)
         return
-    actor.restore(checkpoint.read("actor", like=actor.save()))
+    if "actor" in checkpoint.parts:
+        actor.restore(checkpoint.read("actor", like=actor.save()))
+    elif hasattr(actor, "set_num_actions"):  # It was lost: its schedules go on, at the least.
+        actor.set_num_actions(checkpoint.counters["actor_steps"] // parts.environment.num_envs)
     if "replay" in checkpoint.parts:
         parts.replay.restore(checkpoint.read("replay"))

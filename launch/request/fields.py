@@ -14,6 +14,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...agents.bounds import conform, describe, show
 from ..errors import RequestError
 
 
@@ -36,9 +37,25 @@ class Field:
         try:
             return _parse(self.kind, text.strip())
         except ValueError:
-            raise RequestError(
-                f"config.{self.name} is {text!r}; it must be {describe(self.kind)}."
-            ) from None
+            raise self._refused(text) from None
+
+    def take(self, value: Any) -> Any:
+        """A value of Python's or JSON's as the field has it: lists stand for tuples.
+
+        Raises:
+          RequestError: if it is none of the field's type.
+        """
+        if isinstance(value, str):
+            return self.parse(value)
+        try:
+            return conform(self.kind, value)
+        except ValueError:
+            raise self._refused(value) from None
+
+    def _refused(self, value: Any) -> RequestError:
+        return RequestError(
+            f"config.{self.name} is {show(value)}; it must be {describe(self.kind)}."
+        )
 
 
 @functools.cache
@@ -78,27 +95,11 @@ def make(config_class: type, overrides: Mapping[str, Any]) -> Any:
             near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known)}."
             raise RequestError(f"{config_class.__name__} has no field {name!r}; {hint}")
-        field = known[name]
-        values[name] = field.parse(value) if isinstance(value, str) else _from_json(field, value)
+        values[name] = known[name].take(value)
     try:
         return config_class(**values)
     except (TypeError, ValueError) as error:
         raise RequestError(f"config: {error}") from error
-
-
-def describe(kind: Any) -> str:
-    """A type in words."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(describe(argument) for argument in arguments)
-    if origin is typing.Literal:
-        return "one of " + ", ".join(map(str, arguments))
-    if origin is tuple:
-        if len(arguments) != 2 or arguments[1] is not Ellipsis:
-            return ", ".join(map(describe, arguments))
-        return f"{_PLURALS.get(arguments[0], describe(arguments[0]))} separated by commas"
-    names = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
-    return "none" if kind is type(None) else names.get(kind, getattr(kind, "__name__", str(kind)))
 
 
 def text(value: Any) -> str:
@@ -111,7 +112,6 @@ def text(value: Any) -> str:
 
 
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_PLURALS = {int: "integers", float: "numbers", str: "texts"}
 
 
 def _parse(kind: Any, text: str) -> Any:
@@ -166,13 +166,6 @@ def _integer(text: str) -> int:
 def _breadth(kind: Any) -> int:
     order: Sequence[Any] = (type(None), bool, int, float)
     return order.index(kind) if kind in order else len(order) + (kind is str)
-
-
-def _from_json(field: Field, value: Any) -> Any:
-    """A value of Python's or JSON's for a field: lists stand for tuples, integers for floats."""
-    if isinstance(value, list):
-        return tuple(value)
-    return value
 
 
 def _docstrings(config_class: type) -> dict[str, str]:

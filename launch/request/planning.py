@@ -29,7 +29,7 @@ def plan(experiment: Experiment, device: str = "h200") -> partitioning.Plan:
     """
     simulator = partitioning.Simulator(device)
     seed = seeds.derive(experiment.seed, "environment")
-    with experiment.environment_factory(seed=seed, num_envs=1, evaluation=False) as environment:
+    with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
         spec = environments.make_spec(environment)
     return _plan(experiment, spec, simulator)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import os
 import pathlib
 import sys
 import time
@@ -121,7 +122,7 @@ class Reporter:
 class Plain(Reporter):
     """Lines on a stream that is no terminal: what happened, and where the run is now and then."""
 
-    def __init__(self, stream: IO[str], seconds: float = 10.0):
+    def __init__(self, stream: IO[str] | None, seconds: float = 10.0):
         self._stream = stream
         self._seconds = seconds
         self._last = time.monotonic()
@@ -133,7 +134,12 @@ class Plain(Reporter):
             self.line(status.text())
 
     def line(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        try:
+            print(text, file=self._stream, flush=True)
+        except OSError:  # Whoever read it has left, or its disk is full: the run goes on unheard.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, (self._stream or sys.stdout).fileno())
+            os.close(nowhere)
 
 
 class Live(Reporter):
@@ -202,7 +208,7 @@ class Logged(Reporter):
 def for_stream(stream: IO[str] | None = None) -> Reporter:
     """The live line where the stream (standard output) is a terminal, plain lines elsewhere."""
     stream = stream or sys.stdout
-    return Live(stream) if stream.isatty() else Plain(stream)
+    return Live(stream) if stream is not None and stream.isatty() else Plain(stream)
 
 
 def for_stderr() -> Reporter:

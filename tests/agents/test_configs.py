@@ -84,7 +84,7 @@ def test_fields_and_defaults_are_those_that_checkpoints_know(config, expected):
         ),
         (AdamConfig, {"learning_rate": -1.0}, "learning_rate is -1.0; it must be at least 0.0"),
         (AdamConfig, {"num_envs": 0}, "num_envs is 0; it must be at least 1"),
-        (TargetConfig, {"target_update_rate": 1.5}, "must be at least 0.0 and at most 1.0"),
+        (TargetConfig, {"target_update_rate": 1.5}, "must be above 0.0 and at most 1.0"),
         (EpsilonGreedyConfig, {"epsilon_end": 2}, "epsilon_end is 2; it must be at least 0.0"),
         (OffPolicyConfig, {"samples_per_insert": 0.0}, "must be above 0"),
         (OffPolicyConfig, {"max_replay_size": 10}, "learning would never begin"),

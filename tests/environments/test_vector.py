@@ -1,5 +1,7 @@
 """A vector gives, row by row and step by step, what each of its environments alone would give."""
 
+import sys
+
 import dm_env
 import numpy as np
 import pytest
@@ -175,6 +177,67 @@ def test_a_foreign_reward_that_is_not_finite_is_named(reward, stack):
     with pytest.raises(environments.InvalidRewardError) as raised:
         vector.step(np.zeros(2, np.int32))
     assert str(raised.value).startswith(f"environment 1 of 2: Careless: reward {reward}; ")
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", ["array", "nest"])
+def test_an_observation_that_is_not_finite_is_named(number, kind):
+    """Of any environment: what is learned from it is no number either."""
+
+    class Careless(fakes.Fake):
+        def step(self, action):
+            timestep = super().step(action)
+            leaves = tree.flatten(timestep.observation)
+            real = next(leaf for leaf in leaves if leaf.dtype.kind == "f")
+            real.reshape(-1)[-1] = number
+            return timestep
+
+    id = "fake/discrete" if kind == "array" else "fake/nested"
+    spec = environments.make_spec(environments.make(id, seed=0))
+    vector = Vector([fakes.Fake(spec, seed=0), Careless(spec, seed=1)])
+    vector.reset()
+    actions = tree.map_structure(lambda one: np.stack([one.generate_value()] * 2), spec.actions)
+    with pytest.raises(environments.InvalidObservationError) as raised:
+        vector.step(actions)
+    message = str(raised.value)
+    assert message.startswith("environment 1 of 2: Careless: ")
+    assert f" holds {number}; observations must be finite" in message
+
+
+def test_the_moment_of_an_observation_that_is_not_finite_is_named():
+    single = environments.make("CartPole-v1", seed=0)
+    vector = Vector([single])
+    vector.reset()
+    vector.step(np.zeros(1, np.int32))
+    single.unwrapped.unwrapped.state = np.full(4, np.nan)
+    with pytest.raises(environments.InvalidObservationError, match="nan at step 2 of episode 1;"):
+        vector.step(np.zeros(1, np.int32))
+
+
+def test_large_numbers_are_finite():
+    class Large(fakes.Fake):
+        def reset(self):
+            timestep = super().reset()
+            return timestep._replace(observation=np.full_like(timestep.observation, 1e38))
+
+    spec = environments.make_spec(fakes.discrete(seed=0))
+    assert Vector([Large(spec, seed=0)]).reset().observation.max() > 1e37
+
+
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_an_environment_that_would_end_the_process_is_named(method):
+    class Ending(fakes.Match):
+        def end(self, *arguments):
+            sys.exit(3)
+
+    ending = Ending(seed=0)
+    vector = Vector([fakes.Match(seed=0), ending])
+    if method == "step":
+        vector.reset()
+    setattr(ending, method, ending.end)
+    vector._steps[1] = ending.step
+    with pytest.raises(environments.EnvironmentExitError, match=r"1 of 2: Ending called sys.exit"):
+        vector.reset() if method == "reset" else vector.step(np.zeros(2, np.int32))
 
 
 def test_environments_with_different_specs_are_refused():

@@ -74,6 +74,7 @@ class ReverbReplay(ReverbFace):
     def can_sample(self, num_batches: int = 1) -> bool:
         """Whether batches are ready, so that `sample` does not wait."""
         self._check(num_batches)
+        self._raise()
         return bool(self._batches)
 
     def wait(self, seconds: float) -> bool:
@@ -148,7 +149,7 @@ class ReverbReplay(ReverbFace):
 
     def _raise(self) -> None:
         if self._failure is not None:
-            raise RuntimeError(f"the replay cannot be read: {self._failure}") from self._failure
+            raise RuntimeError(f"the replay cannot be used: {self._failure}") from self._failure
 
     def _dataset(self) -> tf.data.Dataset:
         """Items of the table in batches. It ends when the pace holds it up for a while."""
@@ -209,6 +210,14 @@ class ReverbReplay(ReverbFace):
         return left
 
     def _write(self) -> None:
+        try:
+            self._write_priorities()
+        except BaseException as failure:
+            with self._changed:
+                self._failure = failure
+                self._changed.notify_all()
+
+    def _write_priorities(self) -> None:
         largest = 1.0
         while (update := self._updates.get()) is not None:
             keys, priorities = update

@@ -56,7 +56,7 @@ class ActorRole:
         counts = calls.insist(self._counter.look)
         maker, index = self._maker, self._index + 1
         num_envs = maker.builder.num_envs
-        environment = self._experiment.environment_factory(
+        environment = self._experiment.make_environment(
             seed=seeds.derive(self._experiment.seed, "environment", index, life),
             num_envs=num_envs,
             evaluation=False,
@@ -84,7 +84,8 @@ class ActorRole:
         return reader
 
     def _act(self, loop: Loop, name: str, life: int, stop: RoleStop) -> None:
-        granted, want, reported, episodes = 0, 4 * self._experiment.builder.num_envs, 0, 0
+        num_envs = self._experiment.builder.num_envs
+        want, reported, episodes = 4 * num_envs, 0, 0
         phase = TRAIN
         while not stop.requested:
             ended = list(loop.finished)
@@ -95,19 +96,20 @@ class ActorRole:
             reported, episodes = loop.actor_steps, loop.episodes
             if phase == DONE:
                 return
-            if granted <= loop.actor_steps:
+            until = granted - num_envs + 1  # From there on, another step would be one too many.
+            if until <= loop.actor_steps:
                 role.pause(0.1)
                 continue
             began = time.perf_counter()
             deadline = began + _REPORT_SECONDS
-            while loop.actor_steps < granted and time.perf_counter() < deadline:
-                loop.advance(granted, min(deadline, time.perf_counter() + 0.1), stop)
+            while loop.actor_steps < until and time.perf_counter() < deadline:
+                loop.advance(until, min(deadline, time.perf_counter() + 0.1), stop)
                 role.pause(0.0)
                 if stop.requested:
                     break
             # As much as it does between two reports, and a quarter more.
             rate = (loop.actor_steps - reported) / (time.perf_counter() - began)
-            want = max(self._experiment.builder.num_envs, int(1.25 * rate * _REPORT_SECONDS))
+            want = max(num_envs, int(1.25 * rate * _REPORT_SECONDS))
 
 
 class ActorCrew:

@@ -34,9 +34,10 @@ class InferenceRole(calls.Service):
         self._batch_size, self._wait = batch_size, wait_seconds
 
     def prepare(self) -> None:
+        self._reader = self._board.reader()
         self._inference = InferenceServer(
             self._maker.policy,
-            VariableClient(self._board.reader()),
+            VariableClient(self._reader),
             self._maker.spec.observations,
             batch_size=self._batch_size,
             wait_seconds=self._wait,
@@ -50,6 +51,8 @@ class InferenceRole(calls.Service):
     def run(self) -> None:
         while not role.pause(0.0):
             self._inference.serve_once(0.2)
+            # A failure in serving goes to who asked; that of the reader is this role's own.
+            _ = self._reader.version
 
 
 class RemotePolicy:

@@ -9,7 +9,9 @@ import jax
 
 from ...experiment import Partition
 from ...files.checkpoints import Store
+from ...local import finite
 from ...local.saver import data_counters, keeps_replay, restore_learner, resume_data
+from .. import accelerator
 from ..gang import words
 from ..supervision import heartbeat, role
 from . import calls
@@ -38,6 +40,7 @@ class LearnerRole:
         service: ReplayService | None,
         replay_folder: str,
         hosts: int = 1,
+        device: str = "cpu",
     ):
         """Connects to the others; nothing is made yet.
 
@@ -49,7 +52,9 @@ class LearnerRole:
           service: the replay; None: it learns from data.
           replay_folder: where it writes its own part of checkpoints.
           hosts: processes of the learner; see `follower` for the others.
+          device: cpu or gpu, which it must then have.
         """
+        self._device = device
         self._maker, self._experiment, self._spec = maker, maker.experiment, maker.spec
         self._store = Store(checkpoints, self._experiment.checkpointing.keep)
         self._counter, self._board, self._service = counter, board, service
@@ -61,7 +66,9 @@ class LearnerRole:
 
     def run(self) -> None:
         self._gang.join()
-        checkpoint = self._store.newest(self._notes.append)
+        if self._device == "gpu":
+            accelerator.require_own()
+        checkpoint = self._store.newest(self._notes.append, needs=("learner",))
         hosts = self._gang.size
         self._replay = make_replay(self._maker, self._service, hosts)
         self._learner = make_learner(self._maker, self._replay, hosts)
@@ -146,7 +153,7 @@ class LearnerRole:
             **self._status,
             "steps": self._learner.steps,
             "version": self._publisher.version,
-            "metrics": self._learner.metrics(),
+            "metrics": finite.metrics(self._learner),
             "replay": {
                 "size": len(replay),
                 "inserted": replay.inserted,
@@ -175,6 +182,7 @@ class LearnerRole:
         """Writes what belongs together: learner, ledger and replay, between two steps."""
         ledger = calls.insist(self._counter.save)
         state = self._agreed_state()
+        finite.require(state, self._learner)
         heartbeat.beat()
         kept = None
         if self._files and keeps_replay(self._experiment, self._replay) and len(self._replay) > 0:

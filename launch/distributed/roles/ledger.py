@@ -48,6 +48,7 @@ class Ledger:
         evaluation_period: int,
         episodes: int,
         final_episodes: int,
+        quantum: int = 1,
         state: Mapping[str, Any] | None = None,
         clock: str = "actor_steps",
     ):
@@ -58,12 +59,14 @@ class Ledger:
           evaluation_period: steps of the clock between evaluations.
           episodes: of an evaluation on the way.
           final_episodes: of the one at the end.
+          quantum: steps that an actor takes at once. The budget is granted in multiples of it, and
+            spent where less than that is left.
           state: what `save` gave.
           clock: actor_steps; or learner_steps, where nobody acts.
         """
         self._clock = clock
         self._lock = threading.RLock()
-        self._budget, self._period = budget, evaluation_period
+        self._budget, self._period, self._quantum = budget, evaluation_period, quantum
         self._episodes_wanted = (episodes, final_episodes)
         state = state or {}
         self._done = {"actor_steps": 0, "episodes": 0, **state.get("done", {})}
@@ -132,7 +135,8 @@ class Ledger:
             self._recent.extend(recent)
             phase = self._phase()
             if phase == TRAIN:
-                entry.granted += min(want, self._ungranted())
+                granted = min(max(want, self._quantum), self._ungranted())
+                entry.granted += granted // self._quantum * self._quantum
             return phase, entry.granted
 
     def _close(self, source: str) -> None:
@@ -228,7 +232,7 @@ class Ledger:
             return DONE
         if self._stop_requested:
             return DONE if self._learner.get("saved") else SAVE
-        if self._steps < self._budget:
+        if self._steps + self._quantum <= self._budget:
             return TRAIN
         return JUDGE if self._learner.get("drained") else DRAIN
 

@@ -50,7 +50,7 @@ class ReplayRole:
     def _checkpoint(self) -> str | None:
         """Name of the folder to go on from, where the newest checkpoint has one that is whole."""
         try:
-            checkpoint = self._store.newest(lambda damage: None)
+            checkpoint = self._store.newest(lambda damage: None, needs=("learner",))
         except CheckpointError:
             return None  # The learner says so, and ends the run.
         kept = checkpoint.counters.get("replay") if checkpoint else None

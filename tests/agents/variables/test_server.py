@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from troupe.agents.variables.board import read_version, write_version
+from troupe.agents.variables.client import VariableClient
 from troupe.agents.variables.publisher import Publisher
 from troupe.agents.variables.reader import VariableReader
 from troupe.agents.variables.server import VariableServer
@@ -147,6 +148,32 @@ def test_a_reader_waits_for_the_first_version_and_names_what_there_is(tmp_path):
     wait_for(lambda: reader.version == 0)
     with pytest.raises(KeyError, match=r"\['critic'\]; there are \['policy'\]"):
         reader.get_variables(["critic"])
+    reader.close()
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_whatever_ends_the_thread_of_a_reader_is_raised_to_its_user(tmp_path, held):
+    """It went on giving signs of life, for ever with the variables that it had."""
+
+    class Failing(VariableServer):
+        def get(self, newer_than, inline=False):
+            if newer_than >= 0 or not held:
+                raise ArithmeticError("the server has a mistake in it")
+            return super().get(newer_than, inline)
+
+    server = Failing()
+    server.announce(0, str(write_version(tmp_path, 0, {"policy": np.ones(1)})))
+    reader = VariableReader(server, period=0.005)
+    if held:
+        assert reader.get_variables()[0].tolist() == [1.0]
+        client = VariableClient(reader)
+        with pytest.raises(RuntimeError, match="the server has a mistake in it"):
+            wait_for(lambda: client.update())
+    else:
+        with pytest.raises(RuntimeError, match="the server has a mistake in it"):
+            reader.get_variables()
+    with pytest.raises(RuntimeError, match="newer variables cannot be had"):
+        _ = reader.version
     reader.close()
 
 

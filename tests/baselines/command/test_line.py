@@ -52,7 +52,7 @@ def fails(capsys, arguments, code, *words):
         ("train dqn --env CartPole-v1 --seed -1", ["seed is -1", "at least 0"]),
         ("train dqn --env CartPole-v1 --steps 0", ["--steps", "'0'", "at least 1"]),
         ("train dqn --env CartPole-v1 --steps 1.5", ["--steps", "'1.5'"]),
-        ("train dqn --env CartPole-v1 --checkpoint-every 0", ["every 0.0 seconds", "above 0"]),
+        ("train dqn --env CartPole-v1 --checkpoint-every 0", ["every_seconds is 0.0", "above 0"]),
         ("train dqn --env CartPole-v1 --checkpoint-replay some", ["'some'", "always", "never"]),
         ("train dqn --env CartPole-v1 --config.learning_rat 1", ["did you mean learning_rate"]),
         ("train dqn --env CartPole-v1 --config.batch_size many", ["batch_size", "an integer"]),
@@ -156,7 +156,8 @@ def test_a_corrupt_checkpoint_is_a_failure_without_another(capsys, tmp_path):
     fails(capsys, ["evaluate", str(tmp_path / "run")], 1, "all checkpoints", "damaged")
 
 
-TUNED = Tuned("dqn", "CartPole-v1", {"hidden_sizes": (4,), "batch_size": 2}, 30, 400.0)
+_SMALL = {"hidden_sizes": (4,), "batch_size": 2, "min_replay_size": 8, "steps_per_dispatch": 1}
+TUNED = Tuned("dqn", "CartPole-v1", _SMALL, 30, 400.0)
 
 
 def test_tuned_settings_are_where_a_run_starts_from(capsys, tmp_path, monkeypatch):

@@ -60,7 +60,7 @@ def test_a_lost_rank_is_found_again_and_the_run_ends_at_its_budget(start):
     assert run.wait() == 0, run.tail()
     assert "learner/1 failed: killed by SIGKILL; the 2 of its gang are started" in run.output
     assert run.result["learner_hosts"] == 2
-    assert 3000 <= run.result["actor_steps"] <= 3002
+    assert 2998 < run.result["actor_steps"] <= 3000
     assert run.result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
     # Gradient steps follow from what was drawn: each rank drew its half of every batch.
     assert run.result["learner_steps"] == pytest.approx(3000 * 2.0 / 4, rel=0.1)

@@ -26,6 +26,17 @@ def test_budget_is_granted_once():
     assert ledger.actor_steps == 100
 
 
+def test_a_budget_of_many_at_once_is_never_exceeded():
+    """Three environments of each actor step together; what is left is too little for one more."""
+    ledger = Ledger(budget=100, evaluation_period=40, episodes=3, final_episodes=5, quantum=3)
+    a, b = ledger.enter("actor/0"), ledger.enter("actor/1")
+    assert act(ledger, "actor/0", a, 0, want=50) == (TRAIN, 48)
+    assert act(ledger, "actor/1", b, 0, want=1000) == (TRAIN, 51)
+    assert act(ledger, "actor/0", a, 47, want=50) == (TRAIN, 47)  # Two are left.
+    assert act(ledger, "actor/1", b, 51, want=50) == (DRAIN, 51)
+    assert ledger.actor_steps == 98
+
+
 def test_what_a_dead_actor_was_granted_is_free_again():
     ledger = make()
     first = ledger.enter("actor/0")

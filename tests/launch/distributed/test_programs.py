@@ -28,7 +28,7 @@ def test_a_users_agent_runs_everywhere(start, kind, settings):
     result = run.result
     assert result["launch"] == kind
     assert result["actors"] == settings.get("actors", 1)
-    assert 600 <= result["actor_steps"] <= 600 + 2 * result["actors"]
+    assert 598 < result["actor_steps"] <= 600
     assert result["learner_steps"] > 0
     assert result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
     assert result["evaluation"][-1]["episodes"] == 3
@@ -52,7 +52,7 @@ def test_a_stopped_run_goes_on_with_more_actors(start):
     second = start(actors=2, steps=budget, evaluate=500, resume=True)
     assert second.wait() == 0, second.tail()
     assert "goes on" in second.output
-    assert budget <= second.result["actor_steps"] <= budget + 4
+    assert budget - 2 < second.result["actor_steps"] <= budget
     assert second.result["learner_steps"] > before["learner_steps"]
     assert second.result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
     steps = [one["actor_steps"] for one in second.result["evaluation"]]
@@ -76,7 +76,7 @@ def test_a_killed_run_goes_on_without_its_damaged_replay(start):
     assert second.wait() == 0, second.tail()
     assert "chunks.tfrecord is damaged" in second.output
     assert "the replay starts empty" in second.output
-    assert budget <= second.result["actor_steps"] <= budget + 2
+    assert budget - 2 < second.result["actor_steps"] <= budget
 
 
 @pytest.mark.parametrize(

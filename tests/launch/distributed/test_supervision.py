@@ -15,6 +15,7 @@ pytest.importorskip("launchpad")
 
 import cloudpickle
 
+from troupe.launch.distributed.engines.launchpad import processes
 from troupe.launch.distributed.engines.launchpad.processes import ProcessLauncher
 from troupe.launch.distributed.engines.launchpad.threads import ThreadLauncher
 from troupe.launch.distributed.supervision import heartbeat, role
@@ -104,6 +105,21 @@ def test_a_lost_process_is_replaced(tmp_path, number):
         assert not pathlib.Path(f"/proc/{first}").exists()
         expected = "no sign of life" if number == signal.SIGSTOP else number.name
         assert expected in program.said[0]
+
+
+@pytest.mark.long
+def test_what_roles_are_forked_from_is_stopped(tmp_path, monkeypatch):
+    """Nobody noticed until a role was to start, and then for two minutes."""
+    monkeypatch.setattr(processes, "SILENT_SECONDS", 2.0)
+    with Program(tmp_path, "processes", works) as program:
+        program.until(lambda: program.up(0))
+        (member,) = program.members
+        first, (zygote,) = member.handle.pid, program.launcher._zygotes.values()
+        os.kill(zygote.process.pid, signal.SIGSTOP)
+        program.until(lambda: member.handle and member.handle.pid not in (None, first))
+        program.until(lambda: program.up(0))
+        assert not pathlib.Path(f"/proc/{zygote.process.pid}").exists()
+        assert len(program.said) == 1
 
 
 def test_a_gang_is_replaced_as_a_whole(tmp_path):

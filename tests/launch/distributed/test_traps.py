@@ -99,7 +99,7 @@ def test_another_launch_finds_the_checkpoints(resumed):
     assert all(
         steps >= before for steps in saved_steps(manifests(resumed.out))[len(resumed.stopped) :]
     )
-    assert 0 <= resumed.second.result["actor_steps"] - resumed.budget <= 4
+    assert 0 <= resumed.budget - resumed.second.result["actor_steps"] < 2
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import os
 import signal
 
@@ -69,7 +68,7 @@ def test_a_run_leaves_what_its_directory_promises(tiny, tmp_path):
     assert list(found)[: len(RESULT_KEYS)] == RESULT_KEYS
     assert (found["agent"], found["env"], found["seed"]) == ("dqn", "CartPole-v1", 0)
     assert (found["launch"], found["actors"], found["mesh"]) == ("one-process", 1, None)
-    assert found["actor_steps"] in (200, 201)
+    assert found["actor_steps"] in (199, 200)
     # 16 transitions before the first batch of 4, then 2 samples an insert.
     assert found["learner_steps"] == pytest.approx((200 - 16) * 2 / 4, abs=2)
     assert [entry["actor_steps"] // 80 for entry in found["evaluation"]] == [1, 2, 2]
@@ -169,7 +168,7 @@ def test_a_signal_saves_and_ends_and_the_run_goes_on(tiny, tmp_path, number):
     assert not (tmp_path / "result.json").exists()
     assert checkpoint.parts == ("learner", "actor", "replay")
     result = run(recipe, tmp_path, resume=True)
-    assert 200 <= result.actor_steps < 202
+    assert 198 < result.actor_steps <= 200
     assert result.learner_steps == pytest.approx((200 - 16) * 2 / 4, abs=4)
     assert [entry["actor_steps"] // 80 for entry in result.evaluation] == [1, 2, 2]
     rows = list(metrics.read(tmp_path / "metrics.jsonl"))
@@ -237,7 +236,7 @@ def test_a_replay_that_is_not_kept_is_filled_anew(tiny, tmp_path):
     checkpoint = Store(tmp_path / "checkpoints").newest(pytest.fail)
     assert checkpoint.parts == ("learner", "actor")
     result = run(recipe, tmp_path, resume=True)
-    assert 200 <= result.actor_steps < 202
+    assert 198 < result.actor_steps <= 200
 
 
 def test_a_complete_run_takes_a_larger_budget_only(tiny, tmp_path):
@@ -245,7 +244,7 @@ def test_a_complete_run_takes_a_larger_budget_only(tiny, tmp_path):
     with pytest.raises(RequestError, match=r"complete.*more with --steps"):
         run(tiny(), tmp_path, resume=True)
     result = run(tiny(steps=300), tmp_path, resume=True)
-    assert 300 <= result.actor_steps < 302
+    assert 298 < result.actor_steps <= 300
     assert result.evaluation[-1]["actor_steps"] == result.actor_steps
     assert json.loads((tmp_path / "config.json").read_text())["steps"] == 300
 
@@ -340,7 +339,7 @@ def test_an_environment_that_fails_loses_nothing(tiny, tmp_path, error, message)
     checkpoint = Store(tmp_path / "checkpoints").newest(pytest.fail)
     assert checkpoint.counters["actor_steps"] == 90
     result = run(recipe, tmp_path, resume=True)
-    assert 200 <= result.actor_steps < 202
+    assert 198 < result.actor_steps <= 200
 
 
 def test_a_reward_of_an_environment_of_the_users_own_is_looked_at(tiny, tmp_path):
@@ -360,7 +359,7 @@ def test_a_reward_of_an_environment_of_the_users_own_is_looked_at(tiny, tmp_path
 
 
 def test_a_target_is_judged_by_the_final_evaluation(tiny, tmp_path):
-    for name, target in (("met", 1.0), ("missed", math.inf)):
+    for name, target in (("met", 1.0), ("missed", 1e9)):
         result = run(tiny(evaluation={"target_return": target}), tmp_path / name)
         assert result.reached is (name == "met")
     assert run(tiny(), tmp_path / "none").reached is None

@@ -8,9 +8,12 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from .....agents.bounds import show
+from ....errors import RequestError
 from ....experiment import Experiment
 from ....files.result import Result
 from ....telling import report
+from ... import accelerator
 from ...deployment import Say
 from ...roles.calls import Remote
 from ...run import conduct
@@ -35,7 +38,14 @@ class Launchpad:
 
     def __init__(self, program: LaunchProgram, kind: str):
         """Raises RequestError where the program cannot be launched so."""
+        if not isinstance(program, LaunchProgram):
+            raise RequestError(
+                "launch takes the program of make_program(experiment, out), not "
+                f"{show(program)}; an experiment in one process is run by launch.run."
+            )
         launcher.check(program, kind)
+        if program.deployment.roles.learner_device == "gpu":
+            accelerator.require_any()
         self.kind, self._program = kind, program
 
     @contextlib.contextmanager
@@ -64,7 +74,8 @@ def launch(
 
     Args, Returns, Raises: else as `conduct`, which waits for its end.
     """
-    return conduct(program.deployment, Launchpad(program, kind), reporter, request, progress)
+    engine = Launchpad(program, kind)
+    return conduct(program.deployment, engine, reporter, request, progress)
 
 
 def run(

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ....errors import RequestError
+from ....errors import DivergedError, RequestError
 from ....files.checkpoints import CheckpointError
 from ...supervision import heartbeat
 from ...supervision.role import Role, enter
@@ -65,8 +65,8 @@ def describe(error: BaseException) -> str:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether a new start cannot help: what was asked for cannot be, or cannot be kept."""
-    return isinstance(error, RequestError | CheckpointError)
+    """Whether a new start cannot help: what was asked for cannot be, be kept or be learned."""
+    return isinstance(error, RequestError | CheckpointError | DivergedError)
 
 
 def _redirect(log: str) -> None:

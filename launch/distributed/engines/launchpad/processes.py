@@ -22,6 +22,9 @@ from . import zygote
 
 _LIGHT = ("cloudpickle", "launchpad", "courier", "jax", "haiku", "optax", "gymnasium")
 _REVERB = (*_LIGHT, "reverb", "acme.adders.reverb")
+_ASK_SECONDS, _START_SECONDS = 2.0, 120.0
+SILENT_SECONDS = 8.0
+"""How long a zygote may leave a question unanswered."""
 
 
 class ZygoteProcess:
@@ -45,6 +48,9 @@ class ZygoteProcess:
             )
         theirs.close()
         ours.setblocking(False)
+        self._is_ready = False
+        self._heard = time.monotonic()
+        self._asked: float | None = None
 
     def send(self, message: Mapping[str, Any]) -> None:
         # Its end is noticed where messages are received.
@@ -64,6 +70,18 @@ class ZygoteProcess:
             if not message:
                 return messages or None
             messages.append(json.loads(message))
+            self._is_ready, self._heard, self._asked = True, time.monotonic(), None
+
+    def is_silent(self) -> bool:
+        """Whether it answers no more, though it lives: it was stopped, say. Call it after
+        `receive`, several times a second."""
+        now = time.monotonic()
+        if not self._is_ready:
+            return now - self._heard > _START_SECONDS
+        if self._asked is None and now - self._heard > _ASK_SECONDS:
+            self._asked = now
+            self.send({"there": True})
+        return self._asked is not None and now - self._asked > SILENT_SECONDS
 
     def close(self) -> None:
         """Ends it, and with it all roles that it forked."""
@@ -197,7 +215,7 @@ class ProcessLauncher:
                 elif "ended" in message:
                     handle = self._handles.pop(message["ended"])[1]
                     handle.exit_code, handle.ended_at = message["status"], time.monotonic()
-            if messages is None:
+            if messages is None or process.is_silent():
                 # Its roles died with it; the next one to start makes a new zygote.
                 process.close()
                 del self._zygotes[reverb]

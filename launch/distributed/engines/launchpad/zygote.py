@@ -5,8 +5,9 @@ that has imported it, a role starts in milliseconds and shares the memory. The z
 one thread, and forks on request. A role is a session of its own, and dies when the zygote does,
 which dies when its supervisor does: nothing outlives a program whose head was killed.
 
-Messages are JSON over a socket that keeps their bounds. Asked: {"start": id, "entry": {...}}.
-Answered: {"ready": true}, {"started": id, "pid": n}, {"ended": id, "status": n}.
+Messages are JSON over a socket that keeps their bounds. Asked: {"start": id, "entry": {...}},
+{"there": true}. Answered: {"ready": true}, {"started": id, "pid": n}, {"ended": id, "status": n},
+{"here": true}.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Zygote:
                 if not message:
                     return None
                 request = json.loads(message)
-                if self._fork(request["start"]):
+                if "there" in request:
+                    self._send(here=True)
+                elif self._fork(request["start"]):
                     return request["entry"]
 
     def _fork(self, role: int) -> bool:
