@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import RequestError
+
 Row = Mapping[str, Any]
 
 COUNTS = ("actor_steps", "learner_steps", "episodes", "wall_seconds", "train_seconds")
@@ -93,22 +95,39 @@ class MetricsWriter:
 
 
 def read(path: pathlib.Path, kind: str | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a file, of one kind where it is given. A last line cut short is left out."""
+    """The rows of a file, of one kind where it is given. A last line cut short is left out.
+
+    Raises:
+      RequestError: if a line is no row, naming it.
+    """
+    for _, row in _rows(path):
+        if kind in (None, row["kind"]):
+            yield row
+
+
+def _rows(path: pathlib.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Each line and what it says, up to one that was cut short."""
     with open(path, "rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
                 row = json.loads(line)
-                if kind in (None, row["kind"]):
-                    yield row
+                complete = {"kind", "actor_steps"} <= set(row)
+            except (ValueError, TypeError):
+                complete = False
+            if not complete:
+                raise RequestError(
+                    f"{path} is damaged: line {number} is no row of metrics; without that line the "
+                    "others can be read."
+                )
+            yield line, row
 
 
 def _kept(path: pathlib.Path, clock: str, steps: int, evaluations: int) -> bytes:
     """The lines of a file whose steps and evaluations are not done again."""
     lines = []
-    for line in path.read_bytes().splitlines(keepends=True):
-        if not line.endswith(b"\n"):
-            break
-        row = json.loads(line)
+    for line, row in _rows(path):
         judged = row["kind"] == "evaluation"
         if row[clock] <= steps and (evaluations > 0 or not judged):
             lines.append(line)

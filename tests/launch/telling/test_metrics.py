@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+
+from troupe.launch.errors import RequestError
 from troupe.launch.telling import metrics
 
 
@@ -34,6 +37,14 @@ def test_a_line_that_was_cut_short_is_left_out(tmp_path):
     with open(path, "a") as file:
         file.write('{"kind": "tr')
     assert list(metrics.read(path)) == [row(1)]
+
+
+@pytest.mark.parametrize("line", ["", "{", "12", '{"kind": "train"}', "[]", "\x00\x01"])
+def test_a_damaged_line_is_named(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f"{json.dumps(row(1))}\n{line}\n{json.dumps(row(2))}\n")
+    with pytest.raises(RequestError, match=r"metrics.jsonl is damaged: line 2 is no row"):
+        list(metrics.read(path))
 
 
 def test_rows_of_what_is_done_again_are_dropped(tmp_path):
