@@ -20,7 +20,7 @@ import numpy as np
 from ...agents.replay.items import Rollouts, Sample
 from ..experiment import Experiment
 from ..local import components
-from ..local.loop import CatchUp, Loop
+from ..local.loop import CatchUp, LearningLoop, Loop
 from ..signals import Stop
 from . import policies
 from .mistakes import Mistake, attempt, compare, draws
@@ -52,7 +52,7 @@ class ShortRun:
         environment = components.make_environment(self.experiment, 0)
         self.parts = components.make(self.experiment, environment)
         self.loop = self._loop()
-        self._start = copy.deepcopy(self._saved())
+        self._start = None if self.parts.actor is None else copy.deepcopy(self._saved())
 
     def __enter__(self) -> ShortRun:
         return self
@@ -63,18 +63,19 @@ class ShortRun:
 
     def run(self, gradient_steps: float = math.inf) -> ShortRun:
         """Spends the budget, or less where so many gradient steps are taken before."""
-        learner, budget = self.parts.learner, self.experiment.num_actor_steps or 0
+        learner, loop, budget = self.parts.learner, self.loop, self.experiment.budget
+        if gradient_steps == math.inf:
+            loop.advance(budget, math.inf, Stop())
         deadline = time.perf_counter() + 60.0
-        while learner.steps < gradient_steps and self.loop.actor_steps < budget:
+        while learner.steps < gradient_steps and loop.steps < budget:
             if time.perf_counter() >= deadline:
                 break
-            # An actor step at a time, and whatever the learner then may do.
-            until = budget if gradient_steps == math.inf else self.loop.actor_steps + 1
-            self.loop.advance(until, math.inf, Stop())
+            loop.advance(loop.steps + 1, math.inf, Stop())
         return self
 
     def rewind(self) -> ShortRun:
-        """Puts everything where it was before its first step."""
+        """Puts everything where it was before its first step, where there is an actor."""
+        assert self._start is not None
         self.parts.environment.close()
         environment = components.make_environment(self.experiment, 0)
         self.parts = dataclasses.replace(self.parts, environment=environment)
@@ -90,8 +91,10 @@ class ShortRun:
         """A copy of what actors get."""
         return jax.tree.map(np.array, self.parts.learner.get_variables(["policy"])[0])
 
-    def _loop(self) -> Loop:
+    def _loop(self) -> Loop | LearningLoop:
         parts, size = self.parts, self.experiment.builder.steps_per_dispatch
+        if parts.actor is None:
+            return LearningLoop(parts.learner)
         catch_up = CatchUp(parts.learner.step, parts.replay, size)
         return Loop(parts.environment, parts.actor, catch_up)
 

@@ -144,11 +144,11 @@ def _fused(subject: Subject) -> str:
     update, traced = subject.update, subject.traced
     k = subject.experiment.builder.steps_per_dispatch
     own = update.steps is not None
-    what = f"Update.steps({k}, unroll=False)" if own else f"{k} of Update.step as one program"
+    what = f"Update.steps({k})" if own else f"{k} of Update.step as one program"
     batches = jax.tree.map(lambda x: jax.ShapeDtypeStruct((k, *x.shape), x.dtype), traced.sample)
 
     def run(state: Any, samples: Any) -> Any:
-        fused = update.steps(k, False) if own else dispatch.fuse(update.step, k, unroll=False)
+        fused = update.steps(k) if own else dispatch.fuse(update.step, k)
         return fused(state, samples)
 
     state, output = attempt(

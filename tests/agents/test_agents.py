@@ -1,15 +1,16 @@
-"""Every agent x what every agent must do. A new agent adds a row to `AGENTS`."""
+"""Every agent x what every agent must do. A new agent adds a row to `AGENTS`.
 
-import math
+What it must do stands in `launch.checking`, which `troupe check` runs too.
+"""
 
-import jax
+import contextlib
+
 import numpy as np
 import pytest
 
 from troupe import environments, launch
 from troupe.agents import find_builder
-from troupe.launch.local import components
-from troupe.launch.local.loop import CatchUp, LearningLoop, Loop
+from troupe.launch.checking import conformance
 from troupe.launch.signals import Stop
 
 from .. import demonstrations
@@ -23,9 +24,18 @@ DQN = {
 }
 PPO = {"hidden_sizes": (32,), "rollout_length": 32, "discount": 0.0, "learning_rate": 3e-3}
 BC = {"hidden_sizes": (32,), "batch_size": 32, "learning_rate": 3e-3}
+TD3 = {
+    "hidden_sizes": (32,),
+    "min_replay_size": 200,
+    "discount": 0.0,
+    "samples_per_insert": 32.0,
+    "learning_rate": 3e-3,
+    "exploration_std": 0.3,
+}
 AGENTS = {
     "bc": ("bc", BC, "fake/match", {}),
     "bc, continuous": ("bc", BC, "fake/match", {"continuous": True}),
+    "c51 of the docs": ("c51:C51Builder", {**DQN, "max_return": 2.0}, "fake/match", {}),
     "dqn": ("dqn", DQN, "fake/match", {}),
     "dqn with everything": (
         "dqn",
@@ -40,6 +50,7 @@ AGENTS = {
         "fake/match",
         {"continuous": True},
     ),
+    "td3 of the docs": ("td3:TD3Builder", TD3, "fake/match", {"continuous": True}),
 }
 LENGTH = 16  # Of an episode of `fake/match`, and its best return.
 
@@ -61,50 +72,41 @@ def make_experiment(agent, config, env, options, seed=0, steps=6_000):
     return launch.Experiment(builder, make, env, seed=seed, evaluation=evaluation, **budget)
 
 
-def train(experiment):
-    """(parts, loop) after the whole budget."""
-    made = components.make(experiment, components.make_environment(experiment, 0))
-    if made.actor is None:
-        loop = LearningLoop(made.learner)
-    else:
-        between = CatchUp(made.learner.step, made.replay, experiment.builder.steps_per_dispatch)
-        loop = Loop(made.environment, made.actor, between)
-    loop.advance(experiment.budget, math.inf, Stop())
-    return made, loop
-
-
 @pytest.fixture(params=AGENTS, scope="module")
-def row(request):
+def row(request, documented):
     return AGENTS[request.param]
+
+
+@pytest.fixture(params=[name for name in AGENTS if "docs" not in name], scope="module")
+def runs(request):
+    """Three short runs; the last is of another seed."""
+    row = AGENTS[request.param]
+    made = [conformance.ShortRun(make_experiment(*row, seed=s, steps=600)) for s in (1, 1, 2)]
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(one).run() for one in made]
 
 
 def test_learns_what_there_is_to_learn(row):
     experiment = make_experiment(*row)
-    made, loop = train(experiment)
-    before = made.evaluator.run(0, 20, 0, Stop())
-    assert np.mean(before.returns) >= 0.85 * LENGTH
-    assert loop.steps >= experiment.budget
+    with conformance.ShortRun(experiment) as short:
+        short.run()
+        outcome = short.parts.evaluator.run(0, 20, 0, Stop())
+        assert np.mean(outcome.returns) >= 0.85 * LENGTH
+        assert short.loop.steps >= experiment.budget
 
 
-def test_a_seed_repeats_and_another_differs(row):
-    def parameters(seed):
-        made, _ = train(make_experiment(*row, seed=seed, steps=600))
-        return jax.tree.leaves(made.learner.get_variables(["policy"]))
-
-    first, again, other = parameters(1), parameters(1), parameters(2)
-    for a, b in zip(first, again, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(first, other, strict=True))
+def test_a_seed_repeats_and_another_differs(runs):
+    conformance.check_seeds(*(one.policy() for one in runs))
 
 
-def test_a_saved_learner_acts_like_the_one_it_was(row):
-    experiment = make_experiment(*row, steps=600)
-    made, _ = train(experiment)
-    restored = components.make(experiment, components.make_environment(experiment, 0))
-    restored.learner.restore(made.learner.save())
-    assert restored.learner.steps == made.learner.steps > 0
-    one, two = (p.evaluator.run(0, 5, 0, Stop()).returns for p in (made, restored))
-    assert one == two
+def test_a_saved_learner_acts_like_the_one_it_was(runs):
+    assert runs[0].parts.learner.steps > 0
+    conformance.check_restored(runs[0], runs[2])
+
+
+def test_metrics_and_parameters_are_finite_and_a_step_is_pure(runs):
+    conformance.check_finite(runs[0].parts.learner)
+    conformance.check_same_step(runs[0])
 
 
 @pytest.mark.parametrize("agent", ["dqn", "ppo"])
@@ -116,9 +118,9 @@ def test_observations_of_every_kind(agent, env):
         else {"num_envs": 2, "rollout_length": 4, "num_minibatches": 2, "num_epochs": 1}
     )
     options = {"size": 36} if env == "fake/image" else {}
-    made, _ = train(make_experiment(agent, config, env, options, steps=24))
-    assert made.learner.steps > 0
-    assert all(math.isfinite(value) for value in made.learner.metrics().values())
+    with conformance.ShortRun(make_experiment(agent, config, env, options, steps=24)) as short:
+        assert short.run().parts.learner.steps > 0
+        conformance.check_finite(short.parts.learner)
 
 
 @pytest.mark.parametrize("agent", ["bc", "dqn", "ppo"])

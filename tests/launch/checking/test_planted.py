@@ -10,6 +10,7 @@ from troupe.agents import UpdateOutput
 from troupe.agents.acting import policies
 from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.launch.checking import table
+from troupe.launch.distributed.deploy import deploy
 
 
 class Planted(DQNBuilder):
@@ -228,7 +229,7 @@ def experiment(**config):
     def make(*, seed, num_envs, evaluation):
         return environments.make("fake/match", seed=seed, num_envs=num_envs)
 
-    return launch.Experiment(builder, make, "fake/match", 1_000)
+    return launch.Experiment(builder, make, "fake/match", 5_000)
 
 
 def found(made):
@@ -274,3 +275,5 @@ def test_a_run_does_not_wait_for_the_first_batch(tmp_path, name):
         launch.run(made, tmp_path / "run")
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "run").exists()
+    with pytest.raises(launch.RequestError, match=r"Update\.step|no 'policy'"):
+        deploy(made, tmp_path / "run")
