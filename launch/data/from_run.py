@@ -6,10 +6,11 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from ... import environments
+from .. import seeds
 from ..errors import RequestError
 from ..files.checkpoints import Store
 from ..files.directory import RunDirectory
-from ..request.recipe import Recipe
+from ..request.begun import asked_of
 
 if TYPE_CHECKING:
     from ...agents.replay.offline.dataset import Dataset
@@ -26,7 +27,7 @@ def read(path: pathlib.Path) -> Dataset:
     from ...agents.replay.offline import history
 
     directory = RunDirectory(path)
-    recipe = Recipe.from_json(directory.read_config())
+    experiment = asked_of(directory).alone()
     checkpoint = Store(directory.checkpoints).newest(lambda damage: None)
     if checkpoint is None:
         raise RequestError(f"{path} has no checkpoint yet, so there is no data in it.")
@@ -36,9 +37,9 @@ def read(path: pathlib.Path) -> Dataset:
             f"the replay in {checkpoint.path} is {kept}: train in one process with "
             f"--checkpoint-replay always, or record the policy with `troupe record {path}`."
         )
-    with recipe.make_environment(seed=recipe.seed, num_envs=1, evaluation=False) as environment:
+    seed = seeds.derive(experiment.seed, "environment")
+    with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
         spec = environments.make_spec(environment)
-    builder = recipe.experiment().builder
     state: dict[str, Any] = checkpoint.read("replay")
-    item = builder.make_replay_spec(spec).item
+    item = experiment.builder.make_replay_spec(spec).item
     return history.of_replay(state, item, spec.observations, spec.actions, str(path))
