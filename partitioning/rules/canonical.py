@@ -50,6 +50,11 @@ class _Rewriter:
                 self.same.update(_across(op))
 
     def region(self, program: Program) -> None:
+        for op in program.ops:
+            for region in op.regions:
+                self.region(region)
+        if not any(_indexed(op) for op in program.ops):
+            return
         uses: dict[Value, int] = {}
         for op in program.ops:
             for value in op.inputs:
@@ -58,8 +63,6 @@ class _Rewriter:
             uses[value] = uses.get(value, 0) + 1
         ops: list[Op] = []
         for op in program.ops:
-            for region in op.regions:
-                self.region(region)
             if _indexed(op):
                 while (batched := self.batched(op)) is not None:
                     made, op = batched
@@ -72,8 +75,9 @@ class _Rewriter:
                     ops += made
                     self.makers[op.outputs[0]] = op
             ops.append(op)
-        program.ops = ops
-        program.drop_dead()
+        if len(ops) > len(program.ops):
+            program.ops = ops
+            program.drop_dead()
 
     # Indices that count.
 

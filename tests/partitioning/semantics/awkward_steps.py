@@ -223,4 +223,5 @@ CASES: dict[str, Callable[[], Case]] = {
     "ppo": lambda: example(
         "ppo", num_envs=64, rollout_length=16, hidden_sizes=(64, 64), num_minibatches=4
     ),
+    "dropout": lambda: example("transformer", dropout=0.1, batch=32, length=16, width=32),
 }
