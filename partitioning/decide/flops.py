@@ -58,4 +58,7 @@ def splits(node: Node, factor: int) -> bool:
 
     A scatter into tiled rows goes through every update on every device.
     """
-    return factor not in node.rule.special or factor in node.rule.monoids
+    rule = node.rule
+    if factor not in rule.special or factor in rule.monoids:
+        return True
+    return all(factor not in dims for dims in rule.operands)
