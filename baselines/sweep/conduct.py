@@ -54,7 +54,8 @@ def sweep(
     require()
     reporter = reporter or report.Reporter()
     evaluations = request.seeds * _check(request)
-    with _taken(out, resume), signals.caught() as stop:
+    stop = signals.Stop()
+    with _taken(out, resume), signals.caught(stop, reporter.line):
         study = Study(out, request, evaluations)
         again = study.recover()
         usual = request.usual()

@@ -17,7 +17,6 @@ _STDIN = 0
 
 def main() -> int:
     """Runs it; the exit code is that of `troupe train`, its last line of errors the reason."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the sweep's to answer.
     asked = json.loads(_read_line())
     threading.Thread(target=_watch, daemon=True).start()
     # Only now: this takes seconds, in which the sweep may have ended.
