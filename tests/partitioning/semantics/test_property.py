@@ -5,6 +5,8 @@ itself.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,7 +18,7 @@ from troupe.partitioning.ir.verify import verify
 from troupe.partitioning.lower.cleanup import clean_up
 from troupe.partitioning.lower.lower import lower
 
-from .random_foreign import CALLS
+from .random_foreign import CALLS, UNORDERED
 from .random_programs import AXES, Drawn, programs, schedule
 
 _LONG = bool(os.environ.get("TROUPE_FULL"))
@@ -42,19 +44,23 @@ def _check_plan(drawn: Drawn) -> None:
     clean_up(local, AXES, after=lambda does, program: verify(program, AXES, types=True))
 
 
+def _called(step: Callable[..., Any], inputs: Any) -> tuple[Any, list[float]]:
+    """The results of a step, and what it called the host with: in order, where that is told."""
+    CALLS.clear()
+    UNORDERED.clear()
+    results = jax.block_until_ready(step(*inputs))
+    jax.effects_barrier()
+    return results, [*CALLS, *sorted(UNORDERED)]
+
+
 def _check_run(drawn: Drawn, backend: str = "explicit") -> None:
     """Runs on eight devices and compares with one."""
     inputs = drawn.inputs(0)
-    CALLS.clear()
-    expected = jax.block_until_ready(jax.jit(drawn.function)(*inputs))
-    jax.effects_barrier()
-    wanted = list(CALLS)
-    CALLS.clear()
+    expected, wanted = _called(jax.jit(drawn.function), inputs)
     step = pt.partition(drawn.function, pt.Mesh(AXES), schedule(drawn), backend=backend)
-    found = jax.block_until_ready(step(*inputs))
-    jax.effects_barrier()
-    assert len(CALLS) == len(wanted)
-    np.testing.assert_allclose(CALLS, wanted, rtol=2e-4, atol=2e-4)
+    found, calls = _called(step, inputs)
+    assert len(calls) == len(wanted)
+    np.testing.assert_allclose(calls, wanted, rtol=2e-4, atol=2e-4)
     for want, have in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
         assert want.shape == have.shape
         assert want.dtype == have.dtype

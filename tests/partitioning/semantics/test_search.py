@@ -113,6 +113,10 @@ def test_a_learner_that_searches_equals_the_unpartitioned_one(search: Any, sched
     update = learner(search)
     state, batch = _init(jax.random.PRNGKey(0)), _batch(jax.random.PRNGKey(1))
     step = pt.partition(update, pt.Mesh({"data": 8}), pt.parse_schedule(schedule))
+    searches = [op for op in step.plan(state, batch).program.ops if op.regions]
+    inside = {op.name for search in searches for op in search.regions[0].walk()}
+    assert searches
+    assert not inside & {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
     one, many = jax.jit(update), step
     expected, found = one(state, batch), many(state, batch)
     expected, found = one(expected[0], batch), many(found[0], batch)
