@@ -15,6 +15,7 @@ from . import outcome, picture
 from . import request as requests
 from .attempt import Attempt
 from .request import SweepRequest
+from .study import FILE as study_file
 from .study import Proposal, Study, Tried, require
 
 _LOOK_SECONDS = 0.1
@@ -56,6 +57,8 @@ def sweep(
     evaluations = request.seeds * _check(request)
     stop = signals.Stop()
     with _taken(out, resume), signals.caught(stop, reporter.line):
+        if resume and not (out / study_file).exists():
+            raise RequestError(f"{out} has lost its study, {study_file}; begin a new sweep.")
         study = Study(out, request, evaluations)
         again = study.recover()
         usual = request.usual()

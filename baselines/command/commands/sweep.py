@@ -23,7 +23,9 @@ _NO_FLAGS = ("command", "parser", "overrides", "environment")
 
 
 def register(commands: Commands) -> None:
-    parser = commands.add("sweep", "search for good settings of an agent", sweep)
+    parser = commands.add(
+        "sweep", "search for good settings: --config.FIELD LO:HI, LO:HI:log or A,B,C", sweep
+    )
     parser.add_argument(
         "--trials", type=count, metavar="N", help="settings to be tried; default: 20"
     )

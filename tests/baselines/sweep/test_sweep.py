@@ -136,6 +136,30 @@ def test_what_cannot_be_asked_for(capsys, tmp_path, monkeypatch, arguments, word
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "code", "word"),
+    [
+        ("sweep.json", "[]", 2, "cannot read"),
+        ("sweep.json", '{"request": {"space": 1}}', 2, "cannot read"),
+        ("sweep.json", "{", 2, "cannot read"),
+        ("optuna.db", None, 2, "has lost its study, optuna.db"),
+        ("optuna.db", "no database, but words" * 99, 1, "cannot open the study"),
+    ],
+)
+def test_what_is_damaged_is_named(capsys, tmp_path, name, content, code, word):
+    asked = request()
+    outcome.write(tmp_path, asked, [])
+    (tmp_path / "optuna.db").touch()
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_text(content)
+    assert main(["sweep", "--resume", str(tmp_path)]) == code
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert word in error
+
+
 def test_a_sweep_without_optuna_says_what_is_missing(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

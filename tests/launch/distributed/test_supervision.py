@@ -107,6 +107,12 @@ def test_a_lost_process_is_replaced(tmp_path, number):
         assert expected in program.said[0]
 
 
+def test_roles_that_are_not_at_work_yet_are_named(tmp_path):
+    with Program(tmp_path, "threads", works, ends) as program:
+        assert program.supervisor.starting() == ["role/0", "role/1"]
+        program.until(lambda: not program.supervisor.starting())
+
+
 @pytest.mark.long
 def test_what_roles_are_forked_from_is_stopped(tmp_path, monkeypatch):
     """Nobody noticed until a role was to start, and then for two minutes."""
