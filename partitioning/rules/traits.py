@@ -46,6 +46,7 @@ class Traits:
       tag: it names its operand, by its param "name".
       library: dtypes with which a compiler for CPUs may leave it to a library.
       host: it calls a function on the host, which may have side effects.
+      overwrites: the operand that a library's routine writes its result over, or -1.
     """
 
     flops: Flops
@@ -65,6 +66,7 @@ class Traits:
     tag: bool = False
     library: frozenset[str] = frozenset()
     host: bool = False
+    overwrites: int = -1
 
     @property
     def keeps_zeros(self) -> bool:
@@ -185,8 +187,8 @@ _rows("cumulative_window select_and_scatter", Traits("uncounted"))
 _rows("approx_top_k sort top_k", Traits("sort"))
 _rows("cumlogsumexp cummax cummin cumprod cumsum", Traits("cumulative"))
 _rows("fft", Traits("fft"))
-_rows("cholesky", Traits("cholesky"))
-_rows("triangular_solve", Traits("triangular_solve"))
+_rows("cholesky", Traits("cholesky", overwrites=0))
+_rows("triangular_solve", Traits("triangular_solve", overwrites=1))
 _rows(
     "cholesky_update eig eigh geqp3 geqrf hessenberg householder_product lu "
     "lu_pivots_to_permutation qr schur svd symmetric_product tridiagonal tridiagonal_solve",

@@ -181,20 +181,38 @@ _FLOPS: dict[Flops, Callable[[Op], tuple[float, float]]] = {
 }
 
 
-def program_flops(program: Program, loops_once: bool = False) -> float:
+#: Kind of device to what jax calls its platforms.
+_PLATFORMS = {"cpu": ("cpu",), "gpu": ("gpu", "cuda", "rocm"), "tpu": ("tpu",)}
+
+
+def platform_branch(op: Op, kind: str) -> Program | None:
+    """Of branches that differ by platform the one for a kind of device; None if they do not."""
+    platforms = op.params.get("branches_platforms")
+    if platforms is None:
+        return None
+    for region, names in zip(op.regions, platforms, strict=True):
+        if names is None or not set(names).isdisjoint(_PLATFORMS[kind]):
+            return region
+    return None
+
+
+def program_flops(program: Program, loops_once: bool = False, kind: str = "cpu") -> float:
     """Floating point operations of one run: loops by trip count, branches by the costliest.
 
     Args:
       program: global or local (then: per device).
       loops_once: count the body of a loop once, as `compiled.cost_analysis()` does.
+      kind: the device's kind, which decides branches that differ by platform.
     """
     total = 0.0
     for op in program.ops:
         if op.name == "cond":  # its regions are alternatives
-            total += max((program_flops(r, loops_once) for r in op.regions), default=0.0)
+            taken = platform_branch(op, kind)
+            regions = op.regions if taken is None else (taken,)
+            total += max((program_flops(r, loops_once, kind) for r in regions), default=0.0)
         elif op.regions:
             times = 1 if loops_once else op.trips
-            total += times * sum(program_flops(r, loops_once) for r in op.regions)
+            total += times * sum(program_flops(r, loops_once, kind) for r in op.regions)
         else:
             total += op_flops(op)[0]
     return total

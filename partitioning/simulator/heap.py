@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -78,17 +79,28 @@ def reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> lis
 
 
 def pack(buffers: list[Buffer]) -> int:
-    """Size of a heap that holds the buffers: the better of largest and of longest-lived first."""
+    """Size of a heap that holds the buffers: the best of largest first, those of one size by how
+    long they are in use, or the longest and then in turn; and of longest-lived first.
+    """
+    longest: dict[int, int] = {}
+    for b in buffers:
+        longest[b.nbytes] = max(longest.get(b.nbytes, 0), b.end - b.start)
+    orders: tuple[Callable[[Buffer], tuple[int, int, int]], ...] = (
+        lambda b: (-b.nbytes, b.start - b.end, b.start),
+        lambda b: (b.start - b.end, -b.nbytes, b.start),
+        lambda b: (-b.nbytes, int(b.end - b.start < longest[b.nbytes]), b.start),
+    )
     bound = peak_of(buffers)[0]
-    heap = _place(sorted(buffers, key=lambda b: (-b.nbytes, b.start - b.end, b.start)))
-    if heap <= 1.005 * bound:
-        return heap
-    by_size = [b.offset for b in sorted(buffers, key=id)]
-    other = _place(sorted(buffers, key=lambda b: (b.start - b.end, -b.nbytes, b.start)))
-    if heap <= other:
-        for buffer, offset in zip(sorted(buffers, key=id), by_size, strict=True):
-            buffer.offset = offset
-    return min(heap, other)
+    best, offsets = math.inf, []
+    for key in orders:
+        heap = _place(sorted(buffers, key=key))
+        if heap < best:
+            best, offsets = heap, [b.offset for b in buffers]
+        if best <= 1.005 * bound:
+            break
+    for buffer, offset in zip(buffers, offsets, strict=True):
+        buffer.offset = offset
+    return int(best) if buffers else 0
 
 
 def _place(ordered: list[Buffer]) -> int:

@@ -154,7 +154,7 @@ def _simulate(
     overlap = device.kind != "cpu" if overlap is None else overlap
     overhead = device.step_seconds + device.result_seconds * max(len(program.outputs) - 1, 0)
     timing = Queues(device, placement, overlap).time(assignment, overhead)
-    return Simulation(device, memory, costs.program_flops(program), timing)
+    return Simulation(device, memory, costs.program_flops(program, kind=device.kind), timing)
 
 
 @contextlib.contextmanager

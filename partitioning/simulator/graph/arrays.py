@@ -25,10 +25,13 @@ def is_view(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> bool:
         moved = [d for d in op.params["permutation"] if source.shape[d] > 1]
         if moved == sorted(moved):
             return True
-        # The transpose of a plain matrix product is the product of the swapped operands.
-        swapped = operands[0].name == "dot" and out.ndim == 2 and len(operands[0].shape) == 2
-        operands[0].late |= swapped
-        return swapped
+        # The transpose of a plain matrix product is the product of the swapped operands; that of a
+        # batch of products is made anew as well, but for a copy.
+        last = out.ndim - 1
+        batched = (*range(last - 1), last, last - 1)
+        swapped = operands[0].name == "dot" and len(operands[0].shape) == out.ndim
+        operands[0].late |= swapped and tuple(op.params["permutation"]) == batched
+        return swapped and out.ndim == 2
     return view == "always"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...ir.program import Op, Program
+from ..costs import platform_branch
 from .builder import GraphBuilder
 from .nodes import (
     BRANCH,
@@ -132,6 +133,14 @@ def loop(
 
 
 def cond(builder: GraphBuilder, op: Op) -> None:
+    taken = platform_branch(op, builder.kind)
+    if taken is not None:
+        for inside, outside in zip(taken.inputs, op.inputs[1:], strict=True):
+            builder.env[inside] = builder.read(outside)
+        builder.run(taken)
+        for outer, value in zip(op.outputs, taken.outputs, strict=True):
+            builder.env[outer] = builder.read(value)
+        return
     operands = [builder.read(v) for v in op.inputs]
     node = builder.node(BRANCH, "cond", 0, (), operands, op)
     bodies = []

@@ -71,8 +71,11 @@ def opaque(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNod
         node = builder.node(OPAQUE, op.name, 0, (), operands, op)
         node.data = [builder.element(node, i, v) for i, v in enumerate(op.outputs)]
     node.flops, node.transcendentals = costs.op_flops(op)
-    if traits_of(op.name).traffic == "scatter":
+    traits = traits_of(op.name)
+    if traits.traffic == "scatter":
         node.in_place = 0
+    elif builder.kind == "cpu" and traits.overwrites >= 0:
+        node.in_place = node.operands.index(operands[traits.overwrites])
     return node
 
 
