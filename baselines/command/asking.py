@@ -34,8 +34,18 @@ def recipe(options: argparse.Namespace, tuned: Tuned, **more: Any) -> Recipe:
             for name, value in tuned.training_environment.items()
             if name not in environment
         },
+        data=_data(getattr(options, "data", None)),
         **more,
     )
+
+
+def _data(source: str | None) -> str | None:
+    """A source, so that `troupe resume` finds it from elsewhere."""
+    if source is None:
+        return None
+    from ...launch.data import sources
+
+    return sources.resolve(source)
 
 
 def roles(options: argparse.Namespace) -> dict[str, Any]:

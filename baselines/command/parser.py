@@ -76,6 +76,16 @@ def add_task(command: argparse.ArgumentParser, required: bool = True) -> None:
     )
 
 
+def add_data(command: argparse.ArgumentParser) -> None:
+    """--data."""
+    command.add_argument(
+        "--data",
+        metavar="SOURCE",
+        help="learn from data and do not act: the file of `troupe record`, the directory of a run "
+        "whose checkpoint has its replay, or the name or the folder of a local Minari dataset",
+    )
+
+
 def add_launch(command: argparse.ArgumentParser) -> None:
     """--launch, and what belongs to it."""
     group = command.add_argument_group("launch", "threads and processes need troupe[distributed]")

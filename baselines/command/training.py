@@ -9,7 +9,7 @@ from ...launch.experiment import Checkpointing, Evaluation
 from ...launch.request.recipe import Recipe
 from ..tuned import Tuned
 from . import asking
-from .parser import add_launch, add_partition, add_task, count
+from .parser import add_data, add_launch, add_partition, add_task, count
 
 
 def add_flags(
@@ -30,12 +30,7 @@ def add_flags(
         metavar="N",
         help="actor steps, with --data gradient steps; default: as tuned, or 100000",
     )
-    parser.add_argument(
-        "--data",
-        metavar="SOURCE",
-        help="learn from data and do not act: the file of `troupe record`, the directory of a run "
-        "whose checkpoint has its replay, or the name or the folder of a local Minari dataset",
-    )
+    add_data(parser)
     parser.add_argument(
         "--target",
         type=float,
@@ -110,7 +105,6 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
         options,
         tuned,
         seed=options.seed,
-        data=_data(options.data),
         evaluation=Evaluation(**evaluation),
         checkpointing=Checkpointing(**checkpointing),
         mesh=options.mesh,
@@ -119,12 +113,3 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
         launch=options.launch,
         roles={**asking.roles(options), **asking.given(listen=options.listen)},
     )
-
-
-def _data(source: str | None) -> str | None:
-    """A source, so that `troupe resume` finds it from elsewhere."""
-    if source is None:
-        return None
-    from ...launch.data import sources
-
-    return sources.resolve(source)

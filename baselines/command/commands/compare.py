@@ -15,7 +15,7 @@ from ....launch.request.recipe import Recipe
 from ....launch.telling import report
 from ...tuned import Tuned
 from .. import asking, running
-from ..parser import Commands, add_task, count
+from ..parser import Commands, add_data, add_task, count
 
 
 def register(commands: Commands) -> None:
@@ -23,6 +23,7 @@ def register(commands: Commands) -> None:
         "compare", "train at several scales and say whether the returns are equal", compare
     )
     add_task(parser)
+    add_data(parser)
     parser.add_argument(
         "--scales",
         required=True,
@@ -35,7 +36,10 @@ def register(commands: Commands) -> None:
         "--seeds", type=count, default=5, metavar="N", help="runs at each scale; default: 5"
     )
     parser.add_argument(
-        "--steps", type=count, metavar="N", help="actor steps; default: as tuned, or 100000"
+        "--steps",
+        type=count,
+        metavar="N",
+        help="actor steps, with --data gradient steps; default: as tuned, or 100000",
     )
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="of all runs; those that are there go on"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...tuned import Tuned
 from .. import asking
-from ..parser import Commands, add_roles, add_task
+from ..parser import Commands, add_data, add_roles, add_task
 
 
 def register(commands: Commands) -> None:
@@ -16,6 +16,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--save", default="program.png", metavar="FILE", help="default: program.png"
     )
+    add_data(parser)
     add_roles(parser)
 
 
