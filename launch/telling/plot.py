@@ -92,7 +92,8 @@ def _draw_panel(axes: Any, groups: Sequence[Group], single: bool) -> bool:
     for one, color in zip(groups, colors, strict=True):
         if single:
             steps, returns = _curve(one.runs[0].metrics, clock.name, "train", "return")
-            axes.plot(steps, returns, color=color, alpha=0.35, lw=1, label="training episodes")
+            if len(steps):  # In learning from data nobody plays any.
+                axes.plot(steps, returns, color=color, alpha=0.35, lw=1, label="training episodes")
         curves = [_curve(run.metrics, clock.name, "evaluation", "mean") for run in one.runs]
         curves = [curve for curve in curves if len(curve[0])]
         if not curves:
