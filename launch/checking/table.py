@@ -240,9 +240,13 @@ def check(experiment: Experiment) -> Iterator[Finding]:
 
     Args:
       experiment: its budget, evaluation and checkpointing do not matter.
+
+    Raises:
+      ValueError: if there is no such environment.
     """
     subject = Subject(experiment)
     unknown: set[str] = set()
+    subject.spec  # noqa: B018 - an environment that there is not is no finding.
     with subject.stack:
         for row in TABLE:
             if row.name == "mesh" and experiment.partition is None:

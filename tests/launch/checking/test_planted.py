@@ -1,5 +1,7 @@
 """Mistakes that are planted in an agent are each found and named, and what is right is not."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from troupe import environments, launch
 from troupe.agents import UpdateOutput
 from troupe.agents.acting import policies
 from troupe.agents.dqn import DQNBuilder, DQNConfig
+from troupe.baselines.command.line import main
 from troupe.launch.checking import table
 from troupe.launch.distributed.deploy import deploy
 
@@ -277,3 +280,13 @@ def test_a_run_does_not_wait_for_the_first_batch(tmp_path, name):
     assert not (tmp_path / "run").exists()
     with pytest.raises(launch.RequestError, match=r"Update\.step|no 'policy'"):
         deploy(made, tmp_path / "run")
+
+
+def test_the_command_says_what_failed_and_what_was_left_out(capsys):
+    assert main(["check", "dqn", "--env", "Pendulum-v1"]) == 1
+    output = capsys.readouterr()
+    assert re.search(r"networks +FAILED +.*dqn drives one discrete action", output.out)
+    assert re.search(r"update +left out +it needs: networks", output.out)
+    assert re.fullmatch(r"troupe: 1 of the checks failed, after [\d.]+ s\.\n", output.err)
+    assert main(["check", "dqn", "--env", "Pendulm-v1"]) == 2
+    assert "near names: Pendulum-v1" in capsys.readouterr().err
