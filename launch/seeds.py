@@ -27,7 +27,8 @@ def derive(seed: int, role: str, *indices: int) -> int:
     Returns:
       An int of at least 0 and below 2**31, which every library takes.
     """
-    check(seed)
+    for number in (seed, *indices):
+        check(number)
     sequence = np.random.SeedSequence(seed, spawn_key=(ROLES.index(role), *indices))
     return int(sequence.generate_state(1)[0] >> 1)
 

@@ -40,15 +40,18 @@ class Stop:
 
 
 @contextlib.contextmanager
-def caught(stop: Stop, say: Callable[[str], None] = lambda line: None) -> Iterator[None]:
+def caught(
+    stop: Stop | None = None, say: Callable[[str], None] = lambda line: None
+) -> Iterator[Stop]:
     """Turns the first SIGINT or SIGTERM into a request; a second one ends the process at once.
 
     Only the main thread can do this; elsewhere nothing is caught.
 
     Args:
-      stop: is requested.
+      stop: is requested; None: a new one.
       say: told, in another thread, where the request is not met at once.
     """
+    stop = stop or Stop()
     earlier: dict[int, Any] = {}
 
     def handle(number: int, frame: object) -> None:
@@ -69,13 +72,13 @@ def caught(stop: Stop, say: Callable[[str], None] = lambda line: None) -> Iterat
         os._exit(128 + (number or 0))
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield stop
         return
     with _heard(hear):
         for number in _NUMBERS:
             earlier[number] = signal.signal(number, handle)
         try:
-            yield
+            yield stop
         finally:
             restore()
 

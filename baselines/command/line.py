@@ -45,7 +45,10 @@ def _answer(arguments: list[str], settings: Sequence[Tuned], debug: bool) -> int
         known = Commands(arguments)
         for command in commands.ALL:
             command.register(known)
-        options = known.parser.parse_args(arguments)
+        try:
+            options = known.parser.parse_args(arguments)
+        except RequestError as error:
+            raise RequestError(f"{error}{_hint(arguments)}") from None
         options.overrides, options.environment = overrides, environment
         if (overrides or environment) and not hasattr(options, "agent"):
             flags = [f"--config.{name}" for name in overrides]
@@ -68,6 +71,21 @@ def _answer(arguments: list[str], settings: Sequence[Tuned], debug: bool) -> int
     except Exception as error:
         hint = "" if debug else " (--debug shows where)"
         return _say(f"{type(error).__name__}: {error}{hint}", 1, debug)
+
+
+def _hint(arguments: Sequence[str]) -> str:
+    """Which fields of the agent's config were asked for as if they were flags."""
+    from ...agents import find_builder
+    from ...launch.request import fields
+
+    flags = [word.partition("=")[0] for word in arguments if word.startswith("--")]
+    names = [flag[2:].replace("-", "_") for flag in flags]
+    try:
+        known = fields.fields(find_builder(arguments[1]).config_class)
+    except (ValueError, IndexError):
+        return ""
+    meant = [f"--config.{name}" for name in names if name in known]
+    return f"; did you mean {' and '.join(meant)}?" if meant else ""
 
 
 def _open_standard_streams() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from ... import environments
 from ...agents.learning import dispatch
 from .. import frame
 from ..callbacks import CallbackError
@@ -58,14 +60,14 @@ def run(
     with frame.entered(experiment, out, reporter, progress) as run:
         checkpoint = run.reopen(lambda: frame.newest(experiment, out, run.warn)) if resume else None
         resumed = checkpoint.counters["resumed"] + 1 if checkpoint else 0
-        with (
-            components.make_environment(experiment, resumed) as environment,
-            components.make(experiment, environment, check=True) as made,
-        ):
+        with contextlib.ExitStack() as stack:
+            environment = stack.enter_context(components.make_environment(experiment, resumed))
+            if checkpoint is None and experiment.data is None:
+                spec = environments.make_spec(environment)
+                check_budget(experiment, experiment.builder.make_replay_spec(spec))
+            made = stack.enter_context(components.make(experiment, environment, check=True))
             if checkpoint is not None:
                 saver.restore(checkpoint, made)
-            elif experiment.data is None:
-                check_budget(experiment, made.replay.spec)
             replay, learner = made.replay, made.learner
 
             def numbers() -> Numbers:

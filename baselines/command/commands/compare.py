@@ -6,10 +6,13 @@ import argparse
 import dataclasses
 import json
 import pathlib
+import shutil
 from collections.abc import Sequence
+from typing import Any
 
 from ....launch.errors import RequestError, RunError
 from ....launch.experiment import Evaluation
+from ....launch.files.checkpoints import Store
 from ....launch.files.directory import RunDirectory
 from ....launch.request.recipe import Recipe
 from ....launch.telling import report
@@ -90,10 +93,16 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
 def _final_return(recipe: Recipe, path: pathlib.Path) -> float:
     """The mean return of the final evaluation of a run, which is done where it is not yet."""
     directory = RunDirectory(path)
-    begun = directory.config.exists()
     request = recipe.to_json()
-    if begun and directory.read_config() != json.loads(json.dumps(request)):
-        raise RequestError(f"{path} holds a run that was asked for otherwise; name another --out.")
+    if directory.config.exists():
+        other = _difference(directory.read_config(), json.loads(json.dumps(request)))
+        if other:
+            raise RequestError(
+                f"{path} holds a run that was asked for otherwise: {other}; name another --out."
+            )
+    begun = bool(Store(directory.checkpoints).paths())
+    if directory.config.exists() and not begun:
+        shutil.rmtree(path)  # It died before its first checkpoint: there is nothing to go on from.
     if not directory.result.exists():
         reporter = report.for_stderr()
         run, experiment = running.runner_of(recipe), recipe.experiment()
@@ -102,3 +111,15 @@ def _final_return(recipe: Recipe, path: pathlib.Path) -> float:
         finally:
             reporter.close()
     return json.loads(directory.result.read_text())["evaluation"][-1]["mean"]
+
+
+def _difference(found: Any, asked: Any, name: str = "") -> str | None:
+    """The first setting that two values of JSON differ in; None where they are equal."""
+    if isinstance(found, dict) and isinstance(asked, dict):
+        for key in [*asked, *(key for key in found if key not in asked)]:
+            inner = f"{name}.{key}" if name else key
+            different = _difference(found.get(key), asked.get(key), inner)
+            if different:
+                return different
+        return None
+    return None if found == asked else f"{name} was {json.dumps(found)} and is {json.dumps(asked)}"
