@@ -8,6 +8,7 @@ import threading
 import pytest
 
 pytest.importorskip("launchpad")
+pytest.importorskip("reverb")
 
 from troupe import launch
 from troupe.launch.telling import metrics

@@ -19,6 +19,7 @@ from troupe import environments, launch
 from troupe.agents.dqn import DQNBuilder
 from troupe.agents.snapshots import to_host
 from troupe.baselines.command.line import main
+from troupe.baselines.settings import SETTINGS
 from troupe.launch.files.best import BestPolicy
 from troupe.launch.files.directory import RunDirectory
 from troupe.launch.request import imports
@@ -131,7 +132,7 @@ def play_exported(file, *seeds):
 def test_a_policy_exported_from_a_solved_cartpole_solves_it(tmp_path):
     out = tmp_path / "run"
     task = ["dqn", "--env", "CartPole-v1", "--target", "475", "--stop-at-target"]
-    assert main(["train", *task, "--out", str(out)]) == 0
+    assert main(["train", *task, "--out", str(out)], SETTINGS) == 0
     assert main(["export", str(out), "--best", "--out", str(tmp_path / "policy.zip")]) == 0
     assert np.mean(play_exported(tmp_path / "policy.zip", *range(20))) >= 475
 
