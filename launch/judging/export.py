@@ -13,6 +13,7 @@ of arrays: what a recurrent policy remembers, and the randomness of one that dra
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -60,10 +61,11 @@ def export(
       The file.
 
     Raises:
-      RequestError: as of `load_policy`; if the file cannot be written; or if jax cannot export the
-        policy.
+      RequestError: as of `load_policy`; if the file cannot be written; if jax cannot export the
+        policy, or lacks what it does that with.
       CheckpointError: if what was learned is damaged.
     """
+    _require_flatbuffers()
     reporter = reporter or Reporter()
     policy = load_policy(run, which, experiment=experiment, reporter=reporter)
     functions, platforms = _exported(policy)
@@ -88,6 +90,15 @@ def export(
             "with --out."
         ) from error
     return path
+
+
+def _require_flatbuffers() -> None:
+    """Raises RequestError where the library is missing by which `jax.export` writes and reads."""
+    if importlib.util.find_spec("flatbuffers") is None:
+        raise RequestError(
+            "jax writes what it exports with flatbuffers, which is not installed; install it with "
+            "pip install 'troupe[export]'."
+        )
 
 
 def _exported(policy: Policy) -> tuple[dict[str, bytes], tuple[str, ...]]:

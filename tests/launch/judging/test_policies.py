@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib.util
 import json
 import os
 import pathlib
@@ -92,6 +93,7 @@ def test_neither_replay_nor_learner_is_needed(fallen, tmp_path, monkeypatch):
 
 
 def test_an_exported_policy_plays_without_troupe(fallen, tmp_path, capsys):
+    pytest.importorskip("flatbuffers")
     out, _ = fallen
     file = tmp_path / "given" / "policy.zip"
     assert main(["export", str(out), "--best", "--out", str(file)]) == 0
@@ -130,6 +132,7 @@ def play_exported(file, *seeds):
 
 @pytest.mark.skipif(not os.environ.get("TROUPE_FULL"), reason="a minute; set TROUPE_FULL=1")
 def test_a_policy_exported_from_a_solved_cartpole_solves_it(tmp_path):
+    pytest.importorskip("flatbuffers")
     out = tmp_path / "run"
     task = ["dqn", "--env", "CartPole-v1", "--target", "475", "--stop-at-target"]
     assert main(["train", *task, "--out", str(out)], SETTINGS) == 0
@@ -137,7 +140,8 @@ def test_a_policy_exported_from_a_solved_cartpole_solves_it(tmp_path):
     assert np.mean(play_exported(tmp_path / "policy.zip", *range(20))) >= 475
 
 
-def test_what_cannot_be_had_is_one_line(tmp_path, fallen, capsys):
+def test_what_cannot_be_had_is_one_line(tmp_path, fallen, capsys, monkeypatch):
+    pytest.importorskip("flatbuffers")
     out = shutil.copytree(fallen[0], tmp_path / "run")
 
     def fails(arguments, code, *words):
@@ -146,6 +150,9 @@ def test_what_cannot_be_had_is_one_line(tmp_path, fallen, capsys):
         assert error.count("\n") == 1
         assert all(word in error for word in words), error
 
+    with monkeypatch.context() as patched:
+        patched.setattr(importlib.util, "find_spec", lambda name: None)
+        fails(["export", str(out)], 2, "flatbuffers", "pip install 'troupe[export]'")
     fails(["evaluate", str(tmp_path), "--best"], 2, "not a run's directory")
     fails(["export", str(tmp_path)], 2, "not a run's directory")
     (tmp_path / "file").write_text("")
