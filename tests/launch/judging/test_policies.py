@@ -218,7 +218,7 @@ def test_a_run_begun_in_python_goes_on_like_any_other(tiny, tmp_path, capsys):
     assert main(["evaluate", str(out), "--best", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["mean"] == result.best["mean"]
     assert main(["resume", str(out), "--steps", "140"]) == 0  # It plots, too.
-    assert launch.load_policy(out).actor_steps in (140, 141)
+    assert launch.load_policy(out).actor_steps == pytest.approx(140, abs=1)
 
     # The same run, were its environments made by a function within another.
     mine = dataclasses.replace(
