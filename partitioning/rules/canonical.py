@@ -147,6 +147,8 @@ class _Rewriter:
                     return self.counts(piece, last)
                 last -= piece.shape[-1]
         if op.name == "select_n":  # How jax lets negative indices count from the end.
+            if _is_zero(source):  # Of a constant index, jax compares at once.
+                return self.counts(op.inputs[1], last)
             test = self.makers.get(source)
             if test is not None and test.name == "lt" and _is_zero(test.inputs[1]):
                 # Every use of an iota has its own copy; none that counts is negative.
