@@ -49,12 +49,10 @@ class SweepRequest:
         }
 
     def config(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The agent's config of a trial, fields that differ from their defaults, for JSON."""
+        """The agent's config of a trial, for JSON: all of it, whatever else is tuned elsewhere."""
         kind = self._config_class()
         made = fields.make(kind, {**self.recipe.config, **settings})
-        values = {name: getattr(made, name) for name, field in fields.fields(kind).items()
-                  if getattr(made, name) != field.default or name in settings}  # fmt: skip
-        return json.loads(json.dumps(values))
+        return json.loads(json.dumps({name: getattr(made, name) for name in fields.fields(kind)}))
 
     def _config_class(self) -> type:
         return origins.find_builder(self.recipe.agent, self.recipe.folders).config_class

@@ -86,8 +86,9 @@ def test_good_settings_are_found_and_bad_ones_end_early(tmp_path):
     written = json.loads((tmp_path / "sweep.json").read_text())
     assert SweepRequest.from_json(written["request"]).space == SPACE
     assert written["best"]["trial"] == best.number
-    rate = json.loads((tmp_path / "best.json").read_text())["learning_rate"]
-    assert rate == best.settings["learning_rate"]
+    config = json.loads((tmp_path / "best.json").read_text())
+    assert config["learning_rate"] == best.settings["learning_rate"]
+    assert config["n_step"] == 1  # Also what is as by default: it may be tuned otherwise.
     lines = outcome.table(asked, tried).splitlines()
     assert lines[0].split() == ["trial", "return", "evaluations", *SPACE]
     assert lines[1].split()[0] == str(best.number)
