@@ -8,6 +8,7 @@ convolutions need help for that, see `convolutions`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,22 @@ def configure_cpu() -> None:
     """
     if (virtual.asked_for() or _num_cpu_devices()) <= 1:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+def require_devices() -> None:
+    """Raises ValueError where jax has none of the devices that JAX_PLATFORMS asks for.
+
+    Not before `configure_cpu`, nor where processes are yet to be joined.
+    """
+    try:
+        jax.local_devices()
+    except (RuntimeError, AssertionError) as error:  # An assertion says nothing.
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"JAX_PLATFORMS is {asked!r}, and jax finds no such device here"
+            f"{f' ({reason})' if reason else ''}; unset it, or set it to cpu."
+        ) from error
 
 
 def _num_cpu_devices() -> int:

@@ -52,6 +52,7 @@ def evaluate(
     if episodes is not None and episodes < 1:
         raise RequestError(f"{episodes} episodes were to be played; play at least 1.")
     dispatch.configure_cpu()
+    dispatch.require_devices()
     found = learned(run, which, experiment, (reporter or Reporter()).line)
     if which == "best" and (episodes, seed, save_video) == (None, None, None):
         return _again(found)

@@ -57,6 +57,7 @@ def run(
     require_experiment(experiment)
     experiment.require_data()
     dispatch.configure_cpu()
+    dispatch.require_devices()
     with frame.entered(experiment, out, reporter, progress) as run:
         checkpoint = run.reopen(lambda: frame.newest(experiment, out, run.warn)) if resume else None
         resumed = checkpoint.counters["resumed"] + 1 if checkpoint else 0

@@ -238,7 +238,7 @@ COMMANDS = [
     ("check", "AGENT"),
     ("check dqn", "--env"),
     ("check dqm --env CartPole-v1", "dqm"),
-    ("check dqn --env None-v0", "1 of the checks failed"),
+    ("check dqn --env None-v0", "None-v0"),
     ("check dqn --env CartPole-v1 --config.none 1", "none"),
     ("check dqn --env CartPole-v1 --config.n_step 0", "n_step"),
     ("check dqn --env CartPole-v1 --mesh data=2", "--schedule"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 
+import jax
 import numpy as np
 import pytest
 
@@ -128,6 +129,16 @@ def test_an_agent_that_cannot_names_those_that_can(tiny, tmp_path):
         ValueError, match=r"dqn drives one discrete action; .*Agents that can: .*ppo"
     ):
         run(tiny(env="Pendulum-v1"), tmp_path / "run")
+
+
+def test_devices_that_are_not_there_are_named(tiny, tmp_path, monkeypatch):
+    def none():
+        raise AssertionError
+
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setattr(jax, "local_devices", none)
+    with pytest.raises(ValueError, match="JAX_PLATFORMS is 'cuda', and jax finds no such device"):
+        run(tiny(), tmp_path / "run")
 
 
 class Unbounded(environments.fakes.Fake):
