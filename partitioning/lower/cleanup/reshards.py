@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -124,34 +124,47 @@ def share_equal(program: Program, mesh: Mapping[str, int]) -> bool:
     del mesh
     return _share(
         program,
-        lambda op: (op.name in _SHARED or _rearranges(op)) and op.inputs[0].data is None,
+        [
+            op
+            for op in program.ops
+            if (op.name in _SHARED or _rearranges(op)) and op.inputs[0].data is None
+        ],
     )
 
 
 def reduce_once(program: Program, mesh: Mapping[str, int]) -> bool:
     """Equal sums over devices become one, with what leads to them."""
     del mesh
-    sums = [
-        (op.outputs[0].shape, *op.params.values()) for op in program.ops if op.name == "all_reduce"
-    ]
-    if len(set(sums)) == len(sums):
-        return False
-    return _share(program, lambda op: not (op.regions or op.effects) and bool(op.inputs))
+    kinds: dict[object, int] = {}
+    last = 0
+    for place, op in enumerate(program.ops):
+        if op.name == "all_reduce":
+            kind = op.outputs[0].shape, *op.params.values()
+            last = place + 1 if kind in kinds else last
+            kinds[kind] = place
+    # What comes after the last sum that may equal another leads to none.
+    return bool(last) and _share(
+        program, [op for op in program.ops[:last] if op.inputs and not (op.regions or op.effects)]
+    )
 
 
-def _share(program: Program, candidate: Callable[[Op], bool]) -> bool:
+def _share(program: Program, candidates: Iterable[Op]) -> bool:
     """Of equal ops among the candidates the first one serves all."""
-    known: dict[object, list[Op]] = {}
+    known: dict[object, Op | list[Op]] = {}
     replaced: dict[Value, Value] = {}
     gone: set[Op] = set()
-    for op in program.ops:
-        if not candidate(op):
+    for op in candidates:
+        arrays = [replaced.get(v, v) for v in op.inputs if v.data is None]
+        key: tuple[object, ...] = (op.name, *arrays)
+        if not arrays:
+            key = (op.name, op.outputs[0].shape, *map(_identity, op.inputs))
+        other = known.setdefault(key, op)
+        if other is op:
             continue
-        key = op.name, tuple([_identity(replaced.get(v, v)) for v in op.inputs])
-        others = known.setdefault(key, [])
-        first = next((other for other in others if _alike(other, op)), None)
+        others = other if isinstance(other, list) else [other]
+        first = next((o for o in others if _alike(o, op, replaced)), None)
         if first is None:
-            others.append(op)
+            known[key] = [*others, op]
             continue
         replaced.update(zip(op.outputs, first.outputs, strict=True))
         gone.add(op)
@@ -167,8 +180,8 @@ def _identity(value: Value) -> object:
     return value.dtype, np.asarray(value.data).tobytes()
 
 
-def _alike(first: Op, second: Op) -> bool:
-    """Whether two ops of one name on the same values compute the same."""
+def _alike(first: Op, second: Op, replaced: Mapping[Value, Value]) -> bool:
+    """Whether two ops of one name on the same arrays compute the same."""
     if first.params is not second.params:
         try:
             if first.params != second.params:
@@ -178,6 +191,9 @@ def _alike(first: Op, second: Op) -> bool:
     return all(
         (a.layout, a.whole, a.dtype, a.weak_type) == (b.layout, b.whole, b.dtype, b.weak_type)
         for a, b in zip(first.outputs, second.outputs, strict=True)
+    ) and all(
+        _identity(replaced.get(a, a)) == _identity(replaced.get(b, b))
+        for a, b in zip(first.inputs, second.inputs, strict=True)
     )
 
 
