@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -132,6 +133,30 @@ def test_a_film(run, capsys, tmp_path):
     assert frames / seconds == pytest.approx(50, rel=0.1)  # CartPole's own rate.
     bad = ["evaluate", str(run), "--episodes", "1", "--video", str(tmp_path / "film.xyz")]
     fails(capsys, bad, 2, "cannot make the film", "film.xyz")
+
+
+@pytest.mark.parametrize("ending", ["gif", "webm", "mkv"])
+def test_films_of_other_kinds(run, capsys, tmp_path, ending):
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    film = tmp_path / f"film.{ending}"
+    assert main(["evaluate", str(run), "--episodes", "1", "--video", str(film)]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    length = float(re.match(r"return ([\d.]+)", output.out).group(1))
+    frames, _ = ffmpeg.count_frames_and_secs(film)
+    # Of equal pictures in a row a GIF holds one.
+    assert frames == length + 1 or (ending == "gif" and 1 < frames <= length + 1)
+
+
+@pytest.mark.parametrize("ending", ["gif", "mp4"])
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_film_on_a_full_disk(run, capsys, tmp_path, ending):
+    pytest.importorskip("imageio_ffmpeg")
+    film = tmp_path / f"film.{ending}"
+    film.symlink_to("/dev/full")
+    fails(
+        capsys, ["evaluate", str(run), "--episodes", "1", "--video", str(film)], 1, "is not whole"
+    )
 
 
 def test_a_run_goes_on_with_a_larger_budget(run, capsys):
