@@ -113,6 +113,19 @@ def test_roles_that_are_not_at_work_yet_are_named(tmp_path):
         program.until(lambda: not program.supervisor.starting())
 
 
+def writes():
+    os.write(2, b"a library's line\n")
+
+
+def test_what_libraries_print_in_threads_goes_to_a_file(tmp_path, capfd):
+    with Program(tmp_path, "threads", writes) as program:
+        program.until(lambda: program.members[0].handle and not program.members[0].handle.running)
+        print("a line of ours", file=sys.stderr)
+    os.write(2, b"after it\n")
+    assert (tmp_path / "libraries.log").read_text() == "a library's line\n"
+    assert capfd.readouterr().err == "a line of ours\nafter it\n"
+
+
 @pytest.mark.long
 def test_what_roles_are_forked_from_is_stopped(tmp_path, monkeypatch):
     """Nobody noticed until a role was to start, and then for two minutes."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pathlib
+import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...supervision import heartbeat
@@ -57,6 +60,8 @@ class ThreadLauncher:
 
     def __init__(self, workspace: pathlib.Path, logs: pathlib.Path, board: heartbeat.Board):
         self._workspace, self._logs, self._board = workspace, logs, board
+        self._aside = contextlib.ExitStack()
+        self._aside.enter_context(_libraries_write_to(logs / "libraries.log"))
 
     def warm(self, settings: Sequence[Settings]) -> None:
         """Nothing to do: threads share the modules of this process."""
@@ -87,7 +92,32 @@ class ThreadLauncher:
         """Handles bring themselves up to date."""
 
     def close(self) -> None:
-        pass
+        self._aside.close()
+
+
+@contextlib.contextmanager
+def _libraries_write_to(log: pathlib.Path) -> Iterator[None]:
+    """What C++ libraries print on the standard error goes to a file; what Python prints does not.
+
+    Reverb logs whatever its level, by the file descriptor; a role in a process has a log for that.
+    """
+    before, python = os.dup(2), sys.stderr
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        shared = python.fileno() == 2
+    except (AttributeError, OSError, ValueError):  # Somebody put another stream there.
+        shared = False
+    if shared:
+        sys.stderr = open(os.dup(before), "w", buffering=1, encoding=python.encoding)  # noqa: SIM115
+    try:
+        yield
+    finally:
+        if shared:
+            sys.stderr.close()
+            sys.stderr = python
+        os.dup2(before, 2)
+        os.close(before)
 
 
 class _Manager:
