@@ -8,7 +8,7 @@ import pathlib
 import time
 from collections.abc import Iterator
 
-from ...launch import seeds, signals
+from ...launch import extras, seeds, signals
 from ...launch.errors import Interrupted, RequestError, RunError
 from ...launch.telling import report
 from . import outcome, picture
@@ -16,7 +16,7 @@ from . import request as requests
 from .attempt import Attempt
 from .request import SweepRequest
 from .study import FILE as study_file
-from .study import Proposal, Study, Tried, require
+from .study import Proposal, Study, Tried
 
 _LOOK_SECONDS = 0.1
 _HOPELESS = 3
@@ -52,7 +52,7 @@ def sweep(
       RunError: if nothing but failures came of it.
       Interrupted: if a signal stopped it.
     """
-    require()
+    extras.require("optuna", "optuna", "a sweep")
     reporter = reporter or report.Reporter()
     evaluations = request.seeds * _check(request)
     stop = signals.Stop()

@@ -7,7 +7,6 @@ counts.
 
 from __future__ import annotations
 
-import importlib.util
 import pathlib
 import warnings
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...launch.errors import RequestError, RunError
+from ...launch.errors import RunError
 from .request import SweepRequest
 from .space import Choices
 
@@ -52,12 +51,6 @@ class Tried(NamedTuple):
     evaluations: Mapping[int, float]
     """Returns by the number of the evaluation, from 1."""
     error: str | None
-
-
-def require() -> None:
-    """Raises RequestError where Optuna is not installed."""
-    if importlib.util.find_spec("optuna") is None:
-        raise RequestError("a sweep needs Optuna: pip install 'troupe[optuna]'.")
 
 
 class Study:

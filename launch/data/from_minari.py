@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from ...environments import spaces
+from .. import extras
 from ..errors import RequestError
 
 if TYPE_CHECKING:
@@ -52,12 +53,7 @@ def read(name: str) -> Dataset:
             f"there is no Minari dataset {name!r} in {_root()} (MINARI_DATASETS_PATH); there are "
             f"{known}; `minari download` fetches others."
         )
-    try:
-        import minari
-    except ImportError as error:
-        raise RequestError(
-            f"a Minari dataset needs an extra: pip install 'troupe[minari]' ({error})."
-        ) from error
+    minari = extras.require("minari", "minari", "reading a Minari dataset")
     from ...agents.replay.offline.dataset import of_episodes
 
     try:

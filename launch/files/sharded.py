@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import RequestError
+from .. import extras
 from . import npz
 
 Nest = Any
@@ -36,14 +36,7 @@ def require() -> Any:
     Raises:
       RequestError: if it is not installed.
     """
-    try:
-        import tensorstore
-    except ImportError:
-        raise RequestError(
-            "a state that is spread over devices is saved with tensorstore, which is not "
-            "installed; install it with pip install 'troupe[sharded]'."
-        ) from None
-    return tensorstore
+    return extras.require("tensorstore", "sharded", "saving a state that is spread over devices")
 
 
 def is_spread(leaf: Any) -> bool:

@@ -13,7 +13,6 @@ of arrays: what a recurrent policy remembers, and the randomness of one that dra
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import pathlib
@@ -27,6 +26,7 @@ from dm_env import specs
 from jax import export as jax_export
 
 from ...agents.snapshots import typed, words_of
+from .. import extras
 from ..errors import RequestError
 from ..experiment import Experiment
 from ..files.directory import RunDirectory
@@ -65,7 +65,7 @@ def export(
         policy, or lacks what it does that with.
       CheckpointError: if what was learned is damaged.
     """
-    _require_flatbuffers()
+    extras.require("flatbuffers", "export", "writing what jax exports")
     reporter = reporter or Reporter()
     policy = load_policy(run, which, experiment=experiment, reporter=reporter)
     functions, platforms = _exported(policy)
@@ -90,15 +90,6 @@ def export(
             "with --out."
         ) from error
     return path
-
-
-def _require_flatbuffers() -> None:
-    """Raises RequestError where the library is missing by which `jax.export` writes and reads."""
-    if importlib.util.find_spec("flatbuffers") is None:
-        raise RequestError(
-            "jax writes what it exports with flatbuffers, which is not installed; install it with "
-            "pip install 'troupe[export]'."
-        )
 
 
 def _exported(policy: Policy) -> tuple[dict[str, bytes], tuple[str, ...]]:

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .. import extras
 from ..callbacks import Callback
-from ..errors import RequestError
 
 if TYPE_CHECKING:
     from ..files.result import Result
@@ -22,14 +22,7 @@ def require() -> Any:
     Raises:
       RequestError: if it is not installed.
     """
-    try:
-        import wandb
-    except ImportError:
-        raise RequestError(
-            "logging to Weights & Biases needs wandb, which is not installed; install it with "
-            "pip install 'troupe[wandb]'."
-        ) from None
-    return wandb
+    return extras.require("wandb", "wandb", "logging to Weights & Biases")
 
 
 class WandbLogger(Callback):

@@ -163,7 +163,7 @@ def test_what_is_damaged_is_named(capsys, tmp_path, name, content, code, word):
 
 def test_a_sweep_without_optuna_says_what_is_missing(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     assert main(["sweep", "dqn", "--env", "CartPole-v1", "--config.n_step", "1:3"]) == 2
     assert "pip install 'troupe[optuna]'" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]

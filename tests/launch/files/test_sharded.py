@@ -166,7 +166,7 @@ def test_without_the_library_one_line_says_what_to_install(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "tensorstore", None)
     with pytest.raises(RequestError, match=r"pip install 'troupe\[sharded\]'"):
         Store(tmp_path).newest(pytest.fail).read("learner")
-    with pytest.raises(RequestError, match="tensorstore, which is not installed"):
+    with pytest.raises(RequestError, match="tensorstore, which cannot be imported"):
         save(Store(tmp_path), spread(SHARDINGS["eight"]))
     assert [path.name for path in pathlib.Path(tmp_path).iterdir()] == ["checkpoint-00000001"]
     save(Store(tmp_path), {"w": np.ones(3)})  # One device needs nothing.

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib.util
 import json
 import os
 import pathlib
@@ -151,7 +150,7 @@ def test_what_cannot_be_had_is_one_line(tmp_path, fallen, capsys, monkeypatch):
         assert all(word in error for word in words), error
 
     with monkeypatch.context() as patched:
-        patched.setattr(importlib.util, "find_spec", lambda name: None)
+        patched.setitem(sys.modules, "flatbuffers", None)
         fails(["export", str(out)], 2, "flatbuffers", "pip install 'troupe[export]'")
     fails(["evaluate", str(tmp_path), "--best"], 2, "not a run's directory")
     fails(["export", str(tmp_path)], 2, "not a run's directory")
