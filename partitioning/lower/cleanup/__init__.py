@@ -8,7 +8,14 @@ from typing import NamedTuple
 from ...ir.program import Program
 from .loops import gather_before_loop, reduce_after_checkpoint, reduce_after_loop, turn_alone
 from .reductions import reduce_late, scatter_reductions, sum_before_reducing
-from .reshards import gather_early, reduce_once, share_equal, slice_of_gather
+from .reshards import (
+    gather_early,
+    gather_of_slice,
+    gather_together,
+    reduce_once,
+    share_equal,
+    slice_of_gather,
+)
 
 
 class CleanUp(NamedTuple):
@@ -21,6 +28,8 @@ class CleanUp(NamedTuple):
 
 
 _RESLICE = CleanUp("all_slice(all_gather(x)) is x, or an all_to_all", slice_of_gather)
+_WHOLE = CleanUp("all_gather(all_slice(x)) is x", gather_of_slice)
+_STACK = CleanUp("a concatenation of alike gathers is one gather", gather_together)
 _EARLY = CleanUp("all_gather(view(x)) is view(all_gather(x))", gather_early)
 _SHARE = CleanUp("equal gathers, slices and views of one array are one", share_equal)
 _ONCE = CleanUp("equal sums over devices, and what leads to them, are one", reduce_once)
@@ -38,7 +47,7 @@ _DEAD = CleanUp("ops that nobody reads go", lambda program, mesh: program.drop_d
 #: In order; a reduction that moved or merged may meet a slice or a sum that it did not meet before.
 CLEANUPS: tuple[CleanUp, ...] = (
     _RESLICE, _ONCE, _LATE, _SCATTER, _LEAVE, _LATE, _SUM, _LATE, _SCATTER, _AFTER, _EARLY,
-    _SHARE, _BEFORE, _SHARE, _ALONE, _DEAD,
+    _WHOLE, _SHARE, _STACK, _BEFORE, _SHARE, _ALONE, _DEAD,
 )  # fmt: skip
 
 

@@ -1,10 +1,12 @@
-"""A slice of what was just gathered: nothing, or an all-to-all."""
+"""A slice of what was just gathered, or a gather of what was sliced: nothing, or an all-to-all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
+from jax import lax
 
 from ...ir.program import Op, Program, Value
 from ...rules import WHOLE, rule_of, traits_of
@@ -46,6 +48,96 @@ def slice_of_gather(program: Program, mesh: Mapping[str, int]) -> bool:
     if replaced:
         region.apply(replaced, before, {region.maker[v] for v in replaced})
     return bool(replaced)
+
+
+def gather_of_slice(program: Program, mesh: Mapping[str, int]) -> bool:
+    """`all_gather(all_slice(x))` becomes x, where that is whole again."""
+    del mesh
+    region = Region(program)
+    replaced: dict[Value, Value] = {}
+    for op in program.ops:
+        if op.name != "all_gather":
+            continue
+        cut = region.made_by(op.inputs[0], "all_slice")
+        if cut is not None and cut.inputs[0].layout == op.outputs[0].layout:
+            replaced[op.outputs[0]] = cut.inputs[0]
+    if replaced:
+        region.apply(replaced, None, {region.maker[v] for v in replaced})
+    return bool(replaced)
+
+
+def gather_together(program: Program, mesh: Mapping[str, int]) -> bool:
+    """A concatenation of gathers of alike arrays becomes one gather of them, stacked.
+
+    As the gates of an LSTM are, backward: what a message costs to begin is paid once.
+    """
+    region = Region(program)
+    before: dict[Op, list[Op]] = {}
+    dropped: set[Op] = set()
+    for op in program.ops:
+        gathers = [region.made_by(v, "all_gather") for v in op.inputs]
+        if op.name != "concatenate" or len(gathers) < 2 or not all(map(region.single, op.inputs)):
+            continue
+        first, at, count = gathers[0], op.params["dimension"], len(gathers)
+        if first is None or not all(g is not None and _gather_alike(first, g) for g in gathers):
+            continue
+        made: list[Op] = []
+
+        def make(
+            name: str, inputs: tuple[Value, ...], result: Value, params: Any, op: Op = op
+        ) -> Value:
+            made.append(op.beside(name, inputs, result, params, _PRIMITIVES.get(name)))  # noqa: B023
+            return result
+
+        source, whole = first.inputs[0], first.outputs[0]
+        assert source.layout is not None
+        assert whole.layout is not None
+        if whole.layout[at]:
+            continue
+        shape, layout = (1, *source.shape), ((), *source.layout)
+        resized = {"new_sizes": shape, "dimensions": None, "sharding": None}
+        rows = [
+            make("reshape", (g.inputs[0],), source.like(shape, layout), resized)
+            for g in gathers
+            if g is not None
+        ]
+        stacked = source.like((count, *source.shape), layout)
+        make("concatenate", tuple(rows), stacked, {"dimension": 0})
+        result = whole.like((count, *whole.shape), ((), *whole.layout))
+        params = {**first.params, "dim": first.params["dim"] + 1}
+        make("all_gather", (stacked,), result, params)
+        if at:
+            order = (*range(1, at + 1), 0, *range(at + 1, result.ndim))
+            moved = result.like(
+                tuple(result.shape[d] for d in order),
+                tuple(result.layout[d] for d in order),  # type: ignore[index]
+            )
+            result = make("transpose", (result,), moved, {"permutation": order})
+        joined = op.outputs[0]
+        resized = {"new_sizes": joined.shape, "dimensions": None, "sharding": None}
+        make("reshape", (result,), joined, resized)
+        before[op] = made
+        dropped.update(g for g in gathers if g is not None)
+        dropped.add(op)
+    if before:
+        region.apply({}, before, dropped)
+    return bool(before)
+
+
+_PRIMITIVES = {
+    "concatenate": lax.concatenate_p,
+    "reshape": lax.reshape_p,
+    "transpose": lax.transpose_p,
+}
+
+
+def _gather_alike(first: Op, second: Op) -> bool:
+    """Whether two gathers do the same to arrays of one shape, layout and type."""
+    return first.params == second.params and all(
+        (a.shape, a.layout, a.dtype, a.weak_type, a.whole)
+        == (b.shape, b.layout, b.dtype, b.weak_type, b.whole)
+        for a, b in ((first.inputs[0], second.inputs[0]), (first.outputs[0], second.outputs[0]))
+    )
 
 
 def gather_early(program: Program, mesh: Mapping[str, int]) -> bool:

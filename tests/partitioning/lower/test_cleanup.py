@@ -225,3 +225,45 @@ def test_the_verifier_names_what_is_wrong() -> None:
     local.ops.remove(reduce)
     with pytest.raises(VerificationError, match="which nothing makes"):
         verify(local, MESH.axes)
+
+
+def test_what_is_put_together_is_gathered_in_one_message() -> None:
+    def fn(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.concatenate([x * 2, y * 3], axis=1)
+
+    schedule = [tile("a", x=1, y=1)]
+    raw, clean = before_and_after(fn, f(4, 8), f(4, 8), schedule=schedule)
+    assert raw == ["all_gather"] * 2
+    assert clean == ["all_gather"]
+    raw, clean = before_and_after(fn, f(4, 8), f(4, 2), schedule=schedule)
+    assert raw == clean == ["all_gather"] * 2  # Of unlike shapes.
+    x, y = np.arange(32.0).reshape(4, 8), -np.arange(32.0).reshape(4, 8)
+    found = pt.partition(fn, MESH, schedule)(x, y)
+    np.testing.assert_array_equal(found, np.concatenate([x * 2, y * 3], 1))
+
+
+def test_a_turn_of_an_lstm_with_a_sharded_state() -> None:
+    """Forward the hidden state and the gates are gathered, backward gates and operands."""
+    size, mesh = 16, pt.Mesh({"a": 2})
+
+    def lstm(w: jax.Array, b: jax.Array, xs: jax.Array) -> jax.Array:
+        def turn(state: Any, x: jax.Array) -> Any:
+            h, c = state
+            gates = jnp.concatenate([x, h], axis=-1) @ w + b
+            i, g, f, o = jnp.split(gates, 4, axis=-1)
+            c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+            return (h, c), h
+
+        zeros = jnp.zeros((xs.shape[1], size))
+        return jnp.mean(jax.lax.scan(turn, (zeros, zeros), xs)[1] ** 2)
+
+    step = jax.grad(lstm, (0, 1))
+    random = np.random.default_rng(0)
+    shapes = (8 + size, 4 * size), (4 * size,), (5, 4, 8)
+    args = [random.normal(size=shape).astype(np.float32) for shape in shapes]
+    spread = pt.partition(step, mesh, [pt.Manual("parameters", {"w": 0, "b": 0}, "a")])
+    found = moves(spread.plan(*args).program)
+    assert found.count("all_gather") <= 5
+    for ours, expected in zip(spread(*args), jax.jit(step)(*args), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
