@@ -80,7 +80,7 @@ def test_every_module_but_those_of_the_second_tier_imports_without_it():
 @pytest.mark.parametrize("agent", ["dqn", "ppo"])
 def test_an_agent_trains_without_the_second_tier(tmp_path, agent):
     python(REFUSE + TRAIN, tmp_path / "run", agent)
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["actor_steps"] >= 1500
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["actor_steps"] > 1500 - 8
 
 
 HEAVY = {"jax", "gymnasium", "matplotlib", "rich", "haiku", "tensorboardX"}

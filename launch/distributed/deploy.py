@@ -62,6 +62,8 @@ def deploy(
     experiment.require_data()
     numbers, path = Roles.of(roles), pathlib.Path(directory)
     addresses.require_own(numbers.listen)
+    if resume:
+        RunDirectory(path).check_free()  # Whose first checkpoint may be still to come.
     resumed = frame.newest(experiment, path, warn) if resume else None
     if resumed is not None and "ledger" not in resumed.counters:
         raise RequestError(

@@ -96,6 +96,12 @@ class RunDirectory:
             self._lock.close()
             self._lock = None
 
+    def check_free(self) -> None:
+        """Raises RequestError where another run has the directory."""
+        if (self.path / _LOCK).exists():
+            self._acquire()
+            self.release()
+
     def _acquire(self) -> None:
         lock = open(self.path / _LOCK, "a")  # noqa: SIM115 - held until `release`.
         try:

@@ -62,7 +62,8 @@ def test_a_run_within_a_long_call_answers_and_a_second_signal_ends_it(busy, numb
     assert process.stdout.readline().startswith("stopping: a checkpoint is saved first; a second")
     assert process.poll() is None
     process.send_signal(number)
-    assert process.wait(60) == 128 + number
+    # If the first came before the call began, the second finds what the system does with it.
+    assert process.wait(60) in (128 + number, -number)
 
 
 def test_any_other_command_ends_with_the_first(busy):

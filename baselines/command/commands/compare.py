@@ -12,7 +12,6 @@ from typing import Any
 
 from ....launch.errors import RequestError, RunError
 from ....launch.experiment import Evaluation
-from ....launch.files.checkpoints import Store
 from ....launch.files.directory import RunDirectory
 from ....launch.request.recipe import Recipe
 from ....launch.telling import report
@@ -92,6 +91,8 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
 
 def _final_return(recipe: Recipe, path: pathlib.Path) -> float:
     """The mean return of the final evaluation of a run, which is done where it is not yet."""
+    from ....launch.files.checkpoints import Store
+
     directory = RunDirectory(path)
     request = recipe.to_json()
     if directory.config.exists():
@@ -102,6 +103,7 @@ def _final_return(recipe: Recipe, path: pathlib.Path) -> float:
             )
     begun = bool(Store(directory.checkpoints).paths())
     if directory.config.exists() and not begun:
+        directory.check_free()
         shutil.rmtree(path)  # It died before its first checkpoint: there is nothing to go on from.
     if not directory.result.exists():
         reporter = report.for_stderr()

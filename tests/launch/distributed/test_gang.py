@@ -34,7 +34,7 @@ def gang_experiment(mesh=None, **config):
             "fake/ragged", seed=seed, num_envs=num_envs
         ),
         env="fake/ragged",
-        num_actor_steps=100,
+        num_actor_steps=2_000,
         partition=partition,
     )
 
