@@ -49,10 +49,8 @@ class Film:
             if path.suffix == ".gif":
                 # In memory: a writer that cannot write its file tries again when it is collected.
                 self._picture = io.BytesIO()
-                duration = 1000 / frames_per_second
-                self._writer: Any = imageio.get_writer(
-                    self._picture, format="gif", duration=duration, loop=0
-                )
+                options: Any = {"format": "gif", "duration": 1000 / frames_per_second, "loop": 0}
+                self._writer: Any = imageio.get_writer(self._picture, **options)
             else:
                 self._writer = imageio.get_writer(
                     path,
