@@ -47,6 +47,7 @@ class Traits:
       library: dtypes with which a compiler for CPUs may leave it to a library.
       host: it calls a function on the host, which may have side effects.
       overwrites: the operand that a library's routine writes its result over, or -1.
+      joins: it puts its operands one behind the other.
     """
 
     flops: Flops
@@ -67,6 +68,7 @@ class Traits:
     library: frozenset[str] = frozenset()
     host: bool = False
     overwrites: int = -1
+    joins: bool = False
 
     @property
     def keeps_zeros(self) -> bool:
@@ -157,7 +159,8 @@ _rows("broadcast_in_dim", _alter(
     _MOVE, view="same", rearranges=True, source=True, broadcasts=True
 ))  # fmt: skip
 _rows("iota", _alter(_MOVE, source=True))
-_rows("concatenate pad", _alter(_MOVE, view="same"))
+_rows("concatenate", _alter(_MOVE, view="same", joins=True))
+_rows("pad", _alter(_MOVE, view="same"))
 _rows("slice", _alter(_MOVE, view="same", traffic="part"))
 _rows("bitcast_convert_type split stack tile unstack", Traits("none"))
 
