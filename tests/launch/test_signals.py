@@ -24,8 +24,8 @@ BUSY = """
     within = signals.prompt() if kind == "prompt" else signals.caught(stop, print)
     compute = compute.lower(0).compile()
     with within:
-        print("busy", flush=True)
         try:
+            print("busy", flush=True)
             compute(0)  # One call, which never returns.
         except KeyboardInterrupt:  # It came between the two.
             sys.exit(print("troupe: interrupted.", file=sys.stderr) or 130)
