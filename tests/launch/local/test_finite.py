@@ -72,7 +72,7 @@ class Diverging(DQNBuilder):
     [
         (
             False,
-            r"failed at \d+ actor steps: (?:loss is|.* holds) nan after \d+ gradient steps; \S+00000001 is",
+            r"failed at \d+ actor steps: .*(is|holds) nan after \d+ gradient steps; \S+00000001 is",
         ),
         (True, r"the learner's \['state'\]\.params\[.*\] holds nan after"),
     ],
