@@ -229,7 +229,7 @@ TABLE = (
     Check("short run", _learning, ("actions",)),
     Check("seeds", _seeds, ("short run",)),
     Check("save and restore", _restored, ("seeds",)),
-    Check("same step", _same_step, ("short run",)),
+    Check("same step", _same_step, ("seeds",)),
 )
 
 

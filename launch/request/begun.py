@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import RequestError
 from ..experiment import Checkpointing, Evaluation, Experiment, Partition, check_identity
 from ..files.directory import RunDirectory
-from . import fields, imports
+from . import fields, imports, stored
 from .recipe import Recipe
 
 _PASS = (
@@ -96,11 +96,7 @@ class Begun:
                 f"the run was begun in Python over the mesh {self.mesh}; give --mesh and "
                 f"--schedule, or where there is an experiment {_PASS}."
             )
-        from ... import partitioning
-
-        return Partition(
-            partitioning.parse_mesh(self.mesh), partitioning.parse_schedule(self.schedule)
-        )
+        return stored.partition(self.mesh, self.schedule)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -112,19 +108,7 @@ class Begun:
         Raises:
           RequestError: if they are not of such a run.
         """
-        try:
-            return cls(
-                **{
-                    **values,
-                    "evaluation": Evaluation(**values["evaluation"]),
-                    "checkpointing": Checkpointing(**values["checkpointing"]),
-                }
-            )
-        except (KeyError, TypeError) as error:
-            raise RequestError(
-                f"config.json does not say all of the run ({error}); where there is an experiment "
-                f"{_PASS}."
-            ) from error
+        return stored.from_json(cls, values, f"where there is an experiment {_PASS}")
 
 
 def begun(experiment: Experiment, launch: str, roles: Mapping[str, Any]) -> Begun:

@@ -10,7 +10,7 @@ from ..distributed.deployment import KINDS, Roles
 from ..errors import RequestError
 from ..experiment import Checkpointing, Evaluation, Experiment, Partition
 from ..telling.wandb import WandbLogger
-from . import fields, origins
+from . import fields, origins, stored
 
 if TYPE_CHECKING:
     from ...environments import Vector
@@ -120,19 +120,12 @@ class Recipe:
         Raises:
           RequestError: if they are not of a recipe.
         """
-        try:
-            return cls(
-                **{
-                    **values,
-                    "evaluation": Evaluation(**values["evaluation"]),
-                    "checkpointing": Checkpointing(**values["checkpointing"]),
-                }
-            )
-        except (KeyError, TypeError) as error:
-            raise RequestError(
-                "the run was not started by `troupe train`, so its config.json does not say all; "
-                "resume it with troupe.launch.run(experiment, out, resume=True)."
-            ) from error
+        return stored.from_json(
+            cls,
+            values,
+            "it was not started by `troupe train`; resume it with "
+            "troupe.launch.run(experiment, out, resume=True)",
+        )
 
     def _partition(self) -> Partition | None:
         if self.mesh is None and self.schedule is None:
@@ -140,8 +133,4 @@ class Recipe:
         if self.mesh is None or self.schedule is None:
             given, missing = ("schedule", "mesh") if self.mesh is None else ("mesh", "schedule")
             raise RequestError(f"--{given} was given without --{missing}; give both or neither.")
-        from ... import partitioning
-
-        return Partition(
-            partitioning.parse_mesh(self.mesh), partitioning.parse_schedule(self.schedule)
-        )
+        return stored.partition(self.mesh, self.schedule)

@@ -18,6 +18,8 @@ from troupe.launch.local import run as local
 from troupe.launch.request.recipe import Recipe
 from troupe.launch.telling.report import Plain
 
+from .mistaken import mistaken
+
 
 def run(recipe, out, **options):
     return local.run(recipe.experiment(), out, request=recipe.to_json(), **options)
@@ -45,36 +47,6 @@ def test_a_run_without_checkpoints_is_not_begun_anew(tiny, tmp_path):
     assert content(tmp_path) == before
 
 
-class Broken:
-    """Environments of which one has a mistake in it."""
-
-    def __init__(self, inner, steps, mistake):
-        self._inner, self._left, self._mistake = inner, steps, mistake
-
-    def step(self, actions):
-        self._left -= 1
-        if self._left == 0:
-            self._mistake()
-        return self._inner.step(actions)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self._inner.close()
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
-
-
-def broken(recipe, mistake):
-    def factory(*, evaluation, **arguments):
-        inner = recipe.make_environment(evaluation=evaluation, **arguments)
-        return inner if evaluation else Broken(inner, 50, mistake)
-
-    return dataclasses.replace(recipe.experiment(), environment_factory=factory)
-
-
 def a_mistake_of_the_user():
     return {}["no such key"]
 
@@ -87,7 +59,7 @@ def a_mistake_of_the_user():
     ],
 )
 def test_where_a_mistake_is_stands_in_the_log(tiny, tmp_path, mistake, message):
-    experiment = broken(tiny(env="fake/discrete"), mistake)
+    experiment = mistaken(tiny(env="fake/discrete"), mistake)
     with pytest.raises(RunError, match=message) as failed:
         local.run(experiment, tmp_path)
     log = tmp_path / "logs" / "main.log"

@@ -18,6 +18,8 @@ from troupe.launch.request.recipe import Recipe
 from troupe.launch.telling import metrics
 from troupe.launch.telling.report import Reporter
 
+from .mistaken import mistaken
+
 
 class Lines(Reporter):
     def __init__(self):
@@ -293,28 +295,6 @@ def test_nothing_but_damaged_checkpoints_is_a_failure(tiny, tmp_path):
         run(tiny(), tmp_path, resume=True)
 
 
-class Sabotaged:
-    """Environments whose n-th step goes wrong."""
-
-    def __init__(self, inner, steps, error):
-        self._inner, self._left, self._error = inner, steps, error
-
-    def step(self, actions):
-        self._left -= 1
-        if self._left == 0:
-            raise self._error
-        return self._inner.step(actions)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self._inner.close()
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
-
-
 @pytest.mark.parametrize(
     ("error", "message"),
     [
@@ -327,13 +307,11 @@ class Sabotaged:
 )
 def test_an_environment_that_fails_loses_nothing(tiny, tmp_path, error, message):
     recipe = tiny(env="fake/discrete")
-    experiment = recipe.experiment()
 
-    def factory(*, evaluation, **arguments):
-        inner = recipe.make_environment(evaluation=evaluation, **arguments)
-        return inner if evaluation else Sabotaged(inner, 50, error)
+    def mistake():
+        raise error
 
-    object.__setattr__(experiment, "environment_factory", factory)
+    experiment = mistaken(recipe, mistake)
     with pytest.raises(RunError, match=message):
         local.run(experiment, tmp_path)
     checkpoint = Store(tmp_path / "checkpoints").newest(pytest.fail)

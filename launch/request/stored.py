@@ -1,0 +1,41 @@
+"""What every description of a run holds in the same words, whoever began it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from ..errors import RequestError
+from ..experiment import Checkpointing, Evaluation, Partition
+
+Kind = TypeVar("Kind")
+
+
+def from_json(kind: type[Kind], values: Mapping[str, Any], otherwise: str) -> Kind:
+    """A description made of the content of `config.json`.
+
+    Args:
+      kind: a dataclass with the fields `evaluation` and `checkpointing`.
+      values: what `to_json` gave.
+      otherwise: of a refusal: how the run can be gone on with all the same.
+
+    Raises:
+      RequestError: if the values are not those of the kind.
+    """
+    try:
+        parts = {
+            "evaluation": Evaluation(**values["evaluation"]),
+            "checkpointing": Checkpointing(**values["checkpointing"]),
+        }
+        return kind(**{**values, **parts})
+    except (KeyError, TypeError) as error:
+        raise RequestError(
+            f"config.json does not say all of the run ({error}); {otherwise}."
+        ) from error
+
+
+def partition(mesh: str, schedule: str) -> Partition:
+    """Raises ValueError if there is no such mesh or schedule."""
+    from ... import partitioning
+
+    return Partition(partitioning.parse_mesh(mesh), partitioning.parse_schedule(schedule))
