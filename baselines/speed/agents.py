@@ -33,7 +33,8 @@ from ...launch.local.components import make as make_parts
 from ...launch.local.components import make_environment
 from ...launch.local.loop import CatchUp, Loop
 from ...launch.signals import Stop
-from ..settings import PPO_CARTPOLE_ZOO, find
+from ..settings import find
+from ..settings.ppo import PPO_CARTPOLE_ZOO
 from . import peers
 
 _WARMUP_CALLS = 2

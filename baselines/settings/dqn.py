@@ -1,38 +1,11 @@
-"""Tuned settings: one row for each agent and environment that is known to go well together."""
+"""Settings of DQN."""
 
 from __future__ import annotations
 
-from .tuned import Tuned
+from ..tuned import Tuned
+from .sources import ATARI, NATURE, ZOO
 
-_ZOO = "rl-baselines3-zoo, hyperparams/{}.yml (https://github.com/DLR-RM/rl-baselines3-zoo)"
-_NATURE = "Mnih et al. (2015), https://doi.org/10.1038/nature14236, extended data table 1"
-
-_ATARI = {"reward_clip": 1.0, "episodic_life": True}
-
-PPO_CARTPOLE_ZOO = {
-    "num_envs": 8,
-    "rollout_length": 32,
-    "num_epochs": 20,
-    "num_minibatches": 1,
-    "gae_lambda": 0.8,
-    "discount": 0.98,
-    "learning_rate": 1e-3,
-    "clip": 0.2,
-    "anneal_steps": 100_000,
-}
-"""The zoo's settings of PPO on CartPole-v1, which the speed benchmark runs as well."""
-
-SETTINGS: tuple[Tuned, ...] = (
-    Tuned(
-        "bc",
-        "CartPole-v1",
-        # To 0 at the end of the budget: the last policies are as good as the best.
-        config={"learning_rate_steps": 6_000},
-        steps=6_000,
-        target=475.0,
-        source="chosen here, on 20,000 steps of a DQN that returns 500",
-        evaluation_every=1_000,
-    ),
+SETTINGS = (
     Tuned(
         "dqn",
         "CartPole-v1",
@@ -55,7 +28,7 @@ SETTINGS: tuple[Tuned, ...] = (
         target=475.0,
         # The zoo's period of 10 counts steps of the environment, of which none is taken in the
         # course of 128 gradient steps.
-        source=_ZOO.format("dqn") + ", made double, 5-step, with a falling step size",
+        source=ZOO.format("dqn") + ", made double, 5-step, with a falling step size",
     ),
     Tuned(
         "dqn",
@@ -75,7 +48,7 @@ SETTINGS: tuple[Tuned, ...] = (
         },
         steps=100_000,
         target=-100.0,
-        source=_ZOO.format("dqn"),
+        source=ZOO.format("dqn"),
     ),
     Tuned(
         "dqn",
@@ -94,7 +67,7 @@ SETTINGS: tuple[Tuned, ...] = (
         },
         steps=100_000,
         target=200.0,
-        source=_ZOO.format("dqn") + ", made double",
+        source=ZOO.format("dqn") + ", made double",
     ),
     Tuned(
         "dqn",
@@ -114,42 +87,8 @@ SETTINGS: tuple[Tuned, ...] = (
         },
         steps=10_000_000,
         target=18.0,
-        source=f"{_NATURE}; learning rate and exploration of {_ZOO.format('dqn')}",
-        training_environment=_ATARI,
+        source=f"{NATURE}; learning rate and exploration of {ZOO.format('dqn')}",
+        training_environment=ATARI,
         evaluation_every=250_000,
     ),
-    Tuned(
-        "ppo",
-        "CartPole-v1",
-        config=PPO_CARTPOLE_ZOO,
-        steps=100_000,
-        target=475.0,
-        source=_ZOO.format("ppo"),
-        evaluation_every=5_000,
-    ),
-    Tuned(
-        "ppo",
-        "Pendulum-v1",
-        config={
-            "num_envs": 4,
-            "rollout_length": 1024,
-            "num_epochs": 10,
-            "num_minibatches": 64,
-            "gae_lambda": 0.95,
-            "discount": 0.9,
-            "learning_rate": 1e-3,
-            "clip": 0.2,
-        },
-        steps=300_000,
-        target=-200.0,
-        source=_ZOO.format("ppo") + ", without state-dependent exploration",
-    ),
 )
-
-
-def find(agent: str, env: str) -> Tuned | None:
-    """The tuned settings, or None where there are none."""
-    for settings in SETTINGS:
-        if (settings.agent, settings.env) == (agent, env):
-            return settings
-    return None

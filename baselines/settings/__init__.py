@@ -1,0 +1,16 @@
+"""Tuned settings: a file for each agent, a row for each environment that goes well with it."""
+
+from __future__ import annotations
+
+from ..tuned import Tuned
+from . import bc, dqn, ppo
+
+SETTINGS: tuple[Tuned, ...] = (*bc.SETTINGS, *dqn.SETTINGS, *ppo.SETTINGS)
+
+
+def find(agent: str, env: str) -> Tuned | None:
+    """The tuned settings, or None where there are none."""
+    for settings in SETTINGS:
+        if (settings.agent, settings.env) == (agent, env):
+            return settings
+    return None

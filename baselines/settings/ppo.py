@@ -1,0 +1,48 @@
+"""Settings of PPO."""
+
+from __future__ import annotations
+
+from ..tuned import Tuned
+from .sources import ZOO
+
+PPO_CARTPOLE_ZOO = {
+    "num_envs": 8,
+    "rollout_length": 32,
+    "num_epochs": 20,
+    "num_minibatches": 1,
+    "gae_lambda": 0.8,
+    "discount": 0.98,
+    "learning_rate": 1e-3,
+    "clip": 0.2,
+    "anneal_steps": 100_000,
+}
+"""The zoo's settings of PPO on CartPole-v1, which the speed benchmark runs as well."""
+
+SETTINGS = (
+    Tuned(
+        "ppo",
+        "CartPole-v1",
+        config=PPO_CARTPOLE_ZOO,
+        steps=100_000,
+        target=475.0,
+        source=ZOO.format("ppo"),
+        evaluation_every=5_000,
+    ),
+    Tuned(
+        "ppo",
+        "Pendulum-v1",
+        config={
+            "num_envs": 4,
+            "rollout_length": 1024,
+            "num_epochs": 10,
+            "num_minibatches": 64,
+            "gae_lambda": 0.95,
+            "discount": 0.9,
+            "learning_rate": 1e-3,
+            "clip": 0.2,
+        },
+        steps=300_000,
+        target=-200.0,
+        source=ZOO.format("ppo") + ", without state-dependent exploration",
+    ),
+)
