@@ -307,7 +307,7 @@ class Plan:
         return explain(path, self.graph, self.state, tactics, self.conflicts, ends, moves)
 
     def to_json(self) -> str:
-        """The plan as JSON text: mesh, steps, and the sharding of every input."""
+        """The plan as JSON text: mesh, one device, steps, and the sharding of every input."""
         inputs = {
             v.path: {
                 "shape": list(v.shape),
@@ -318,6 +318,7 @@ class Plan:
         }
         found = {
             "mesh": self.mesh.axes,
+            "one_device": self.one_device.to_json(),
             "steps": [s.to_json() for s in self.steps],
             "warnings": list(self.warnings),
             "inputs": inputs,
