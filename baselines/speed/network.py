@@ -29,6 +29,7 @@ SIZES = (1 << 19, 1 << 21, 1 << 22)
 PAYLOAD = 1448 / 1514
 _ADDRESSES = ("10.99.0.1", "10.99.0.2")
 _PORT = 7311
+_PACKET = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +82,14 @@ class Cable:
     def limit(self, rate: int) -> None:
         """Lets so many Mbit/s through, each way."""
         for host in range(HOSTS):
-            shape = f"tc qdisc replace dev eth0 root tbf rate {rate}mbit burst 128kb limit 32mb"
-            subprocess.run(self.inside(host, *shape.split()), check=True)
+            # The burst is what passes at once after a pause, whatever the rate: it has to be small
+            # beside a message, and hold a packet.
+            for line in (
+                f"ip link set eth0 gso_max_size {_PACKET}",
+                f"tc qdisc replace dev eth0 root tbf rate {rate}mbit burst {2 * _PACKET} "
+                "limit 32mb",
+            ):
+                subprocess.run(self.inside(host, *line.split()), check=True)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,10 @@ group: where a host's devices share a card, only groups that run side by side sh
 many rings as there are cards. Halving exchanges a half, a quarter, ... with partners at distances
 1, 2, 4, ..., so that the least crosses between hosts; as this leaves the parts in the bit-reversed
 order of the ranks, a last phase puts them right. "Direct" sends every part to its place at once.
+Where two of gloo's devices send each other whole messages (directly, or around a ring of two), they
+take turns: that one is ready to receive is said over the connection that it sends by, behind what
+it sends, so that whoever comes later sends later. Of many such exchanges over a wire about half
+begin in each direction, and it is busy both ways but for the difference.
 Within a level that was calibrated, what was measured counts instead.
 """
 
@@ -53,12 +57,14 @@ class _Phase(NamedTuple):
       part: bytes of a message, as a part of the whole.
       times: how often the phase is repeated.
       pieces: how many pieces a message is cut into, of which one is sent while another arrives.
+      in_turns: whether each message is answered by one of its size, which waits for it.
     """
 
     leaving: tuple[float, ...]
     part: float
     times: int = 1
     pieces: int = 1
+    in_turns: bool = False
 
 
 def bytes_sent(kind: str, nbytes: float, group: int) -> float:
@@ -103,7 +109,8 @@ def collective_cost(
     sizes = tuple(s.size for s in segments)
     channels = library == "nccl"
     if kind == "all_to_all":
-        return CollectiveCost(_seconds(nbytes, segments, _direct(sizes), channels), "direct")
+        phases = _direct(sizes, in_turns=not channels)
+        return CollectiveCost(_seconds(nbytes, segments, phases, channels), "direct")
     if kind == "reduce_scatter" and not channels and math.prod(sizes).bit_count() == 1:
         return CollectiveCost(_seconds(nbytes, segments, _halving(sizes), channels), "halving")
     # Gloo has two pieces of a message under way: one's latency is hidden by the other.
@@ -135,24 +142,41 @@ def _seconds(
                 load = load if channels else max(load, 1.0)
                 level = segment.level
                 sent = phase.part * nbytes * load / level.bandwidth
+                if phase.in_turns:
+                    sent *= _turns(round(load * phase.pieces))
                 slowest = max(slowest, sent, level.latency + sent / phase.pieces)
             members *= segment.size
         total += phase.times * slowest
     return total
 
 
+@functools.lru_cache(maxsize=1000)
+def _turns(exchanges: int) -> float:
+    """How much longer a wire is busy whose exchanges take turns, by chance in either order.
+
+    If k of n begin in one direction, it takes the time of 2 max(k, n - k) messages, not n: the mean
+    of |2 k - n|, the distance of a random walk, is added.
+    """
+    n = exchanges
+    if n > 1000:
+        return 1 + math.sqrt(2 / (math.pi * n))
+    return 1 + math.comb(n - 1, (n - 1) // 2) / 2 ** (n - 1)
+
+
 def _ring(kind: str, sizes: tuple[int, ...], pieces: int) -> list[_Phase]:
     n = math.prod(sizes)
     times = (n - 1) * (2 if kind == "all_reduce" else 1)
-    return [_Phase((1.0,) * len(sizes), 1 / n, times, pieces)]
+    # A reduction says what it is ready for ahead of its pieces.
+    in_turns = n == 2 and pieces > 1 and kind != "all_reduce"
+    return [_Phase((1.0,) * len(sizes), 1 / n, times, pieces, in_turns)]
 
 
-def _direct(sizes: tuple[int, ...]) -> list[_Phase]:
+def _direct(sizes: tuple[int, ...], in_turns: bool) -> list[_Phase]:
     leaving, members = [], 1
     for size in sizes:
         leaving.append(float(members * members * (size - 1)))
         members *= size
-    return [_Phase(tuple(leaving), 1 / members)]
+    return [_Phase(tuple(leaving), 1 / members, in_turns=in_turns)]
 
 
 @functools.lru_cache(maxsize=1000)

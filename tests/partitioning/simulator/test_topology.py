@@ -1,5 +1,8 @@
 """Topologies and collectives: placement of axes, and the alpha-beta model."""
 
+import itertools
+import statistics
+
 import pytest
 
 from troupe.partitioning.simulator.collectives import KINDS, bytes_sent, collective_cost
@@ -94,9 +97,9 @@ def test_a_flat_ring_crosses_the_link_once_each_way():
 
 def test_rings_beside_each_other_share_the_link():
     mesh = {"host": 2, "device": 4}
-    alone = 1 / 2 * 1e6 / 1e8
-    assert _flat("all_gather", 1e6, mesh, ["host"], "gloo") == pytest.approx(4 * alone)
-    assert _flat("all_gather", 1e6, mesh, ["host"], "gloo", sharing=1) == pytest.approx(alone)
+    alone = 1e6 / 1e8
+    assert _flat("all_reduce", 1e6, mesh, ["host"], "gloo") == pytest.approx(4 * alone)
+    assert _flat("all_reduce", 1e6, mesh, ["host"], "gloo", sharing=1) == pytest.approx(alone)
     half = {"host": 2, "pair": 2, "device": 2}
     assert _flat("all_gather", 1e6, half, ["host", "device"], "gloo") == pytest.approx(
         2 * 3 / 4 * 1e6 / 1e8
@@ -124,8 +127,23 @@ def test_what_crosses_the_link_in_other_algorithms():
     assert _flat("reduce_scatter", 1e6, {"all": 8}, ["all"], "gloo") == pytest.approx(
         (4 + 2) / 8 * 1e6 / 1e8, rel=1e-3
     )
-    # Every device sends four of its eight parts to the other host.
-    assert _flat("all_to_all", 1e6, {"all": 8}, ["all"], "gloo") == pytest.approx(2 * 1e6 / 1e8)
+    # Every device sends four of its eight parts to the other host and is sent as many, in turns.
+    turns = 1 + 6435 / 2**15
+    assert _flat("all_to_all", 1e6, {"all": 8}, ["all"], "gloo") == pytest.approx(
+        turns * 2 * 1e6 / 1e8
+    )
+    assert _flat("all_to_all", 1e6, {"all": 8}, ["all"], "nccl") == pytest.approx(2 * 1e6 / 1e8)
+
+
+@pytest.mark.parametrize(("pairs", "kind", "pieces"), [(1, "all_to_all", 1), (4, "all_gather", 2)])
+def test_two_that_exchange_whole_messages_take_turns(pairs, kind, pieces):
+    """The busier direction of all ways in which the exchanges can begin, and then its answers."""
+    exchanges = pairs * pieces
+    firsts = [sum(first) for first in itertools.product((0, 1), repeat=exchanges)]
+    busy = statistics.mean(2 * max(k, exchanges - k) for k in firsts) / exchanges
+    mesh = {"host": 2, "device": 4}
+    one_way = pairs * 1e6 / 2 / 1e8
+    assert _flat(kind, 1e6, mesh, ["host"], "gloo", sharing=pairs) == pytest.approx(busy * one_way)
 
 
 def test_on_a_torus_the_outer_level_gets_what_the_inner_one_left():
