@@ -89,7 +89,16 @@ class Subject:
 
     @functools.cached_property
     def short(self) -> tuple[Experiment, int]:
-        return conformance.shortened(self.experiment, self.spec)
+        experiment = self.experiment
+        if not self.has_devices:
+            experiment = dataclasses.replace(experiment, partition=None)
+        return conformance.shortened(experiment, self.spec)
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether this process has those of the mesh: a mesh can be asked for elsewhere."""
+        partition = self.experiment.partition
+        return partition is None or partition.mesh.size <= len(jax.devices())
 
     @functools.cached_property
     def trial(self) -> conformance.ShortRun:
@@ -175,7 +184,10 @@ def _evaluation(subject: Subject) -> str:
 def _mesh(subject: Subject) -> str:
     components.check_partition(subject.experiment, subject.spec)
     partition = subject.experiment.partition
-    return "" if partition is None else f"the step can be spread over {partition.mesh}"
+    where = (
+        "" if subject.has_devices else f"; jax has {len(jax.devices())} here, so what runs is not"
+    )
+    return "" if partition is None else f"the step can be spread over {partition.mesh}{where}"
 
 
 def _actions(subject: Subject) -> str:
@@ -225,7 +237,11 @@ TABLE = (
     Check("evaluation policy", _evaluation, ("update",)),
     Check("mesh", _mesh, ("update",)),
     Check("processes", _processes, ("update",)),
-    Check("actions", _actions, ("exploring policy", "evaluation policy", "purity", "dispatch")),
+    Check(
+        "actions",
+        _actions,
+        ("exploring policy", "evaluation policy", "purity", "dispatch", "mesh"),
+    ),
     Check("short run", _learning, ("actions",)),
     Check("seeds", _seeds, ("short run",)),
     Check("save and restore", _restored, ("seeds",)),

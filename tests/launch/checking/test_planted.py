@@ -270,6 +270,20 @@ def test_an_agent_without_mistakes_passes():
     assert [*findings] == [row.name for row in table.TABLE if row.name != "mesh"]
 
 
+def test_a_mesh_is_planned_where_there_are_fewer_devices(capsys):
+    arguments = ["check", "dqn", "--env", "fake/match", "--schedule", "batch:data"]
+    tiny = ["--config.hidden_sizes", "8", "--config.batch_size", "16"]
+    devices = len(jax.devices())
+    assert main([*arguments, *tiny, "--mesh", f"data={2 * devices}"]) == 0
+    assert f"jax has {devices} here, so what runs is not" in capsys.readouterr().out
+    assert main([*arguments, *tiny, "--mesh", "data=3"]) == 1
+    output = capsys.readouterr().out
+    assert re.search(
+        r"mesh +FAILED +a batch of 16 cannot be learned from on the mesh data=3", output
+    )
+    assert re.search(r"actions +left out +it needs: mesh", output)
+
+
 @pytest.mark.parametrize("name", ["wrong shape", "no policy", "another dtype"])
 def test_a_run_does_not_wait_for_the_first_batch(tmp_path, name):
     made = experiment()
