@@ -6,6 +6,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from . import masks
+
 
 def importance_weights(probabilities: jax.Array, size: jax.Array, exponent: jax.Array) -> jax.Array:
     """Weights that undo the bias of prioritised sampling, largest 1.
@@ -28,3 +30,18 @@ def from_errors(errors: jax.Array) -> jax.Array:
     A constant, 1e-6, keeps every item in reach.
     """
     return jnp.abs(errors) + 1e-6
+
+
+def of_sequence(errors: jax.Array, mask: jax.Array, mix: float) -> jax.Array:
+    """The priority [] of a sequence: a mixture of its greatest and its mean absolute error.
+
+    Kapturowski et al. (2019), https://openreview.net/forum?id=r1lyTjAqYX, section 2.3.
+
+    Args:
+      errors: [T] of its steps.
+      mask: [T] 1 for those that count.
+      mix: eta, part of the greatest.
+    """
+    chex.assert_equal_shape([errors, mask])
+    sizes = jnp.abs(errors) * mask
+    return from_errors(mix * jnp.max(sizes) + (1.0 - mix) * masks.mean(sizes, mask))

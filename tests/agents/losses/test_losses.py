@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from troupe.agents.losses import masks, policy, priorities, returns, values
+from troupe.agents.losses import distributional, masks, policy, priorities, returns, values
 
 
 def f(*values):
@@ -44,6 +44,83 @@ def test_huber_by_hand():
         values.huber(f(0, 0.5, -1, 3, -3), 1.0), [0, 0.125, 0.5, 2.5, 2.5], rtol=1e-6
     )
     np.testing.assert_allclose(values.huber(f(3), 2.0), [4.0])
+
+
+def test_a_projection_by_hand():
+    # 0.25 goes to 0 and 1 by 3 to 1, 1.5 in halves, 9 to the last.
+    projected = distributional.project(f(0.25, 1.5, 9), f(0.5, 0.25, 0.25), f(0, 1, 2))
+    np.testing.assert_allclose(projected, [0.375, 0.25, 0.375], rtol=1e-6)
+    # The mean is kept where nothing is beyond the atoms.
+    returns_, atoms = f(-0.7, 0.1, 1.9), f(-2, -1, 0, 1, 2)
+    projected = distributional.project(returns_, f(0.2, 0.3, 0.5), atoms)
+    assert float(projected @ atoms) == pytest.approx(0.2 * -0.7 + 0.3 * 0.1 + 0.5 * 1.9, rel=1e-5)
+
+
+def test_categorical_divergence_by_hand():
+    atoms, one = f(0, 1, 2), f(1)[0]
+    # Of a terminal transition all is on the reward; of an even one, 3 to 1 in favour of it.
+    logits = jnp.log(f(0.5, 0.25, 0.25))
+    terminal = distributional.categorical_divergence(logits, one, f(0)[0], f(0, 0, 1), atoms)
+    assert float(terminal) == pytest.approx(np.log(4), rel=1e-5)
+    # 1 + 0.5 * (0, 1, 2) by these: half on 1, and the half of 1.5 on 1 and 2.
+    half = distributional.categorical_divergence(logits, one, f(0.5)[0], f(0.5, 0.5, 0), atoms)
+    expected = 0.75 * np.log(0.75 / 0.25) + 0.25 * np.log(0.25 / 0.25)
+    assert float(half) == pytest.approx(expected, rel=1e-5)
+    same = distributional.categorical_divergence(logits, f(0)[0], one, f(0.5, 0.25, 0.25), atoms)
+    assert float(same) == pytest.approx(0.0, abs=1e-6)
+
+    def total(logits, probabilities):
+        return distributional.categorical_divergence(logits, one, f(0)[0], probabilities, atoms)
+
+    of_logits, of_target = jax.grad(total, argnums=(0, 1))(logits, f(0, 0, 1))
+    np.testing.assert_allclose(of_logits, [0.5, -0.75, 0.25], rtol=1e-5)
+    np.testing.assert_array_equal(of_target, 0)
+
+
+def test_quantile_huber_by_hand():
+    # Midpoints 1/4 and 3/4; Huber: 1/2, 1/2 and 1/8, 5/2; weights 1/4, 3/4 and 3/4, 1/4.
+    loss = distributional.quantile_huber(jnp.asarray([[1.0, -1.0], [0.5, -3.0]]), 1.0)
+    assert float(loss) == pytest.approx(0.25 + 0.359375, rel=1e-6)
+
+
+def test_munchausen_reward_by_hand():
+    half, log_half = f(0.5)[0], jnp.log(f(0.5))[0]
+    reward = lambda log_prob, temperature: float(  # noqa: E731
+        values.munchausen_reward(
+            *(f(1)[0], half, log_prob, jnp.log(f(0.5, 0.5))),
+            **{"scale": 0.9, "temperature": temperature, "least": -1.0},
+        )
+    )
+    assert reward(log_half, 1.0) == pytest.approx(1 - 0.9 * np.log(2) + 0.5 * np.log(2), rel=1e-5)
+    assert reward(f(-100)[0], 2.0) == pytest.approx(1 - 0.9 + 0.5 * 2 * np.log(2), rel=1e-5)
+
+
+def test_signed_hyperbolic_by_hand_and_its_inverse():
+    np.testing.assert_allclose(
+        values.signed_hyperbolic(f(0, 3, -8), epsilon=0.1), [0, 1.3, -2.8], rtol=1e-6
+    )
+    x = f(-1e4, -3.5, -1e-3, 0, 0.02, 7, 1e5)
+    inverse = values.signed_parabolic(values.signed_hyperbolic(x))
+    np.testing.assert_allclose(inverse, x, rtol=1e-3, atol=1e-6)
+
+
+def test_n_step_targets_by_hand():
+    rewards, estimates, is_step = f(1, 2, 4, 8), f(10, 20, 30, 40, 50), f(1, 1, 1, 1)
+    two = returns.n_step_targets(rewards, f(0.5, 0.5, 0.5, 0.5), estimates, is_step, 2)
+    # The last but one needs row 4, and so does the last: 8 + 0.5 * 50.
+    np.testing.assert_allclose(two, [1 + 0.5 * (2 + 15), 2 + 0.5 * (4 + 20), 4 + 16.5, 33])
+    # Row 2 is the last of its episode: it is bootstrapped from, unless the discount is 0.
+    rewards, is_step = f(1, 2, 0, 8), f(1, 1, 0, 1)
+    truncated = returns.n_step_targets(rewards, f(0.5, 0.5, 0, 0.5), estimates, is_step, 3)
+    np.testing.assert_allclose(truncated, [1 + 0.5 * (2 + 15), 2 + 15, 30, 8 + 25])
+    terminated = returns.n_step_targets(rewards, f(0.5, 0, 0, 0.5), estimates, is_step, 3)
+    np.testing.assert_allclose(terminated, [2, 2, 30, 33])
+
+
+def test_the_priority_of_a_sequence_mixes_the_greatest_error_and_the_mean():
+    priority = priorities.of_sequence(f(-4, 1, 1, 100), f(1, 1, 1, 0), 0.75)
+    assert float(priority) == pytest.approx(0.75 * 4 + 0.25 * 2, rel=1e-5)
+    assert float(priorities.of_sequence(f(9, 9), f(0, 0), 0.9)) == pytest.approx(1e-6)
 
 
 def test_importance_weights_by_hand():
