@@ -90,6 +90,8 @@ class ActorCore(NamedTuple):
       reset: `state -> state`, at the first step of an episode; None where nothing is forgotten.
       set_num_actions: `(state, count) -> state`, the state as if `count` actions had been taken
         (int32 []). Schedules go by the count; a policy without one stays as it is.
+      set_stream: `(state, number) -> state`, of the stream of this number (int32 []) among all that
+        act at once; None where they all act alike.
     """
 
     init: Callable[[Key], Nest]
@@ -97,6 +99,7 @@ class ActorCore(NamedTuple):
     get_extras: Callable[[Nest, Nest], Nest] = lambda before, after: ()
     reset: Callable[[Nest], Nest] | None = None
     set_num_actions: Callable[[Nest, jax.Array], Nest] = lambda state, count: state
+    set_stream: Callable[[Nest, jax.Array], Nest] | None = None
 
 
 class UpdateOutput(NamedTuple):

@@ -146,7 +146,13 @@ class Maker:
         )
 
     def actor(
-        self, key: jax.Array, source: VariableSource, replay: Replay, *, num_envs: int
+        self,
+        key: jax.Array,
+        source: VariableSource,
+        replay: Replay,
+        *,
+        num_envs: int,
+        first_stream: int = 0,
     ) -> Any:
         """An actor that explores.
 
@@ -155,11 +161,15 @@ class Maker:
           source: of its parameters, or of actions (`InferenceSource`).
           replay: what it writes to.
           num_envs: environments in which it acts.
+          first_stream: number of the first of them among those of all actors.
         """
         adder = self.builder.make_adder(replay)
-        return self.builder.make_actor(
+        actor = self.builder.make_actor(
             key, self.policy, self.spec, source, adder, num_envs=num_envs
         )
+        if first_stream and self.policy.set_stream is not None:
+            actor.set_streams(first_stream)
+        return actor
 
 
 def check_budget(experiment: Experiment, replay_spec: ReplaySpec) -> None:

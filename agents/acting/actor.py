@@ -31,7 +31,10 @@ class BaseActor(abc.ABC):
     def __init__(
         self, policy: ActorCore, key: jax.Array, adder: Adder | None, num_envs: int | None
     ):
-        """Takes the policy, and the key that the states of its N streams are made from."""
+        """Takes the policy, and the key that the states of its N streams are made from.
+
+        The streams have the numbers 0 to N - 1; see `set_streams`.
+        """
         self._policy = policy
         self._adder = adder
         self._batched, self._num_envs = num_envs is not None, num_envs or 1
@@ -42,6 +45,13 @@ class BaseActor(abc.ABC):
         self._extras: Nest = ()
         self._keys = jax.random.split(key, self._num_envs)
         self._like = jax.eval_shape(jax.vmap(policy.init), self._keys)
+
+    def _make_state(self, keys: jax.Array) -> Nest:
+        """The states [N, ...] of streams that begin, to be traced."""
+        state = jax.vmap(self._policy.init)(keys)
+        if self._policy.set_stream is None:
+            return state
+        return jax.vmap(self._policy.set_stream)(state, jnp.arange(self._num_envs))
 
     @abc.abstractmethod
     def _choose(self, observation: Nest, first: np.ndarray) -> tuple[Nest, Nest]:
@@ -84,8 +94,16 @@ class BaseActor(abc.ABC):
 
     def set_num_actions(self, count: int) -> None:
         """Has schedules go on as if every stream had taken `count` actions."""
-        move = jax.jit(jax.vmap(self._policy.set_num_actions, in_axes=(0, None)))
-        self.restore(to_host(move(from_host(self.save(), self._like), jnp.int32(count))))
+        self._change(jax.vmap(self._policy.set_num_actions, in_axes=(0, None)), jnp.int32(count))
+
+    def set_streams(self, first: int) -> None:
+        """Numbers the streams from `first` on, where other actors have those before."""
+        if self._policy.set_stream is not None:
+            numbers = jnp.arange(first, first + self._num_envs)
+            self._change(jax.vmap(self._policy.set_stream), numbers)
+
+    def _change(self, change: Callable[[Nest, jax.Array], Nest], to: jax.Array) -> None:
+        self.restore(to_host(jax.jit(change)(from_host(self.save(), self._like), to)))
 
 
 class GenericActor(BaseActor):
@@ -108,8 +126,8 @@ class GenericActor(BaseActor):
         self._step = jax.jit(self._packed(policies.batch(policy)))
         self._chosen: Packing | None = None
         """Of the action and extras that a step gives; known with the first observation."""
-        make_state = jax.vmap(policy.init)
-        self._put(jax.jit(lambda keys: self._state_packing.pack(make_state(keys)))(self._keys))
+        pack = self._state_packing.pack
+        self._put(jax.jit(lambda keys: pack(self._make_state(keys)))(self._keys))
 
     def _put(self, state: jax.Array) -> None:
         """Takes over a packed state."""

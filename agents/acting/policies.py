@@ -47,6 +47,8 @@ class StepState(NamedTuple):
     num_actions: jax.Array
     """Actions taken so far, int32."""
     extras: Nest = ()
+    stream: Nest = ()
+    """Its number among all that act, int32; () where nothing depends on it."""
 
 
 def _init(key: jax.Array) -> StepState:
@@ -58,25 +60,41 @@ def _set_num_actions(state: StepState, count: jax.Array) -> StepState:
 
 
 def epsilon_greedy(
-    q_values: Callable[[Nest, Nest], jax.Array],
-    epsilon: Callable[[jax.Array], jax.Array] | float,
+    q_values: Callable[..., jax.Array],
+    epsilon: Callable[..., jax.Array] | float,
+    *,
+    is_noisy: bool = False,
+    by_stream: bool = False,
 ) -> ActorCore:
     """The best action by its value, or with probability epsilon any.
 
     Args:
       q_values: `(params, observation) -> [A]`, values of the A actions.
       epsilon: a number, or a function of the count of actions taken.
+      is_noisy: whether `q_values` takes a key besides, another at every step.
+      by_stream: whether `epsilon` takes the number of the stream besides.
     """
 
+    def init(key):
+        return _init(key)._replace(stream=jnp.zeros((), jnp.int32) if by_stream else ())
+
     def select_action(params, observation, state):
-        values = q_values(params, observation)
-        draw = jax.random.uniform(jax.random.fold_in(state.key, state.num_actions), (2,))
-        threshold = epsilon(state.num_actions) if callable(epsilon) else epsilon
+        key = jax.random.fold_in(state.key, state.num_actions)
+        noise = (jax.random.fold_in(key, 0),) if is_noisy else ()
+        values = q_values(params, observation, *noise)
+        draw = jax.random.uniform(key, (2,))
+        stream = (state.stream,) if by_stream else ()
+        threshold = epsilon(state.num_actions, *stream) if callable(epsilon) else epsilon
         anything = jnp.floor(draw[1] * values.shape[-1]).astype(jnp.int32)
         action = jnp.where(draw[0] < threshold, anything, jnp.argmax(values).astype(jnp.int32))
-        return action, StepState(state.key, state.num_actions + 1)
+        return action, state._replace(num_actions=state.num_actions + 1)
 
-    return ActorCore(_init, select_action, set_num_actions=_set_num_actions)
+    return ActorCore(
+        init,
+        select_action,
+        set_num_actions=_set_num_actions,
+        set_stream=(lambda state, number: state._replace(stream=number)) if by_stream else None,
+    )
 
 
 def gaussian_noise(
@@ -187,6 +205,10 @@ def recurrent(
         action, choice = choose.select_action(params, output, state.choice)
         return action, RecurrentState(memory, choice)
 
+    def set_stream(state, number):
+        assert choose.set_stream is not None
+        return state._replace(choice=choose.set_stream(state.choice, number))
+
     return ActorCore(
         lambda key: RecurrentState(initial_memory, choose.init(key)),
         select_action,
@@ -195,4 +217,5 @@ def recurrent(
         ),
         lambda state: state._replace(memory=initial_memory),
         lambda state, count: state._replace(choice=choose.set_num_actions(state.choice, count)),
+        None if choose.set_stream is None else set_stream,
     )

@@ -41,7 +41,7 @@ class RemoteActor(BaseActor):
         """
         super().__init__(policy, key, adder, num_envs)
         self._infer = infer
-        self._state = to_host(jax.jit(jax.vmap(policy.init))(self._keys))
+        self._state = to_host(jax.jit(self._make_state)(self._keys))
         extras = jax.eval_shape(jax.vmap(policy.get_extras), self._like, self._like)
         self._structures = [jax.tree.structure(part) for part in (action_spec, extras, self._like)]
 

@@ -70,6 +70,15 @@ def trace(core: ActorCore, params: Nest, spec: EnvironmentSpec, which: str) -> s
         lambda: jax.eval_shape(core.set_num_actions, state, jax.ShapeDtypeStruct((), np.int32)),
     )
     compare(f"{name}: the state that set_num_actions returns", moved, state, like)
+    if core.set_stream is not None:
+        numbered = attempt(
+            f"{name}: set_stream(state, number) cannot be traced",
+            jax.eval_shape,
+            core.set_stream,
+            state,
+            jax.ShapeDtypeStruct((), np.int32),
+        )
+        compare(f"{name}: the state that set_stream returns", numbered, state, like)
     if draws(core.select_action, params, observation, state):
         _check_key(core, name)
     stored = f", stores {describe(extras)}" if jax.tree.leaves(extras) else ""

@@ -63,7 +63,13 @@ class ActorRole:
         )
         replay = maker.replay(num_envs, self._service.writer())
         source = self._source()
-        actor = maker.actor(maker.key("actor", index, life), source, replay, num_envs=num_envs)
+        actor = maker.actor(
+            maker.key("actor", index, life),
+            source,
+            replay,
+            num_envs=num_envs,
+            first_stream=self._index * num_envs,
+        )
         if taken := counts["actor_steps"] // maker.num_streams:
             # Schedules go by the count: whoever starts again, or joins, must not begin them anew.
             actor.set_num_actions(taken)

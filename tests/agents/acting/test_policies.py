@@ -204,3 +204,21 @@ def test_a_recurrent_policy_counts_as_the_policy_that_chooses_does(spec):
     actor.set_num_actions(40)
     actor.select_action(np.zeros((2, *spec.observations.shape), np.float32))
     assert actor.save().choice.num_actions.tolist() == [41, 41]
+
+
+def test_streams_have_numbers_that_epsilon_may_go_by(spec):
+    """Of three environments of one actor and two of another, all but two always draw."""
+    choose = policies.epsilon_greedy(
+        lambda params, q_values: q_values,
+        lambda count, stream: jnp.where(stream % 3 == 1, 0.0, 1.0),
+        by_stream=True,
+    )
+    policy = policies.recurrent(lambda params, x, memory: (x, memory), jnp.zeros(()), choose)
+    values = np.tile(np.arange(1_000.0, dtype=np.float32), (3, 1))
+    first, second = make_actor(policy, num_envs=3), make_actor(policy, num_envs=2)
+    second.set_streams(3)
+    chosen = [*first.select_action(values), *second.select_action(values[:2])]
+    assert [action == 999 for action in chosen] == [False, True, False, False, True]
+    assert second.save().choice.stream.tolist() == [3, 4]
+    plain = make_actor(policies.deterministic(lambda params, x: x), num_envs=2)
+    plain.set_streams(7)
