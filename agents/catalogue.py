@@ -11,8 +11,11 @@ from .builder import Builder
 
 AGENTS = {
     "bc": ".bc:BCBuilder",
+    "c51": ".dqn:C51Builder",
     "dqn": ".dqn:DQNBuilder",
     "ppo": ".ppo:PPOBuilder",
+    "qrdqn": ".dqn:QRDQNBuilder",
+    "rainbow": ".dqn:RainbowBuilder",
 }
 """Name to module and class; a new agent is a row here."""
 

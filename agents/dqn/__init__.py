@@ -1,6 +1,19 @@
-"""DQN: deep Q-networks (Mnih et al., 2015), double, dueling, n-step, prioritised."""
+"""DQN: deep Q-networks (Mnih et al., 2015) and what was added to them.
 
-from .builder import DQNBuilder
-from .config import DQNConfig
+Double, dueling, n-step, prioritised, categorical (C51), quantile regression (QR-DQN), Munchausen
+and noisy DQN are options of one agent; Rainbow is several of them at once.
+"""
 
-__all__ = ["DQNBuilder", "DQNConfig"]
+from .builder import C51Builder, DQNBuilder, QRDQNBuilder, RainbowBuilder
+from .config import C51Config, DQNConfig, QRDQNConfig, RainbowConfig
+
+__all__ = [
+    "C51Builder",
+    "C51Config",
+    "DQNBuilder",
+    "DQNConfig",
+    "QRDQNBuilder",
+    "QRDQNConfig",
+    "RainbowBuilder",
+    "RainbowConfig",
+]

@@ -1,4 +1,4 @@
-"""DQN, said once."""
+"""DQN, said once; and names for what its options make together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ..builder import OffPolicyBuilder
 from ..interfaces import ActorCore, Update
 from ..learning import schedules
 from ..networks.core import Network
-from .config import DQNConfig
+from . import estimates
+from .config import C51Config, DQNConfig, QRDQNConfig, RainbowConfig
 from .networks import make_q_network
 from .update import make_update
 
@@ -22,7 +23,7 @@ class DQNBuilder(OffPolicyBuilder[DQNConfig, Network]):
     config_class = DQNConfig
 
     def make_networks(self, spec: EnvironmentSpec) -> Network:
-        return make_q_network(spec, self.config)
+        return make_q_network(self.name, spec, self.config)
 
     def make_policy(
         self,
@@ -32,16 +33,41 @@ class DQNBuilder(OffPolicyBuilder[DQNConfig, Network]):
         evaluation: bool = False,
         num_streams: int = 1,
     ) -> ActorCore:
-        def q_values(params, observation):
-            return networks.apply(params, jax.tree.map(lambda x: x[None], observation))[0]
+        config, estimate = self.config, estimates.make(self.config)
 
-        if evaluation:
-            return policies.epsilon_greedy(q_values, self.config.evaluation_epsilon)
-        config = self.config
+        def q_values(params, observation, key=None):
+            batch = jax.tree.map(lambda x: x[None], observation)
+            return estimate.mean(networks.apply(params, batch, key=key)[0])
+
+        if evaluation:  # Without noise.
+            return policies.epsilon_greedy(q_values, config.evaluation_epsilon)
         steps = config.epsilon_decay_steps / num_streams
         return policies.epsilon_greedy(
-            q_values, schedules.linear(config.epsilon_start, config.epsilon_end, steps)
+            q_values,
+            schedules.linear(config.epsilon_start, config.epsilon_end, steps),
+            is_noisy=config.noisy_std is not None,
         )
 
     def make_update(self, networks: Network, spec: EnvironmentSpec) -> Update:
         return make_update(networks, self.config)
+
+
+class C51Builder(DQNBuilder):
+    """Categorical DQN."""
+
+    name = "c51"
+    config_class = C51Config
+
+
+class QRDQNBuilder(DQNBuilder):
+    """Quantile regression DQN."""
+
+    name = "qrdqn"
+    config_class = QRDQNConfig
+
+
+class RainbowBuilder(DQNBuilder):
+    """Rainbow: categorical, dueling, double, n-step, prioritised and noisy."""
+
+    name = "rainbow"
+    config_class = RainbowConfig

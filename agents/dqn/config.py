@@ -27,15 +27,83 @@ class DQNConfig(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, M
     learning_rate_steps: int | None = None
     """Gradient steps in which the step size goes linearly to 0; None keeps it."""
     loss: str = "huber"
-    """huber or squared."""
+    """huber or squared; quantiles are regressed on with huber, and a categorical distribution has a
+    loss of its own."""
     huber_threshold: float = 1.0
     """Error at which the Huber loss turns linear."""
+    distribution: str = "none"
+    """What is estimated of an action's return: none, its mean alone; categorical, probabilities of
+    fixed returns (Bellemare et al., 2017); quantile, its quantiles (Dabney et al., 2018)."""
+    num_atoms: int = 51
+    """Returns that a categorical distribution tells apart, evenly spaced; or quantiles."""
+    min_return: float = -10.0
+    """The least return of a categorical distribution."""
+    max_return: float = 10.0
+    """The greatest."""
+    munchausen_scale: float | None = None
+    """Adds this much of the log-policy to the reward and bootstraps by a softmax of the values
+    (Vieillard et al., 2020, who take 0.9 and double false); None does not."""
+    munchausen_temperature: float = 0.03
+    """Of that softmax."""
+    munchausen_least: float = -1.0
+    """Lower bound of the log-policy times the temperature."""
+    noisy_std: float | None = None
+    """Explores by noise on the weights behind the torso (Fortunato et al., 2018, who take 0.5 and
+    epsilon 0), of this deviation over the root of a layer's inputs at first; None has none."""
 
     bounds: ClassVar[AllBounds] = {
         "learning_rate_steps": (1, MOST_STEPS),
         "huber_threshold": Above(0.0, 1e6),
+        "num_atoms": (2, 10_000),
+        "min_return": (-1e9, 1e9),
+        "max_return": (-1e9, 1e9),
+        "munchausen_scale": (0.0, 1.0),
+        "munchausen_temperature": Above(0.0, 1e6),
+        "munchausen_least": (-1e6, 0.0),
+        "noisy_std": Above(0.0, 100.0),
     }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice(self, "loss", ("huber", "squared"))
+        require_choice(self, "distribution", ("none", "categorical", "quantile"))
+        if self.distribution != "none" and self.loss != "huber":
+            raise ValueError(
+                f"loss is {self.loss!r} and distribution is {self.distribution!r}, which has a "
+                "loss of its own; leave loss at 'huber'."
+            )
+        if not self.min_return < self.max_return:
+            raise ValueError(
+                f"min_return is {self.min_return} and max_return is {self.max_return}; the least "
+                "return must be below the greatest."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class C51Config(DQNConfig):
+    """Settings of categorical DQN (C51): Bellemare et al. (2017)."""
+
+    double: bool = False
+    distribution: str = "categorical"
+
+
+@dataclasses.dataclass(frozen=True)
+class QRDQNConfig(DQNConfig):
+    """Settings of quantile regression DQN: Dabney et al. (2018)."""
+
+    double: bool = False
+    distribution: str = "quantile"
+    num_atoms: int = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class RainbowConfig(DQNConfig):
+    """Settings of Rainbow: Hessel et al. (2018)."""
+
+    dueling: bool = True
+    distribution: str = "categorical"
+    n_step: int = 3
+    priority_exponent: float | None = 0.5
+    noisy_std: float | None = 0.5
+    epsilon_start: float = 0.0
+    epsilon_end: float = 0.0

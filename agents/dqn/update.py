@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -10,11 +9,12 @@ import jax.numpy as jnp
 import optax
 
 from ..interfaces import Update, UpdateOutput
-from ..learning import dispatch, optimizers, schedules, targets
+from ..learning import lots, optimizers, schedules, targets
 from ..learning.descent import descend
 from ..losses import priorities, values
 from ..networks.core import Network
 from ..replay.items import Sample, Transition
+from . import estimates
 from .config import DQNConfig
 
 Nest = Any
@@ -28,6 +28,26 @@ class DQNState(NamedTuple):
     optimizer: optax.OptState
     steps: jax.Array
     """Gradient steps taken, int32."""
+    key: Nest = ()
+    """Of noisy networks: the noise of a step is folded from it and the count. Never changes."""
+
+
+class Noise(NamedTuple):
+    """Keys of the noise of one gradient step, all apart (Fortunato et al., 2018, section 3.1)."""
+
+    target: jax.Array | None = None
+    online: jax.Array | None = None
+    selector: jax.Array | None = None
+    """Of the online network where it chooses the bootstrapped action."""
+
+
+class Said(NamedTuple):
+    """What the target network says of a batch, each [B, A, *S]."""
+
+    following: jax.Array
+    """Of the next observations."""
+    present: Nest = ()
+    """Of the observations, where Munchausen's reward asks for it."""
 
 
 def make_update(network: Network, config: DQNConfig) -> Update:
@@ -40,35 +60,67 @@ def make_update(network: Network, config: DQNConfig) -> Update:
     )
     importance = schedules.linear(config.importance_exponent, 1.0, config.importance_exponent_steps)
     prioritised = config.priority_exponent is not None
-    period = config.target_update_period
+    is_noisy = config.noisy_std is not None
+    estimate = estimates.make(config)
 
     def init(key):
+        noise_key: Nest = ()
+        if is_noisy:
+            key, noise_key = jax.random.split(key)
         params = network.init(key)
-        return DQNState(
-            params, targets.init(params), optimizer.init(params), jnp.zeros((), jnp.int32)
-        )
+        steps = jnp.zeros((), jnp.int32)
+        return DQNState(params, targets.init(params), optimizer.init(params), steps, noise_key)
 
-    def loss(params, q_t_target, transition: Transition, weights):
-        q_tm1 = network.apply(params, transition.observation)
-        q_t_selector = q_t_target
+    def draw(state: DQNState) -> Noise:
+        if not is_noisy:
+            return Noise()
+        return Noise(*jax.random.split(jax.random.fold_in(state.key, state.steps), 3))
+
+    def ask(state: DQNState, transition: Transition) -> Said:
+        params, key = state.target_params, draw(state).target
+        following = network.apply(params, transition.next_observation, key=key)
+        if config.munchausen_scale is None:
+            return Said(following)
+        return Said(following, network.apply(params, transition.observation, key=key))
+
+    def compare(estimates_tm1, a_tm1, r_t, discount_t, said: Said, selector_t):
+        """(loss, error) of one transition."""
+        q_t = estimate.mean(selector_t)
+        if config.munchausen_scale is None:
+            following = estimate.read(said.following[jnp.argmax(q_t)])
+        else:
+            temperature = config.munchausen_temperature
+            log_probs_tm1 = jax.nn.log_softmax(estimate.mean(said.present) / temperature)
+            log_probs_t = jax.nn.log_softmax(q_t / temperature)
+            r_t = values.munchausen_reward(
+                r_t,
+                discount_t,
+                log_probs_tm1[a_tm1],
+                log_probs_t,
+                scale=config.munchausen_scale,
+                temperature=temperature,
+                least=config.munchausen_least,
+            )
+            following = jnp.exp(log_probs_t) @ estimate.read(said.following)
+        return estimate.loss(estimates_tm1[a_tm1], r_t, discount_t, following)
+
+    def loss(params, said: Said, transition: Transition, weights, noise: Noise):
+        estimates_tm1 = network.apply(params, transition.observation, key=noise.online)
+        selector_t = said.following
         if config.double:
-            q_t_selector = network.apply(params, transition.next_observation)
-        errors = jax.vmap(values.q_learning_error)(
-            q_tm1,
+            selector_t = network.apply(params, transition.next_observation, key=noise.selector)
+        each, errors = jax.vmap(compare)(
+            estimates_tm1,
             transition.action,
             transition.reward,
             config.discount * transition.discount,
-            q_t_target,
-            q_t_selector,
+            said,
+            selector_t,
         )
-        if config.loss == "huber":
-            each = values.huber(errors, config.huber_threshold)
-        else:
-            each = values.squared(errors)
-        return jnp.mean(weights * each), (errors, jnp.mean(q_tm1))
+        return jnp.mean(weights * each), (errors, jnp.mean(estimate.mean(estimates_tm1)))
 
-    def learn(state: DQNState, sample: Sample, q_t_target: jax.Array):
-        """A gradient step towards the target network's values [B, A]; the target stays."""
+    def learn(state: DQNState, sample: Sample, said: Said):
+        """A gradient step towards what the target network said; the target stays."""
         weights = jnp.ones_like(sample.data.reward)
         if prioritised:
             weights = priorities.importance_weights(
@@ -79,9 +131,10 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             optimizer,
             state.params,
             state.optimizer,
-            q_t_target,
+            said,
             sample.data,
             weights,
+            draw(state),
             max_norm=config.max_gradient_norm,
         )
         errors, mean_q = descent.aux
@@ -91,56 +144,10 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             "mean_absolute_error": jnp.mean(jnp.abs(errors)),
             "gradient_norm": descent.gradient_norm,
         }
-        state = DQNState(descent.params, state.target_params, descent.optimizer, state.steps + 1)
+        state = state._replace(
+            params=descent.params, optimizer=descent.optimizer, steps=state.steps + 1
+        )
         return state, UpdateOutput(metrics, priorities.from_errors(errors) if prioritised else None)
 
-    def move_target(state: DQNState, num_steps: int) -> DQNState:
-        """Updates the target network if one of the last `num_steps` steps was its turn."""
-        target_params = targets.periodic(
-            state.target_params,
-            state.params,
-            state.steps,
-            period,
-            rate=config.target_update_rate,
-            num_steps=num_steps,
-        )
-        return state._replace(target_params=target_params)
-
-    def step(state: DQNState, sample: Sample):
-        q_t_target = network.apply(state.target_params, sample.data.next_observation)
-        state, output = learn(state, sample, q_t_target)
-        return move_target(state, 1), output
-
-    def steps(num_steps: int):
-        """Steps in lots between which the target network may change, and in which it does not.
-
-        What it says of all batches of a lot is one product, and it is moved once. Of 64 x 256 x
-        256 products, lots of 128 make 600 us a gradient step of 662 (two cores, jax 0.6.2).
-        """
-        lot = math.gcd(num_steps, period)
-        if lot == 1:
-            return dispatch.fuse(step, num_steps)
-        learn_lot = dispatch.fuse(lambda state, batch: learn(state, *batch), lot)
-
-        def step_lot(state: DQNState, samples: Sample):
-            following = samples.data.next_observation
-            values = network.apply(state.target_params, jax.tree.map(_merge, following))
-            values = values.reshape(lot, -1, *values.shape[1:])
-            state, output = learn_lot(state, (samples, values))
-            return move_target(state, lot), output
-
-        step_lots = dispatch.fuse(step_lot, num_steps // lot)
-
-        def run(state: DQNState, samples: Sample):
-            lots = jax.tree.map(lambda x: x.reshape(-1, lot, *x.shape[1:]), samples)
-            state, output = step_lots(state, lots)
-            return state, jax.tree.map(_merge, output)
-
-        return run
-
+    step, steps = lots.towards_target(ask, learn, config, asks_each_step=is_noisy)
     return Update(init, step, lambda state: {"policy": state.params}, steps)
-
-
-def _merge(x: jax.Array) -> jax.Array:
-    """[M, N, ...] to [M N, ...]."""
-    return x.reshape(-1, *x.shape[2:])

@@ -27,15 +27,19 @@ class Linear(hk.Linear):
         """[B, D] to [B, N]."""
         if x.ndim == 2 and x.shape[0] in _COLUMNS:
             return self.on_columns(x.T, precision).T
-        return super().__call__(x, precision=precision)
+        w, b = self.parameters(x.shape[-1], x.dtype)
+        return jax.numpy.dot(x, w, precision=precision) + b
 
     def on_columns(self, x: jax.Array, precision: Any = None) -> jax.Array:
         """[D, B] to [N, B]."""
-        in_size, out_size = x.shape[0], self.output_size
-        w_init = self.w_init or hk.initializers.TruncatedNormal(in_size**-0.5)
-        w = hk.get_parameter("w", (in_size, out_size), x.dtype, init=w_init)
-        b = hk.get_parameter("b", (out_size,), x.dtype, init=self.b_init)
+        w, b = self.parameters(x.shape[0], x.dtype)
         return jax.lax.dot_general(w, x, (((0,), (0,)), ((), ())), precision) + b[:, None]
+
+    def parameters(self, in_size: int, dtype: jax.typing.DTypeLike) -> tuple[jax.Array, jax.Array]:
+        """The weights [D, N] and biases [N] to compute with; D is `in_size`."""
+        w_init = self.w_init or hk.initializers.TruncatedNormal(in_size**-0.5)
+        w = hk.get_parameter("w", (in_size, self.output_size), dtype, init=w_init)
+        return w, hk.get_parameter("b", (self.output_size,), dtype, init=self.b_init)
 
 
 class MLP(hk.Module):
@@ -52,12 +56,15 @@ class MLP(hk.Module):
         activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
         activate_final: bool = False,
         name: str = "mlp",
+        linear: Callable[..., Linear] = Linear,
     ):
+        """As of `hk.nets.MLP`; `linear` makes a layer, of a size and a name."""
         super().__init__(name)
         self._activation = activation
         self._num_active = len(output_sizes) - (not activate_final)
+        more = {} if w_init is None else {"w_init": w_init}
         self._layers = [
-            Linear(size, w_init=w_init, name=f"linear_{i}") for i, size in enumerate(output_sizes)
+            linear(size, name=f"linear_{i}", **more) for i, size in enumerate(output_sizes)
         ]
 
     def __call__(self, x: jax.Array) -> jax.Array:

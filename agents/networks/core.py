@@ -18,7 +18,8 @@ Nest = Any
 class Network(NamedTuple):
     """A pair of pure functions: `init(key) -> params` and `apply(params, observation, ...)`.
 
-    `apply` takes observations with a leading batch dimension [B, ...].
+    `apply` takes observations with a leading batch dimension [B, ...]. Where there are noisy layers
+    it takes a `key` too, of the draw; without one they have none.
     """
 
     init: Callable[[jax.Array], Nest]
@@ -31,9 +32,14 @@ def dummy(spec: Nest, *leading: int) -> Nest:
 
 
 def from_haiku(module: Callable[..., Any], *inputs: Nest) -> Network:
-    """A network from a function that calls haiku modules and draws no random numbers."""
-    transformed: Any = hk.without_apply_rng(hk.transform(module))
-    return Network(lambda key: transformed.init(key, *inputs), transformed.apply)
+    """A network from a function that calls haiku modules; those that draw random numbers do so
+    where `apply` is given a key."""
+    transformed: Any = hk.transform(module)
+
+    def apply(params: Nest, *inputs: Nest, key: jax.Array | None = None) -> Any:
+        return transformed.apply(params, key, *inputs)
+
+    return Network(lambda key: transformed.init(key, *inputs), apply)
 
 
 def require_discrete(agent: str, spec: EnvironmentSpec) -> int:

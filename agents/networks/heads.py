@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import haiku as hk
 import jax
@@ -12,24 +13,47 @@ from .columns import MLP, Linear
 from .distributions import Distribution
 
 
-def action_values(features: jax.Array, num_actions: int) -> jax.Array:
-    """Values [B, A] of A actions."""
-    return Linear(num_actions, name="head")(features)
-
-
-def dueling_values(features: jax.Array, num_actions: int, hidden_sizes: Sequence[int]) -> jax.Array:
-    """Values [B, A] of A actions: a state's value and each action's advantage over the mean.
-
-    Wang et al. (2016), https://arxiv.org/abs/1511.06581, equation 9.
+def action_values(
+    features: jax.Array,
+    num_actions: int,
+    hidden_sizes: Sequence[int] = (),
+    *,
+    shape: tuple[int, ...] = (),
+    linear: Callable[..., Linear] = Linear,
+) -> jax.Array:
+    """Values [B, A, *shape] of A actions.
 
     Args:
       features: [B, D].
       num_actions: A.
-      hidden_sizes: of the MLPs of value and advantages.
+      hidden_sizes: of layers before the last.
+      shape: of what is said of an action: () a number, (Z,) a distribution by Z numbers.
+      linear: makes a layer, of a size and a name.
     """
-    value = MLP((*hidden_sizes, 1), name="value")(features)
-    advantage = MLP((*hidden_sizes, num_actions), name="advantage")(features)
-    return value + advantage - jnp.mean(advantage, axis=-1, keepdims=True)
+    if hidden_sizes:
+        features = MLP(hidden_sizes, activate_final=True, name="hidden", linear=linear)(features)
+    values = linear(num_actions * math.prod(shape), name="head")(features)
+    return values.reshape(-1, num_actions, *shape) if shape else values
+
+
+def dueling_values(
+    features: jax.Array,
+    num_actions: int,
+    hidden_sizes: Sequence[int],
+    *,
+    shape: tuple[int, ...] = (),
+    linear: Callable[..., Linear] = Linear,
+) -> jax.Array:
+    """As `action_values`: a state's value and each action's advantage over the mean.
+
+    Wang et al. (2016), https://arxiv.org/abs/1511.06581, equation 9.
+    """
+    size = math.prod(shape)
+    value = MLP((*hidden_sizes, size), name="value", linear=linear)(features)
+    advantage = MLP((*hidden_sizes, num_actions * size), name="advantage", linear=linear)(features)
+    if shape:
+        value, advantage = (x.reshape(x.shape[0], -1, *shape) for x in (value, advantage))
+    return value + advantage - jnp.mean(advantage, axis=1, keepdims=True)
 
 
 def action_parameters(

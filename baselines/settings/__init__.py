@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from ..tuned import Tuned
-from . import bc, dqn, ppo
+from . import bc, c51, dqn, ppo, qrdqn, rainbow
 
-SETTINGS: tuple[Tuned, ...] = (*bc.SETTINGS, *dqn.SETTINGS, *ppo.SETTINGS)
+SETTINGS: tuple[Tuned, ...] = (
+    *bc.SETTINGS,
+    *c51.SETTINGS,
+    *dqn.SETTINGS,
+    *ppo.SETTINGS,
+    *qrdqn.SETTINGS,
+    *rainbow.SETTINGS,
+)
 
 
 def find(agent: str, env: str) -> Tuned | None:

@@ -5,25 +5,28 @@ from __future__ import annotations
 from ..tuned import Tuned
 from .sources import ATARI, NATURE, ZOO
 
+CARTPOLE = {
+    "hidden_sizes": (256, 256),
+    "n_step": 5,
+    "learning_rate": 2.3e-3,
+    # To 0 at the end of the budget: the last policies are as good as the best.
+    "learning_rate_steps": 24_500,
+    "batch_size": 64,
+    "max_replay_size": 100_000,
+    "min_replay_size": 1_000,
+    "target_update_period": 128,
+    "samples_per_insert": 32.0,
+    "steps_per_dispatch": 128,
+    "epsilon_end": 0.04,
+    "epsilon_decay_steps": 8_000,
+}
+"""Of CartPole-v1 in 50,000 steps, which the agents of the family begin from."""
+
 SETTINGS = (
     Tuned(
         "dqn",
         "CartPole-v1",
-        config={
-            "hidden_sizes": (256, 256),
-            "n_step": 5,
-            "learning_rate": 2.3e-3,
-            # To 0 at the end of the budget: the last policies are as good as the best.
-            "learning_rate_steps": 24_500,
-            "batch_size": 64,
-            "max_replay_size": 100_000,
-            "min_replay_size": 1_000,
-            "target_update_period": 128,
-            "samples_per_insert": 32.0,
-            "steps_per_dispatch": 128,
-            "epsilon_end": 0.04,
-            "epsilon_decay_steps": 8_000,
-        },
+        config=CARTPOLE,
         steps=50_000,
         target=475.0,
         # The zoo's period of 10 counts steps of the environment, of which none is taken in the

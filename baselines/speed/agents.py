@@ -49,23 +49,21 @@ class Workload:
     has_peers: bool = True
 
 
+_DQN_ZOO = {
+    "hidden_sizes": (256, 256),
+    "double": False,
+    "learning_rate": 2.3e-3,
+    "batch_size": 64,
+    "max_replay_size": 100_000,
+    "min_replay_size": 1_000,
+    "target_update_period": 128,
+    "samples_per_insert": 32.0,
+    "steps_per_dispatch": 128,
+    "epsilon_end": 0.04,
+    "epsilon_decay_steps": 8_000,
+}
 WORKLOADS: dict[tuple[str, str, str], Workload] = {
-    ("dqn", "CartPole-v1", "zoo"): Workload(
-        {
-            "hidden_sizes": (256, 256),
-            "double": False,
-            "learning_rate": 2.3e-3,
-            "batch_size": 64,
-            "max_replay_size": 100_000,
-            "min_replay_size": 1_000,
-            "target_update_period": 128,
-            "samples_per_insert": 32.0,
-            "steps_per_dispatch": 128,
-            "epsilon_end": 0.04,
-            "epsilon_decay_steps": 8_000,
-        },
-        steps=50_000,
-    ),
+    ("dqn", "CartPole-v1", "zoo"): Workload(_DQN_ZOO, steps=50_000),
     ("dqn", "CartPole-v1", "prioritised"): Workload(
         {
             "hidden_sizes": (64, 64),
@@ -78,6 +76,7 @@ WORKLOADS: dict[tuple[str, str, str], Workload] = {
         has_peers=False,
     ),
     ("ppo", "CartPole-v1", "zoo"): Workload(PPO_CARTPOLE_ZOO, steps=100_000),
+    ("qrdqn", "CartPole-v1", "zoo"): Workload({**_DQN_ZOO, "num_atoms": 10}, steps=50_000),
 }
 """By agent, environment and name. For any other pair "tuned" runs the baseline's own settings."""
 

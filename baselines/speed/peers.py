@@ -31,28 +31,27 @@ import time
 from typing import Any
 
 _MODULES = {"sb3": "stable_baselines3", "sbx": "sbx"}
+_ELSEWHERE = {("sb3", "qrdqn"): "sb3_contrib"}
+"""Agents of a library that another package has."""
 _WARMUP_CALLS = 2
 
-# From the RL Zoo (https://github.com/DLR-RM/rl-baselines3-zoo), hyperparams/dqn.yml and ppo.yml, in
-# the names of stable-baselines3. "linear 1e-3" goes from 1e-3 down to 0 in the course of a run.
+_DQN = {
+    "learning_rate": 2.3e-3,
+    "batch_size": 64,
+    "buffer_size": 100_000,
+    "learning_starts": 1000,
+    "gamma": 0.99,
+    "target_update_interval": 10,
+    "train_freq": 256,
+    "gradient_steps": 128,
+    "exploration_fraction": 0.16,
+    "exploration_final_eps": 0.04,
+    "policy_kwargs": {"net_arch": [256, 256]},
+}
+# From the RL Zoo (https://github.com/DLR-RM/rl-baselines3-zoo), hyperparams/AGENT.yml, in the names
+# of stable-baselines3. "linear 1e-3" goes from 1e-3 down to 0 in the course of a run.
 ZOO: dict[tuple[str, str], dict[str, Any]] = {
-    ("dqn", "CartPole-v1"): {
-        "total_steps": 50_000,
-        "num_envs": 1,
-        "hyperparameters": {
-            "learning_rate": 2.3e-3,
-            "batch_size": 64,
-            "buffer_size": 100_000,
-            "learning_starts": 1000,
-            "gamma": 0.99,
-            "target_update_interval": 10,
-            "train_freq": 256,
-            "gradient_steps": 128,
-            "exploration_fraction": 0.16,
-            "exploration_final_eps": 0.04,
-            "policy_kwargs": {"net_arch": [256, 256]},
-        },
-    },
+    ("dqn", "CartPole-v1"): {"total_steps": 50_000, "num_envs": 1, "hyperparameters": _DQN},
     ("ppo", "CartPole-v1"): {
         "total_steps": 100_000,
         "num_envs": 8,
@@ -66,6 +65,11 @@ ZOO: dict[tuple[str, str], dict[str, Any]] = {
             "n_epochs": 20,
             "ent_coef": 0.0,
         },
+    },
+    ("qrdqn", "CartPole-v1"): {
+        "total_steps": 50_000,
+        "num_envs": 1,
+        "hyperparameters": _DQN | {"policy_kwargs": {"net_arch": [256, 256], "n_quantiles": 10}},
     },
 }
 
@@ -186,8 +190,11 @@ def run(settings: PeerRun) -> dict[str, Any]:
       `bare_env_steps_per_cpu_second`: of a loop that only steps the environment; `versions`.
     """
     setup = Clock()
-    module = importlib.import_module(_MODULES[settings.peer])
-    algorithm = getattr(module, settings.agent.upper())
+    key = (settings.peer, settings.agent)
+    module = importlib.import_module(_ELSEWHERE.get(key, _MODULES[settings.peer]))
+    algorithm = getattr(module, settings.agent.upper(), None)
+    if algorithm is None:
+        raise ValueError(f"{module.__name__} has no {settings.agent.upper()}")
     vectors = importlib.import_module("stable_baselines3.common.vec_env")
     callbacks = importlib.import_module("stable_baselines3.common.callbacks")
     if settings.torch_threads is not None:

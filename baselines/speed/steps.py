@@ -16,8 +16,17 @@ from ...partitioning.models.example import DATA_AND_MODEL, Example
 
 #: Agents whose updates are steps here, and the sizes of their configs that keep a test short.
 AGENTS: dict[str, dict[str, Any]] = {
+    "c51": {"batch_size": 16, "hidden_sizes": (16, 16), "num_atoms": 11},
     "dqn": {"batch_size": 16, "hidden_sizes": (16, 16), "priority_exponent": 0.6, "double": True},
     "ppo": {"num_envs": 8, "rollout_length": 6, "hidden_sizes": (16, 16), "num_minibatches": 2},
+    "qrdqn": {
+        "batch_size": 16,
+        "hidden_sizes": (16, 16),
+        "num_atoms": 8,
+        "munchausen_scale": 0.9,
+        "munchausen_temperature": 0.5,
+    },
+    "rainbow": {"batch_size": 16, "hidden_sizes": (16, 16), "num_atoms": 11},
 }
 #: Every step, by name.
 NAMES = (*models.CATALOGUE, *AGENTS)

@@ -32,9 +32,11 @@ TD3 = {
     "learning_rate": 3e-3,
     "exploration_std": 0.3,
 }
+C51 = {**DQN, "min_return": 0.0, "max_return": 2.0, "num_atoms": 11}
 AGENTS = {
     "bc": ("bc", BC, "fake/match", {}),
     "bc, continuous": ("bc", BC, "fake/match", {"continuous": True}),
+    "c51": ("c51", C51, "fake/match", {}),
     "c51 of the docs": ("c51:C51Builder", {**DQN, "max_return": 2.0}, "fake/match", {}),
     "dqn": ("dqn", DQN, "fake/match", {}),
     "dqn with everything": (
@@ -49,6 +51,18 @@ AGENTS = {
         {**PPO, "normalize_observations": True},
         "fake/match",
         {"continuous": True},
+    ),
+    "qrdqn, munchausen": (
+        "qrdqn",
+        {**DQN, "num_atoms": 8, "munchausen_scale": 0.9},
+        "fake/match",
+        {},
+    ),
+    "rainbow": (
+        "rainbow",
+        {k: v for k, v in C51.items() if "epsilon" not in k} | {"n_step": 1},
+        "fake/match",
+        {},
     ),
     "td3 of the docs": ("td3:TD3Builder", TD3, "fake/match", {"continuous": True}),
 }
@@ -123,7 +137,7 @@ def test_observations_of_every_kind(agent, env):
         conformance.check_finite(short.parts.learner)
 
 
-@pytest.mark.parametrize("agent", ["bc", "dqn", "ppo"])
+@pytest.mark.parametrize("agent", ["bc", "dqn", "ppo", "rainbow"])
 def test_actions_that_it_cannot_drive_are_refused_in_one_line(agent):
     builder_class = find_builder(agent)
     spec = environments.make_spec(environments.make("fake/nested", seed=0))
@@ -135,7 +149,7 @@ def test_actions_that_it_cannot_drive_are_refused_in_one_line(agent):
 def test_unknown_agents_are_refused_with_what_there_is():
     with pytest.raises(ValueError, match="Did you mean dqn"):
         find_builder("dqm")
-    with pytest.raises(ValueError, match="dqn, ppo"):
+    with pytest.raises(ValueError, match="dqn, ppo, qrdqn"):
         find_builder("sarsa")
     with pytest.raises(ValueError, match="not a subclass"):
         find_builder("troupe.agents.learning.learner:SGDLearner")

@@ -14,7 +14,7 @@ from troupe.agents.configs import (
     PriorityConfig,
     TargetConfig,
 )
-from troupe.agents.dqn import DQNConfig
+from troupe.agents.dqn import C51Config, DQNConfig, QRDQNConfig, RainbowConfig
 from troupe.agents.ppo import PPOConfig
 from troupe.agents.replay import Transitions
 
@@ -31,6 +31,14 @@ DQN = {
     "max_gradient_norm": 10.0,
     "loss": "huber",
     "huber_threshold": 1.0,
+    "distribution": "none",
+    "num_atoms": 51,
+    "min_return": -10.0,
+    "max_return": 10.0,
+    "munchausen_scale": None,
+    "munchausen_temperature": 0.03,
+    "munchausen_least": -1.0,
+    "noisy_std": None,
     "target_update_period": 100,
     "target_update_rate": 1.0,
     "epsilon_start": 1.0,
@@ -67,9 +75,30 @@ PPO = {
     "initial_log_std": 0.0,
     "steps_per_dispatch": 1,
 }
+C51 = {**DQN, "distribution": "categorical", "double": False}
+QRDQN = {**DQN, "distribution": "quantile", "double": False, "num_atoms": 200}
+RAINBOW = {
+    **DQN,
+    "distribution": "categorical",
+    "dueling": True,
+    "n_step": 3,
+    "priority_exponent": 0.5,
+    "noisy_std": 0.5,
+    "epsilon_start": 0.0,
+    "epsilon_end": 0.0,
+}
 
 
-@pytest.mark.parametrize(("config", "expected"), [(DQNConfig, DQN), (PPOConfig, PPO)])
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (DQNConfig, DQN),
+        (PPOConfig, PPO),
+        (C51Config, C51),
+        (QRDQNConfig, QRDQN),
+        (RainbowConfig, RAINBOW),
+    ],
+)
 def test_fields_and_defaults_are_those_that_checkpoints_know(config, expected):
     assert dataclasses.asdict(config()) == expected
 
@@ -91,6 +120,9 @@ def test_fields_and_defaults_are_those_that_checkpoints_know(config, expected):
         (PriorityConfig, {"importance_exponent": 2.0}, "importance_exponent is 2.0"),
         (DQNConfig, {"discount": 1.1}, "discount is 1.1"),
         (DQNConfig, {"loss": "absolute"}, "must be one of huber, squared"),
+        (C51Config, {"distribution": "normal"}, "must be one of none, categorical, quantile"),
+        (C51Config, {"loss": "squared"}, "which has a loss of its own"),
+        (C51Config, {"min_return": 10.0}, "the least return must be below the greatest"),
         (DQNConfig, {"min_replay_size": 10**6}, "learning would never begin"),
         (PPOConfig, {"steps_per_dispatch": 2}, "steps_per_dispatch is 2; .* at most 1"),
         (PPOConfig, {"num_minibatches": 3}, "it must divide num_envs"),

@@ -32,6 +32,14 @@ DQN_FIELDS = {
     "learning_rate_steps": ("0", "-1", "nan", "inf", "1e10"),
     "loss": ("absolute", "1", "''"),
     "huber_threshold": ("0", "-1", "nan", "inf", "1e9"),
+    "distribution": ("normal", "''"),
+    "num_atoms": ("1", "1e9", "1.5", "nan"),
+    "min_return": ("10", "nan", "-inf"),
+    "max_return": ("-10", "nan", "inf"),
+    "munchausen_scale": ("-0.1", "1.1", "nan"),
+    "munchausen_temperature": ("0", "nan", "inf"),
+    "munchausen_least": ("0.1", "nan", "-inf"),
+    "noisy_std": ("0", "-1", "nan", "inf"),
 }
 PPO_FIELDS = {
     "num_envs": ("0", "nan", "1e9"),
