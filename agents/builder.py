@@ -10,14 +10,16 @@ import jax
 
 from ..environments.spaces import ActionMode
 from ..environments.specs import EnvironmentSpec
+from .acting import policies
 from .acting.actor import GenericActor
 from .acting.inference import InferenceSource
 from .acting.remote import RemoteActor
 from .bounds import show
-from .configs import OfflineConfig, OffPolicyConfig, PriorityConfig
+from .configs import ActorCriticConfig, OfflineConfig, OffPolicyConfig, PriorityConfig
 from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learning.learner import SGDLearner
 from .learning.mesh import Partitioning
+from .networks.core import require_box
 from .replay import EmbeddedReplay, Replay, ReplayFactory
 from .replay.items import Item, ReplaySpec, Sample, Transitions
 from .variables.client import VariableClient
@@ -230,3 +232,55 @@ class OfflineBuilder(Builder[OfflineConfigT, NetworksT]):
     def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
         batch_size = self.config.batch_size
         return ReplaySpec(item=self.make_item(spec), batch_size=batch_size, max_size=batch_size)
+
+
+class StochasticPolicy(Builder[ConfigT, NetworksT]):
+    """An agent, besides, whose policy is a distribution: what draws in training, and what is judged
+    by its likeliest action.
+
+    Its networks have `policy`, a `Network` of observations to parameters [B, P], and `actions`, the
+    `Distribution`.
+    """
+
+    def make_policy(
+        self,
+        networks: Any,
+        spec: EnvironmentSpec,
+        *,
+        evaluation: bool = False,
+        num_streams: int = 1,
+    ) -> ActorCore:
+        parameters = networks.policy.apply_one
+        if evaluation:
+            return policies.mode(parameters, networks.actions)
+        drawn = policies.stochastic(parameters, networks.actions)
+        return policies.uniform_first(drawn, spec.actions, _random_steps(self.config, num_streams))
+
+
+class DeterministicPolicy(Builder[ConfigT, NetworksT]):
+    """An agent, besides, whose policy is one action, and explores by noise on it.
+
+    Its networks have `policy`, a `Network` of observations to actions [B, ...] of a box; its config
+    is a `GaussianNoiseConfig`.
+    """
+
+    def make_policy(
+        self,
+        networks: Any,
+        spec: EnvironmentSpec,
+        *,
+        evaluation: bool = False,
+        num_streams: int = 1,
+    ) -> ActorCore:
+        action, config = networks.policy.apply_one, self.config
+        if evaluation:
+            return policies.deterministic(action)
+        box = require_box(self.name, spec)
+        std = config.exploration_std  # type: ignore[attr-defined]
+        noisy = policies.gaussian_noise(action, box.minimum, box.maximum, std)
+        return policies.uniform_first(noisy, box, _random_steps(config, num_streams))
+
+
+def _random_steps(config: Any, num_streams: int) -> float:
+    """Actions of each stream that are drawn before the policy's."""
+    return config.random_steps / num_streams if isinstance(config, ActorCriticConfig) else 0.0

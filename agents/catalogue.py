@@ -16,6 +16,8 @@ AGENTS = {
     "ppo": ".ppo:PPOBuilder",
     "qrdqn": ".dqn:QRDQNBuilder",
     "rainbow": ".dqn:RainbowBuilder",
+    "sac": ".sac:SACBuilder",
+    "td3": ".td3:TD3Builder",
 }
 """Name to module and class; a new agent is a row here."""
 

@@ -168,6 +168,34 @@ class PriorityConfig(OffPolicyConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class ActorCriticConfig(OffPolicyConfig, TargetConfig, AdamConfig, MLPConfig):
+    """Of learning a policy, and critics that judge its actions, from a replay."""
+
+    learning_rate: float = 3e-4
+    """Step size of Adam, for policy and critics."""
+    max_gradient_norm: float | None = None
+    batch_size: int = 256
+    samples_per_insert: float = 256.0
+    target_update_period: int = 1
+    target_update_rate: float = 0.005
+    random_steps: int = 0
+    """Actor steps, over all environments, whose actions are drawn uniformly, before the policy's
+    are."""
+
+    bounds: ClassVar[AllBounds] = {"random_steps": (0, MOST_STEPS)}
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianNoiseConfig(Config):
+    """Of exploration by noise on the action of a policy that draws nothing."""
+
+    exploration_std: float = 0.1
+    """Standard deviation of the noise on actions, where their range is from -1 to 1."""
+
+    bounds: ClassVar[AllBounds] = {"exploration_std": (0.0, 10.0)}
+
+
+@dataclasses.dataclass(frozen=True)
 class OfflineConfig(Config):
     """Of learning from data alone, in which nobody acts."""
 

@@ -22,6 +22,7 @@ MODULES = (
     "troupe.agents.learning.schedules",
     "troupe.agents.learning.targets",
     "troupe.agents.losses.distributional",
+    "troupe.agents.losses.actor_critic",
     "troupe.agents.losses.masks",
     "troupe.agents.losses.policy",
     "troupe.agents.losses.priorities",
@@ -32,11 +33,14 @@ MODULES = (
     "troupe.agents.networks.distributions",
     "troupe.agents.networks.heads",
     "troupe.agents.networks.noisy",
+    "troupe.agents.networks.policies",
     "troupe.agents.networks.recurrent",
     "troupe.agents.networks.torsos",
     "troupe.agents.bc",
     "troupe.agents.dqn",
     "troupe.agents.ppo",
+    "troupe.agents.sac",
+    "troupe.agents.td3",
 )
 """Those whose names users write. A face has the names of its `__all__`,
 modules among them."""

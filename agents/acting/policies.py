@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from dm_env import specs
 
 from ..interfaces import ActorCore
 from ..networks.distributions import Distribution
@@ -154,6 +155,34 @@ def stochastic(
         lambda before, after: after.extras,
         set_num_actions=_set_num_actions,
     )
+
+
+def uniform_first(policy: ActorCore, actions: specs.BoundedArray, num_steps: float) -> ActorCore:
+    """A policy whose first actions are drawn uniformly instead.
+
+    Args:
+      policy: without memory: its state is a `StepState`.
+      actions: the spec of an action; choices, or numbers within finite bounds.
+      num_steps: actions of each stream that are drawn so.
+    """
+    if num_steps <= 0:
+        return policy
+
+    def draw(key):
+        if jnp.issubdtype(actions.dtype, jnp.integer):
+            above = actions.maximum + 1
+            return jax.random.randint(key, actions.shape, actions.minimum, above, actions.dtype)
+        return jax.random.uniform(
+            key, actions.shape, actions.dtype, actions.minimum, actions.maximum
+        )
+
+    def select_action(params, observation, state):
+        chosen, after = policy.select_action(params, observation, state)
+        # Counted from the other end, so that no draw of the policy's has the same key.
+        drawn = draw(jax.random.fold_in(state.key, ~state.num_actions))
+        return jnp.where(state.num_actions < num_steps, drawn, chosen), after
+
+    return policy._replace(select_action=select_action)
 
 
 def mode(parameters: Callable[[Nest, Nest], jax.Array], actions: Distribution) -> ActorCore:

@@ -18,9 +18,9 @@ Nest = Any
 
 
 class BCNetworks(NamedTuple):
-    """`network.apply(params, observation [B, ...])` gives action parameters [B, P]."""
+    """`policy.apply(params, observation [B, ...])` gives action parameters [B, P]."""
 
-    network: Network
+    policy: Network
     actions: Distribution
 
 

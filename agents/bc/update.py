@@ -28,7 +28,7 @@ class BCState(NamedTuple):
 def make_update(networks: BCNetworks, config: BCConfig) -> Update:
     """Maximum likelihood of the data's actions: Pomerleau (1988), "ALVINN: an autonomous land
     vehicle in a neural network"."""
-    network, actions = networks
+    policy, actions = networks
     rate = config.learning_rate
     optimizer = optimizers.adam(
         rate
@@ -38,11 +38,11 @@ def make_update(networks: BCNetworks, config: BCConfig) -> Update:
     )
 
     def init(key):
-        params = network.init(key)
+        params = policy.init(key)
         return BCState(params, optimizer.init(params))
 
     def loss(params, data: Transition):
-        parameters = network.apply(params, data.observation)
+        parameters = policy.apply(params, data.observation)
         log_prob = jnp.mean(jax.vmap(actions.log_prob)(parameters, data.action))
         entropy = jnp.mean(jax.vmap(actions.entropy)(parameters))
         mode = jax.vmap(actions.mode)(parameters)

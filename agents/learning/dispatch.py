@@ -86,3 +86,22 @@ def fuse(step: Callable, num_steps: int) -> Callable:
 
         return single
     return lambda state, batches: jax.lax.scan(step, state, batches)
+
+
+def in_lots(step_lot: Callable, num_steps: int, lot: int) -> Callable:
+    """Several gradient steps as one program, of an agent that takes so many together.
+
+    Args:
+      step_lot: `(state, batches) -> (state, output)`, of L steps: every array of the batches is
+        [L, ...], so is its output.
+      num_steps: K, as of `fuse`; a multiple of L.
+      lot: L.
+    """
+    step_lots = fuse(step_lot, num_steps // lot)
+
+    def run(state: Nest, batches: Nest) -> tuple[Nest, Nest]:
+        lots = jax.tree.map(lambda x: x.reshape(-1, lot, *x.shape[1:]), batches)
+        state, output = step_lots(state, lots)
+        return state, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), output)
+
+    return run

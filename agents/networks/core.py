@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 from dm_env import specs
 
 from ...environments.specs import EnvironmentSpec
@@ -24,6 +25,11 @@ class Network(NamedTuple):
 
     init: Callable[[jax.Array], Nest]
     apply: Callable[..., Any]
+
+    def apply_one(self, params: Nest, *inputs: Nest) -> Any:
+        """`apply` of one observation, without a batch dimension in what comes and goes."""
+        output = self.apply(params, *jax.tree.map(lambda x: x[None], inputs))
+        return jax.tree.map(lambda x: x[0], output)
 
 
 def dummy(spec: Nest, *leading: int) -> Nest:
@@ -53,6 +59,23 @@ def require_discrete(agent: str, spec: EnvironmentSpec) -> int:
     raise ValueError(
         f"{agent} drives one discrete action; this environment's actions are "
         f"{describe(spec.actions)}."
+    )
+
+
+def require_box(agent: str, spec: EnvironmentSpec) -> specs.BoundedArray:
+    """The spec of the actions, with bounds of the actions' shape.
+
+    Raises:
+      ValueError: where actions are anything but real numbers between finite bounds.
+    """
+    actions = spec.actions
+    if isinstance(actions, specs.BoundedArray) and np.issubdtype(actions.dtype, np.floating):
+        low, high = (np.broadcast_to(x, actions.shape) for x in (actions.minimum, actions.maximum))
+        if np.isfinite(low).all() and np.isfinite(high).all():
+            return actions.replace(minimum=low, maximum=high)
+    raise ValueError(
+        f"{agent} drives a box of real numbers with finite bounds; this environment's actions are "
+        f"{describe(actions)}."
     )
 
 

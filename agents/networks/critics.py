@@ -42,23 +42,27 @@ def make_critic(
     hidden_sizes: Sequence[int],
     *,
     size: int = 2,
+    num_atoms: int | None = None,
     activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
 ) -> Network:
     """Values [E, B] of E critics, `apply(params, observation [B, ...], action [B, ...])`.
 
-    Each is an MLP of the observation's features and the action's numbers side by side.
+    Each is an MLP of the observation's features and the action's numbers side by side. With Z atoms
+    it gives [E, B, Z] instead, what a distribution over returns is made of: logits, say.
 
     Args:
       spec: of the environment.
       hidden_sizes: units of the hidden layers.
       size: E.
+      num_atoms: Z; None: values.
       activation: of the hidden layers.
     """
 
     def value(observation: Nest, action: Nest) -> jax.Array:
         features = make_torso(spec.observations, ())(observation)
         x = jnp.concatenate([features, flatten(spec.actions)(action)], axis=-1)
-        return hk.nets.MLP((*hidden_sizes, 1), activation=activation)(x)[..., 0]
+        out = hk.nets.MLP((*hidden_sizes, num_atoms or 1), activation=activation)(x)
+        return out[..., 0] if num_atoms is None else out
 
     one = from_haiku(value, dummy(spec.observations, 1), dummy(spec.actions, 1))
     return ensemble(one, size)

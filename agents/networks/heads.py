@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import haiku as hk
 import jax
 import jax.numpy as jnp
+from dm_env import specs
 
 from .columns import MLP, Linear
 from .distributions import Distribution
@@ -77,6 +78,19 @@ def action_parameters(
     )
     free = jnp.broadcast_to(free, (*parameters.shape[:-1], actions.free_parameters))
     return jnp.concatenate([parameters, free], axis=-1)
+
+
+def bounded_actions(features: jax.Array, box: specs.BoundedArray) -> jax.Array:
+    """Actions [B, ...] of a box, by hyperbolic tangents; at first near its middle.
+
+    Args:
+      features: [B, D].
+      box: its bounds have the action's shape.
+    """
+    middle, half = (box.maximum + box.minimum) / 2, (box.maximum - box.minimum) / 2
+    w_init = hk.initializers.Orthogonal(0.01)
+    raw = Linear(box.minimum.size, w_init=w_init, name="policy_head")(features)
+    return middle + half * jnp.tanh(raw.reshape(-1, *box.shape))
 
 
 def state_value(features: jax.Array) -> jax.Array:

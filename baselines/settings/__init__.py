@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tuned import Tuned
-from . import bc, c51, dqn, ppo, qrdqn, rainbow
+from . import bc, c51, dqn, ppo, qrdqn, rainbow, sac, td3
 
 SETTINGS: tuple[Tuned, ...] = (
     *bc.SETTINGS,
@@ -12,6 +12,8 @@ SETTINGS: tuple[Tuned, ...] = (
     *ppo.SETTINGS,
     *qrdqn.SETTINGS,
     *rainbow.SETTINGS,
+    *sac.SETTINGS,
+    *td3.SETTINGS,
 )
 
 

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
+import jax
 import numpy as np
 
 from ... import environments
@@ -35,7 +36,9 @@ from ...launch.local.loop import CatchUp, Loop
 from ...launch.signals import Stop
 from ..settings import find
 from ..settings.ppo import PPO_CARTPOLE_ZOO
-from . import peers
+from ..settings.sac import SAC_MUJOCO_ZOO
+from ..settings.td3 import TD3_MUJOCO_ZOO
+from . import arithmetic, peers
 
 _WARMUP_CALLS = 2
 
@@ -77,6 +80,8 @@ WORKLOADS: dict[tuple[str, str, str], Workload] = {
     ),
     ("ppo", "CartPole-v1", "zoo"): Workload(PPO_CARTPOLE_ZOO, steps=100_000),
     ("qrdqn", "CartPole-v1", "zoo"): Workload({**_DQN_ZOO, "num_atoms": 10}, steps=50_000),
+    ("sac", "HalfCheetah-v5", "zoo"): Workload(SAC_MUJOCO_ZOO, steps=20_000),
+    ("td3", "HalfCheetah-v5", "zoo"): Workload(TD3_MUJOCO_ZOO, steps=20_000),
 }
 """By agent, environment and name. For any other pair "tuned" runs the baseline's own settings."""
 
@@ -112,7 +117,9 @@ def measure(
 ) -> dict[str, Any]:
     """Trains with this library; what it returns has the fields of `peers.run`.
 
-    Besides, `gradient_steps_per_second_in_training` counts only the time inside of the learner.
+    Besides, `gradient_steps_per_second_in_training` counts only the time inside of the learner, and
+    `bare_gradient_steps_per_second` a loop of the same matrix products (see `arithmetic`), of which
+    the former is `share_of_bare_products`; both are left out where there are convolutions.
     """
     began = peers.Clock()
     experiment = _experiment(agent, env, work, seed, episodes)
@@ -120,9 +127,11 @@ def measure(
     parts = make_parts(experiment, environment)
     try:
         setup_seconds = began.read()[0]
+        trained = _train(experiment, parts, target, evaluate_every, episodes)
         return {
             "library": "troupe",
-            **_train(experiment, parts, target, evaluate_every, episodes),
+            **trained,
+            **_bare_products(experiment, environments.make_spec(environment), parts, trained),
             "setup_seconds": setup_seconds,
             **peers.bare_rate(gymnasium.make(env).unwrapped),
         }
@@ -193,6 +202,24 @@ def _train(
     }
 
 
+def _bare_products(
+    experiment: Experiment,
+    spec: environments.EnvironmentSpec,
+    parts: Any,
+    trained: Mapping[str, Any],
+) -> dict[str, float]:
+    """The rate of a loop of the update's matrix products, and how near to it training came."""
+    update = experiment.builder.make_update(experiment.make_networks(spec), spec)
+    state = jax.eval_shape(update.init, jax.random.key(0))
+    batch = dispatch.on_device(parts.replay.sample_shapes())
+    counts = arithmetic.products(update.step, state, batch)
+    if not counts:
+        return {}
+    rate = 1.0 / arithmetic.seconds(counts)
+    share = trained["gradient_steps_per_second_in_training"] / rate
+    return {"bare_gradient_steps_per_second": rate, "share_of_bare_products": share}
+
+
 class _Timed:
     """A learner that counts its calls and the seconds they take."""
 
@@ -223,6 +250,8 @@ def compare(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
                 "env_steps_per_cpu_second",
                 "gradient_steps_per_second",
                 "gradient_steps_per_second_in_training",
+                "bare_gradient_steps_per_second",
+                "share_of_bare_products",
                 "warmup_seconds",
                 "setup_seconds",
                 "bare_env_steps_per_second",
@@ -326,7 +355,8 @@ def _print(outcome: Mapping[str, Any]) -> None:
     for library, medians in outcome["medians"].items():
         print(library)
         for name, value in medians.items():
-            print(f"  {name:40s} {'never' if value is None else f'{value:,.1f}'}")
+            digits = 1 if value is None or value >= 10 else 3
+            print(f"  {name:40s} {'never' if value is None else f'{value:,.{digits}f}'}")
     for library, ratios in outcome["ratios"].items():
         for name, value in ratios.items():
             print(f"{value:6.2f} x {library}  {name}")

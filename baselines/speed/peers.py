@@ -49,7 +49,8 @@ _DQN = {
     "policy_kwargs": {"net_arch": [256, 256]},
 }
 # From the RL Zoo (https://github.com/DLR-RM/rl-baselines3-zoo), hyperparams/AGENT.yml, in the names
-# of stable-baselines3. "linear 1e-3" goes from 1e-3 down to 0 in the course of a run.
+# of stable-baselines3. "linear 1e-3" goes from 1e-3 down to 0 in the course of a run; "normal 0.1"
+# is noise on actions of that standard deviation.
 ZOO: dict[tuple[str, str], dict[str, Any]] = {
     ("dqn", "CartPole-v1"): {"total_steps": 50_000, "num_envs": 1, "hyperparameters": _DQN},
     ("ppo", "CartPole-v1"): {
@@ -70,6 +71,37 @@ ZOO: dict[tuple[str, str], dict[str, Any]] = {
         "total_steps": 50_000,
         "num_envs": 1,
         "hyperparameters": _DQN | {"policy_kwargs": {"net_arch": [256, 256], "n_quantiles": 10}},
+    },
+    ("sac", "HalfCheetah-v5"): {
+        "total_steps": 20_000,
+        "num_envs": 1,
+        "hyperparameters": {
+            "learning_rate": 3e-4,
+            "batch_size": 256,
+            "buffer_size": 1_000_000,
+            "learning_starts": 10_000,
+            "gamma": 0.99,
+            "tau": 0.005,
+            "train_freq": 1,
+            "gradient_steps": 1,
+            "policy_kwargs": {"net_arch": [256, 256]},
+        },
+    },
+    ("td3", "HalfCheetah-v5"): {
+        "total_steps": 20_000,
+        "num_envs": 1,
+        "hyperparameters": {
+            "learning_rate": 1e-3,
+            "batch_size": 256,
+            "buffer_size": 1_000_000,
+            "learning_starts": 10_000,
+            "gamma": 0.99,
+            "tau": 0.005,
+            "train_freq": 1,
+            "gradient_steps": 1,
+            "action_noise": "normal 0.1",
+            "policy_kwargs": {"net_arch": [400, 300]},
+        },
     },
 }
 
@@ -202,7 +234,8 @@ def run(settings: PeerRun) -> dict[str, Any]:
     environment = vectors.DummyVecEnv([lambda: make(settings.env)] * settings.num_envs)
     environment.seed(settings.seed)
     policy = "CnnPolicy" if settings.env.startswith("ALE/") else "MlpPolicy"
-    arguments = {name: _schedule(value) for name, value in settings.hyperparameters.items()}
+    given = settings.hyperparameters.items()
+    arguments = {name: _value(value, environment) for name, value in given}
     model = algorithm(policy, environment, seed=settings.seed, device="cpu", **arguments)
     setup_seconds = setup.read()[0]
 
@@ -331,11 +364,17 @@ def _on_policy_updates(model: Any) -> int:
     return model.n_epochs * math.ceil(rollout / model.batch_size)
 
 
-def _schedule(value: Any) -> Any:
-    """A hyperparameter from JSON: "linear X" falls from X to 0."""
+def _value(value: Any, environment: Any) -> Any:
+    """A hyperparameter from JSON: "linear X" falls from X to 0, "normal X" is noise on actions."""
     if isinstance(value, str) and value.startswith("linear "):
         start = float(value.removeprefix("linear "))
         return lambda remaining: remaining * start
+    if isinstance(value, str) and value.startswith("normal "):
+        std = float(value.removeprefix("normal "))
+        noise = importlib.import_module("stable_baselines3.common.noise")
+        numpy = importlib.import_module("numpy")
+        shape = environment.action_space.shape
+        return noise.NormalActionNoise(numpy.zeros(shape), numpy.full(shape, std))
     return value
 
 

@@ -52,7 +52,7 @@ LARGE: dict[str, tuple[str, dict[str, Any]]] = {
     "categorical_dqn": ("categorical_dqn", {**_RL, "atoms": 51}),
     "impala": ("impala", {**_RL, "batch": 64, "length": 20}),
     "ppo": ("ppo", {**_AGENT, "num_envs": 256, "rollout_length": 64}),
-    "sac": ("sac", _RL),
+    "sac": ("sac", {**_AGENT, "batch_size": 256}),
     "mpo": ("mpo", _RL),
     "r2d2": ("r2d2", {**_RL, "batch": 64, "length": 40, "burn_in": 10, "hidden": 256}),
     "unet": ("unet", {"batch": 64, "size": 64, "width": 64, "groups": 8}),

@@ -27,7 +27,11 @@ AGENTS: dict[str, dict[str, Any]] = {
         "munchausen_temperature": 0.5,
     },
     "rainbow": {"batch_size": 16, "hidden_sizes": (16, 16), "num_atoms": 11},
+    "sac": {"batch_size": 16, "hidden_sizes": (16, 16)},
+    "td3": {"batch_size": 16, "hidden_sizes": (16, 16)},
 }
+#: Those that drive a box, of so many numbers as there are actions elsewhere.
+BOXED = ("sac", "td3")
 #: Every step, by name.
 NAMES = (*models.CATALOGUE, *AGENTS)
 
@@ -38,7 +42,7 @@ def make(name: str, **sizes: Any) -> Example:
     Args:
       name: one of `NAMES`.
       **sizes: fields of the model's config; or of the agent's, and how many `features` an
-        observation has and how many `actions` there are.
+        observation has and how many `actions` there are, or numbers of an action.
 
     Raises:
       ValueError: for a name that there is not.
@@ -49,9 +53,10 @@ def make(name: str, **sizes: Any) -> Example:
     builder_class = find_builder(name)
     builder = builder_class(builder_class.config_class(**{**AGENTS[name], **sizes}))
     number = specs.Array((), np.float32)
-    spec = EnvironmentSpec(
-        specs.Array((features,), np.float32), specs.DiscreteArray(actions), number, number
-    )
+    action = specs.DiscreteArray(actions)
+    if name in BOXED:
+        action = specs.BoundedArray((actions,), np.float32, -1.0, 1.0)
+    spec = EnvironmentSpec(specs.Array((features,), np.float32), action, number, number)
     networks = builder.make_networks(spec)
     update = builder.make_update(networks, spec)
     policy = builder.make_policy(networks, spec)
@@ -73,6 +78,8 @@ def _leaf(path: Any, shape: jax.ShapeDtypeStruct, key: jax.Array, actions: int) 
     """An array of a batch, by the name of its field."""
     name = str(getattr(path[-1], "name", getattr(path[-1], "key", "")))
     key = jax.random.fold_in(key, sum(map(ord, jax.tree_util.keystr(path))))
+    if name == "action" and jnp.issubdtype(shape.dtype, jnp.floating):
+        return jax.random.uniform(key, shape.shape, shape.dtype, -1.0, 1.0)
     if name == "action":
         return jax.random.randint(key, shape.shape, 0, actions, shape.dtype)
     if jnp.issubdtype(shape.dtype, jnp.integer) or name == "mask":  # No padding, no boundaries.

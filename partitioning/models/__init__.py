@@ -35,7 +35,6 @@ CATALOGUE: dict[str, Callable[..., Example]] = {
     "categorical_dqn": q_learning.make_categorical_dqn,
     "r2d2": q_learning.make_r2d2,
     "impala": actor_critic.make_impala,
-    "sac": continuous.make_sac,
     "mpo": continuous.make_mpo,
 }
 

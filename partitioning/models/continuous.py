@@ -1,4 +1,4 @@
-"""Update steps over continuous actions: SAC and MPO.
+"""An update step over continuous actions: MPO.
 
 B: batch, N: sampled actions, A: features of an action.
 """
@@ -21,18 +21,18 @@ Params = layers.Params
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes and constants of both.
+    """Sizes and constants.
 
     Attributes:
       batch: transitions in a batch.
       features: features of an observation.
       hidden: features of each hidden layer.
       actions: features of an action.
-      samples: actions sampled per state (MPO).
+      samples: actions sampled per state.
       rate: how fast target networks follow.
-      epsilon: limit on the KL of the improved policy from the old one (MPO).
-      epsilon_mean: limit on the KL of the means (MPO).
-      epsilon_scale: limit on the KL of the scales (MPO).
+      epsilon: limit on the KL of the improved policy from the old one.
+      epsilon_mean: limit on the KL of the means.
+      epsilon_scale: limit on the KL of the scales.
       optimizer: "sgd" or "adam".
     """
 
@@ -61,67 +61,6 @@ def _critic(params: Params, observation: jax.Array, action: jax.Array) -> jax.Ar
 def _normal_log_prob(x: jax.Array, mean: jax.Array, scale: jax.Array) -> jax.Array:
     z = (x - mean) / scale
     return jnp.sum(-0.5 * jnp.square(z) - jnp.log(scale) - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
-
-
-def make_sac(**sizes: Any) -> Example:
-    """SAC with a learned temperature and twin critics (https://arxiv.org/abs/1812.05905)."""
-    config = Sizes(**sizes)
-    optimizer = optimizers.make(config.optimizer)
-
-    def params_init(key: jax.Array) -> Params:
-        keys = jax.random.split(key, 3)
-        hidden = (config.hidden, config.hidden)
-        critic = (config.features + config.actions, *hidden, 1)
-        return {
-            "policy": layers.mlp_init(keys[0], (config.features, *hidden, 2 * config.actions)),
-            "critics": jax.vmap(lambda k: layers.mlp_init(k, critic))(jax.random.split(keys[1])),
-            "log_temperature": jnp.asarray(-0.5),
-        }
-
-    def sample(params: Params, observation: jax.Array, key: jax.Array) -> tuple[jax.Array, ...]:
-        """An action squashed by tanh, and its log probability; consumes the key."""
-        mean, scale = _policy(params, observation)
-        raw = mean + scale * jax.random.normal(key, mean.shape)
-        correction = jnp.sum(2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw)), axis=-1)
-        return jnp.tanh(raw), _normal_log_prob(raw, mean, scale) - correction
-
-    twin = jax.vmap(_critic, in_axes=(0, None, None))
-
-    def loss(params: Params, state: Tree, batch: Tree, keys: jax.Array) -> tuple[jax.Array, Tree]:
-        frozen = lax.stop_gradient(params)
-        temperature = jnp.exp(frozen["log_temperature"])
-        following, log_prob = sample(frozen["policy"], batch["next_observation"], keys[0])
-        late = jnp.min(twin(state["target"], batch["next_observation"], following), axis=0)
-        goal = batch["reward"] + batch["discount"] * (late - temperature * log_prob)
-        now = twin(params["critics"], batch["observation"], batch["action"])
-        critic = 0.5 * jnp.mean(jnp.square(now - lax.stop_gradient(goal)))
-        action, log_prob = sample(params["policy"], batch["observation"], keys[1])
-        best = jnp.min(twin(frozen["critics"], batch["observation"], action), axis=0)
-        policy = jnp.mean(temperature * log_prob - best)
-        surplus = lax.stop_gradient(jnp.mean(log_prob)) - config.actions
-        dual = -params["log_temperature"] * surplus
-        parts = {"critic": critic, "policy": policy, "temperature": temperature}
-        return critic + policy + dual, parts
-
-    def update(state: Tree, batch: Tree) -> tuple[Tree, Tree]:
-        key, *keys = jax.random.split(state["key"], 3)
-        (_, parts), grads = jax.value_and_grad(loss, has_aux=True)(
-            state["params"], state, batch, jnp.stack(keys)
-        )
-        params, opt = optimizer.apply(grads, state["opt"], state["params"])
-        target = optimizers.soft_update(state["target"], params["critics"], config.rate)
-        return {"params": params, "target": target, "opt": opt, "key": key}, parts
-
-    def init(key: jax.Array) -> Tree:
-        params = params_init(key)
-        return {
-            "params": params,
-            "target": jax.tree_util.tree_map(lambda x: 0.9 * x, params["critics"]),
-            "opt": optimizer.init(params),
-            "key": jax.random.PRNGKey(1),
-        }
-
-    return Example("sac", update, init, _transitions(config), DATA_AND_MODEL, config)
 
 
 def make_mpo(**sizes: Any) -> Example:

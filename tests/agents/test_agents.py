@@ -24,15 +24,16 @@ DQN = {
 }
 PPO = {"hidden_sizes": (32,), "rollout_length": 32, "discount": 0.0, "learning_rate": 3e-3}
 BC = {"hidden_sizes": (32,), "batch_size": 32, "learning_rate": 3e-3}
-TD3 = {
+SAC = {
     "hidden_sizes": (32,),
     "min_replay_size": 200,
     "discount": 0.0,
+    "batch_size": 64,
     "samples_per_insert": 32.0,
     "learning_rate": 3e-3,
-    "exploration_std": 0.3,
 }
 C51 = {**DQN, "min_return": 0.0, "max_return": 2.0, "num_atoms": 11}
+TD3 = {**SAC, "exploration_std": 0.3}
 AGENTS = {
     "bc": ("bc", BC, "fake/match", {}),
     "bc, continuous": ("bc", BC, "fake/match", {"continuous": True}),
@@ -64,6 +65,8 @@ AGENTS = {
         "fake/match",
         {},
     ),
+    "sac": ("sac", SAC, "fake/match", {"continuous": True}),
+    "td3": ("td3", TD3, "fake/match", {"continuous": True}),
     "td3 of the docs": ("td3:TD3Builder", TD3, "fake/match", {"continuous": True}),
 }
 LENGTH = 16  # Of an episode of `fake/match`, and its best return.

@@ -17,6 +17,7 @@ from troupe.agents.configs import (
 from troupe.agents.dqn import C51Config, DQNConfig, QRDQNConfig, RainbowConfig
 from troupe.agents.ppo import PPOConfig
 from troupe.agents.replay import Transitions
+from troupe.agents.sac import SACConfig
 
 # A checkpoint belongs to a run by these: a changed default would make those of before another's.
 DQN = {
@@ -89,6 +90,28 @@ RAINBOW = {
 }
 
 
+SAC = {
+    "hidden_sizes": (256, 256),
+    "n_step": 1,
+    "discount": 0.99,
+    "learning_rate": 3e-4,
+    "adam_epsilon": 1e-8,
+    "max_gradient_norm": None,
+    "target_update_period": 1,
+    "target_update_rate": 0.005,
+    "initial_temperature": 1.0,
+    "target_entropy": None,
+    "num_critics": 2,
+    "random_steps": 0,
+    "batch_size": 256,
+    "min_replay_size": 1_000,
+    "max_replay_size": 100_000,
+    "samples_per_insert": 256.0,
+    "steps_per_dispatch": 8,
+    "num_envs": 1,
+}
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
@@ -97,6 +120,7 @@ RAINBOW = {
         (C51Config, C51),
         (QRDQNConfig, QRDQN),
         (RainbowConfig, RAINBOW),
+        (SACConfig, SAC),
     ],
 )
 def test_fields_and_defaults_are_those_that_checkpoints_know(config, expected):

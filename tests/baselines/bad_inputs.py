@@ -65,7 +65,24 @@ BC_FIELDS = {
     "least_log_std": ("nan", "-inf", "1e9"),
     "learning_rate_steps": ("0", "nan"),
 }
-FIELDS = {"dqn": DQN_FIELDS, "ppo": PPO_FIELDS, "bc": BC_FIELDS}
+SAC_FIELDS = {
+    "initial_temperature": ("0", "-1", "nan", "1e9"),
+    "target_entropy": ("nan", "inf", "1e9", "low"),
+    "num_critics": ("0", "1e9", "two"),
+    "random_steps": ("-1", "nan", "1e10"),
+}
+TD3_FIELDS = {
+    "exploration_std": ("-0.1", "nan", "inf", "1e9"),
+    "smoothing_std": ("-0.1", "nan", "1e9"),
+    "smoothing_clip": ("-0.1", "nan", "1e9"),
+}
+FIELDS = {
+    "dqn": DQN_FIELDS,
+    "ppo": PPO_FIELDS,
+    "bc": BC_FIELDS,
+    "sac": SAC_FIELDS,
+    "td3": TD3_FIELDS,
+}
 
 _TRAIN = "train dqn --env CartPole-v1"
 _PLAN = "plan dqn --env CartPole-v1"

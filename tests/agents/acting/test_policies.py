@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dm_env import specs
 
 from troupe import environments
 from troupe.agents import GenericActor, VariableClient
@@ -222,3 +223,30 @@ def test_streams_have_numbers_that_epsilon_may_go_by(spec):
     assert second.save().choice.stream.tolist() == [3, 4]
     plain = make_actor(policies.deterministic(lambda params, x: x), num_envs=2)
     plain.set_streams(7)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        specs.BoundedArray((2,), np.float32, [-1.0, 0.0], [1.0, 10.0]),
+        specs.DiscreteArray(3),
+        specs.BoundedArray((2,), np.int32, 0, [1, 4]),
+    ],
+)
+def test_the_first_actions_are_uniform_and_then_the_policy_s(spec):
+    chosen = jnp.asarray(spec.minimum + 0 * spec.generate_value(), spec.dtype)
+    base = policies.epsilon_greedy(lambda params, o: jnp.zeros(2), 0.0)
+    fixed = base._replace(
+        select_action=lambda params, o, state: (chosen, base.select_action(params, o, state)[1])
+    )
+    actor = make_actor(policies.uniform_first(fixed, spec, 2), num_envs=2_000)
+    observation = np.zeros((2_000, 1), np.float32)
+    first, second, third = (actor.select_action(observation) for _ in range(3))
+    for drawn in (first, second):
+        middle = (np.asarray(spec.minimum) + spec.maximum) / 2
+        np.testing.assert_allclose(drawn.mean(0), middle + 0 * drawn[0], atol=0.3)
+        for action in drawn[:50]:
+            spec.validate(action)
+    assert (first != second).any()
+    np.testing.assert_array_equal(third, np.broadcast_to(chosen, third.shape))
+    assert policies.uniform_first(fixed, spec, 0) is fixed

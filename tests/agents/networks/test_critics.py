@@ -65,3 +65,9 @@ def test_a_critic_sees_observation_and_action(batch):
     assert np.abs(network.apply(params, observation, -action) - value).max() > 1e-4
     other = {**observation, "far": -observation["far"]}
     assert np.abs(network.apply(params, other, action) - value).max() > 1e-4
+
+
+def test_a_critic_may_say_more_than_a_value(batch):
+    network = critics.make_critic(SPEC, (8,), size=2, num_atoms=7)
+    params = jax.jit(network.init)(jax.random.key(0))
+    assert network.apply(params, *batch).shape == (2, 6, 7)

@@ -223,5 +223,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "ppo": lambda: example(
         "ppo", num_envs=64, rollout_length=16, hidden_sizes=(64, 64), num_minibatches=4
     ),
+    "sac": lambda: example("sac", batch_size=256, hidden_sizes=(64, 64)),
+    "td3": lambda: example("td3", batch_size=256, hidden_sizes=(64, 64)),
     "dropout": lambda: example("transformer", dropout=0.1, batch=32, length=16, width=32),
 }

@@ -32,7 +32,7 @@ MLP = {
 }
 RL = {"batch": 128, "features": 32, "hidden": 256, "actions": 6, "optimizer": "adam"}
 AGENT = {"features": 32, "hidden_sizes": (256, 256), "actions": 6}
-DQN = {**AGENT, "batch_size": 128}
+OFF_POLICY = {**AGENT, "batch_size": 128}
 PPO = {**AGENT, "num_envs": 64, "rollout_length": 16}
 EXPERTS = {"batch": 64, "length": 32, "width": 64, "hidden": 256, "experts": 8}
 WIDE_EXPERTS = {"batch": 32, "length": 32, "width": 128, "hidden": 512, "experts": 8}
@@ -61,11 +61,11 @@ def _cases():
     for model, sizes in (
         ("lstm", recurrent),
         ("gru", recurrent),
-        ("dqn", DQN),
+        ("dqn", OFF_POLICY),
         ("categorical_dqn", RL),
         ("impala", {**RL, "batch": 64, "length": 20}),
         ("mpo", RL),
-        ("sac", RL),
+        ("sac", OFF_POLICY),
         ("ppo", PPO),
         ("r2d2", {**RL, "batch": 64, "length": 20, "burn_in": 8, "hidden": 128}),
         ("graph_net", {"graphs": 32, "nodes": 16, "edges": 64, "features": 64, "hidden": 128}),
@@ -119,7 +119,7 @@ def _error(model, sizes, schedule):
         ("mlp", MLP, DATA[1]),
         ("transformer", {**TRANSFORMER, "scan": True}, BOTH[4]),
         ("lstm", {"batch": 64, "length": 32, "features": 64, "hidden": 256}, DATA[0]),
-        ("dqn", DQN, DATA[0]),
+        ("dqn", OFF_POLICY, DATA[0]),
         ("ensemble", {}, DATA[2]),
     ],
 )

@@ -1,0 +1,52 @@
+"""Policies apart from any critic: observations to actions, or to a distribution over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from dm_env import specs
+
+from ...environments.specs import EnvironmentSpec
+from . import heads
+from .core import Network, dummy, from_haiku
+from .distributions import Distribution
+from .torsos import make_torso
+
+Nest = Any
+
+
+def make_stochastic_policy(
+    spec: EnvironmentSpec,
+    actions: Distribution,
+    hidden_sizes: Sequence[int],
+    *,
+    initial_log_std: float = 0.0,
+) -> Network:
+    """Observations [B, ...] to parameters [B, P] of a distribution over actions.
+
+    Args:
+      spec: of the environment.
+      actions: the family; at first it is near the same everywhere.
+      hidden_sizes: units of the MLP's hidden layers; images go through the Nature network.
+      initial_log_std: of a family whose standard deviations do not depend on the observation.
+    """
+
+    def parameters(observation: Nest) -> jax.Array:
+        features = make_torso(spec.observations, hidden_sizes)(observation)
+        return heads.action_parameters(features, actions, scale=0.01, initial_free=initial_log_std)
+
+    return from_haiku(parameters, dummy(spec.observations, 1))
+
+
+def make_deterministic_policy(
+    spec: EnvironmentSpec, box: specs.BoundedArray, hidden_sizes: Sequence[int]
+) -> Network:
+    """Observations [B, ...] to actions [B, ...] of a box, which `core.require_box` gives."""
+
+    def action(observation: Nest) -> jax.Array:
+        features = make_torso(spec.observations, hidden_sizes)(observation)
+        return heads.bounded_actions(features, box)
+
+    return from_haiku(action, dummy(spec.observations, 1))

@@ -1,0 +1,28 @@
+"""What can be set of SAC."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from ..bounds import Above, AllBounds
+from ..configs import ActorCriticConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class SACConfig(ActorCriticConfig):
+    """Settings of soft actor-critic. The defaults are those of its paper."""
+
+    initial_temperature: float = 1.0
+    """What a nat of entropy is worth in rewards, at first."""
+    target_entropy: float | None = None
+    """Entropy that the temperature is adapted to keep, in nats; None: -1 for each number of an
+    action, where its range is from -1 to 1."""
+    num_critics: int = 2
+    """Critics, of which the least value counts."""
+
+    bounds: ClassVar[AllBounds] = {
+        "initial_temperature": Above(0.0, 1e6),
+        "target_entropy": (-1e6, 1e6),
+        "num_critics": (1, 100),
+    }

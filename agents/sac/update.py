@@ -1,0 +1,126 @@
+"""How SAC learns: critics, policy and temperature, a gradient step each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...environments.specs import EnvironmentSpec
+from ..interfaces import Update, UpdateOutput
+from ..learning import optimizers, targets
+from ..learning.descent import descend
+from ..losses import actor_critic
+from ..networks.core import require_box
+from ..replay.items import Sample, Transition
+from .config import SACConfig
+from .networks import SACNetworks
+
+Nest = Any
+
+
+class SACParams(NamedTuple):
+    """What gradients move; also an optimizer's state for each."""
+
+    policy: Nest
+    critic: Nest
+    log_temperature: Nest
+
+
+class SACState(NamedTuple):
+    """All that learning changes."""
+
+    params: SACParams
+    target_critic: Nest
+    optimizers: SACParams
+    key: jax.Array
+    steps: jax.Array
+    """Gradient steps taken, int32."""
+
+
+def make_update(networks: SACNetworks, spec: EnvironmentSpec, config: SACConfig) -> Update:
+    """Soft actor-critic (Haarnoja et al., 2018), https://arxiv.org/abs/1812.05905."""
+    policy, critic, actions = networks
+    adam = optimizers.adam(config.learning_rate, config.adam_epsilon)
+    target_entropy = config.target_entropy
+    if target_entropy is None:
+        box = require_box("sac", spec)
+        target_entropy = float(np.sum(np.log((box.maximum - box.minimum) / 2) - 1.0))
+
+    def init(key):
+        key, policy_key, critic_key = jax.random.split(key, 3)
+        params = SACParams(
+            policy.init(policy_key),
+            critic.init(critic_key),
+            jnp.full((), math.log(config.initial_temperature)),
+        )
+        moments = SACParams(*map(adam.init, params))
+        steps = jnp.zeros((), jnp.int32)
+        return SACState(params, targets.init(params.critic), moments, key, steps)
+
+    def draw(params, observation, key):
+        """Actions [B, ...] of the policy and their log-probabilities [B]."""
+        parameters = policy.apply(params, observation)
+        keys = jax.random.split(key, parameters.shape[0])
+        return jax.vmap(actions.sample_and_log_prob)(parameters, keys)
+
+    def critic_loss(params, data: Transition, target):
+        q = critic.apply(params, data.observation, data.action)
+        return jnp.mean(actor_critic.critic_loss(q, target)), jnp.mean(q)
+
+    def policy_loss(params, critic_params, temperature, data: Transition, key):
+        action, log_prob = draw(params, data.observation, key)
+        q = critic.apply(critic_params, data.observation, action)
+        return -jnp.mean(actor_critic.soft_value(q, log_prob, temperature)), log_prob
+
+    def temperature_loss(log_temperature, log_prob):
+        losses = actor_critic.temperature_loss(log_temperature, log_prob, target_entropy)
+        return jnp.mean(losses), ()
+
+    def step(state: SACState, sample: Sample):
+        data, params, moments = sample.data, state.params, state.optimizers
+        key, next_key, policy_key = jax.random.split(state.key, 3)
+        temperature = jnp.exp(params.log_temperature)
+
+        def descend_by(loss, field: str, *args: Any):
+            return descend(
+                loss,
+                adam,
+                getattr(params, field),
+                getattr(moments, field),
+                *args,
+                max_norm=config.max_gradient_norm,
+            )
+
+        next_action, log_prob = draw(params.policy, data.next_observation, next_key)
+        q_t = critic.apply(state.target_critic, data.next_observation, next_action)
+        value_t = actor_critic.soft_value(q_t, log_prob, temperature)
+        target = data.reward + config.discount * data.discount * value_t
+        critics = descend_by(critic_loss, "critic", data, target)
+        policies = descend_by(policy_loss, "policy", critics.params, temperature, data, policy_key)
+        temperatures = descend_by(temperature_loss, "log_temperature", policies.aux)
+
+        steps = state.steps + 1
+        target_critic = targets.periodic(
+            state.target_critic,
+            critics.params,
+            steps,
+            config.target_update_period,
+            rate=config.target_update_rate,
+        )
+        metrics = {
+            "critic_loss": critics.loss,
+            "policy_loss": policies.loss,
+            "mean_q": critics.aux,
+            "entropy": -jnp.mean(policies.aux),
+            "temperature": temperature,
+        }
+        done = (policies, critics, temperatures)
+        params = SACParams(*(descent.params for descent in done))
+        moments = SACParams(*(descent.optimizer for descent in done))
+        return SACState(params, target_critic, moments, key, steps), UpdateOutput(metrics)
+
+    return Update(init, step, lambda state: {"policy": state.params.policy})

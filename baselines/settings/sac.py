@@ -1,0 +1,44 @@
+"""Settings of SAC."""
+
+from __future__ import annotations
+
+from ..tuned import Tuned
+from .sources import ZOO
+
+SAC_MUJOCO_ZOO = {
+    "hidden_sizes": (256, 256),
+    "learning_rate": 3e-4,
+    "batch_size": 256,
+    "max_replay_size": 1_000_000,
+    "min_replay_size": 10_000,
+    "random_steps": 10_000,
+    "samples_per_insert": 256.0,
+    "steps_per_dispatch": 8,
+}
+"""The zoo's settings of SAC on MuJoCo's tasks, which the speed benchmark runs as well."""
+
+SETTINGS = (
+    Tuned(
+        "sac",
+        "HalfCheetah-v5",
+        config=SAC_MUJOCO_ZOO,
+        steps=100_000,
+        source=ZOO.format("sac"),
+    ),
+    Tuned(
+        "sac",
+        "Pendulum-v1",
+        config={
+            "hidden_sizes": (64, 64),
+            "learning_rate": 1e-3,
+            "batch_size": 128,
+            "min_replay_size": 500,
+            "random_steps": 500,
+            "samples_per_insert": 128.0,
+        },
+        steps=10_000,
+        target=-200.0,
+        source=ZOO.format("sac") + ", with smaller networks and batches",
+        evaluation_every=2_000,
+    ),
+)

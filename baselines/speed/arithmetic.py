@@ -1,0 +1,86 @@
+"""The limit that arithmetic sets to an update: its matrix products, and nothing else.
+
+A loop of numpy computes as many products of the same sizes, on as many threads as numpy's library
+takes: all cores, unless OMP_NUM_THREADS says less.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jex_core
+
+Nest = Any
+
+
+def products(step: Callable[..., Any], *shapes: Nest) -> dict[tuple[int, int, int], float]:
+    """How often a step computes a product of each size, [M, K] with [K, N].
+
+    One over a batch of matrices counts as so many. Of a choice each branch counts in part, all
+    alike.
+
+    Args:
+      step: traceable.
+      *shapes: of its arguments.
+
+    Returns:
+      (M, K, N) to a count; nothing at all where there are convolutions, which are not counted.
+    """
+    found: collections.Counter[tuple[int, int, int]] = collections.Counter()
+    program = jax.make_jaxpr(step)(*shapes).jaxpr
+    return dict(found) if _count(program, 1.0, found) else {}
+
+
+def _count(program: Any, times: float, found: collections.Counter[tuple[int, int, int]]) -> bool:
+    """Adds what a program computes; whether that is all of its work."""
+    for equation in program.eqns:
+        name, params = equation.primitive.name, equation.params
+        if name == "conv_general_dilated":
+            return False
+        if name == "dot_general":
+            (of_left, of_right), (batch, batch_right) = params["dimension_numbers"]
+            left, right = (v.aval.shape for v in equation.invars)
+            free = [size for i, size in enumerate(left) if i not in (*of_left, *batch)]
+            others = [size for i, size in enumerate(right) if i not in (*of_right, *batch_right)]
+            size = (math.prod(free), math.prod(left[i] for i in of_left), math.prod(others))
+            found[size] += times * math.prod(left[i] for i in batch)
+        inner = [part for value in params.values() for part in _programs(value)]
+        each = times * params.get("length", 1) if name == "scan" else times
+        each /= len(inner) if name == "cond" else 1
+        if not all(_count(part, each, found) for part in inner):
+            return False
+    return True
+
+
+def _programs(value: Any) -> list[Any]:
+    if isinstance(value, jex_core.ClosedJaxpr):
+        return [value.jaxpr]
+    if isinstance(value, jex_core.Jaxpr):
+        return [value]
+    return [part for one in value for part in _programs(one)] if isinstance(value, tuple) else []
+
+
+def seconds(counts: dict[tuple[int, int, int], float], budget: float = 1.0) -> float:
+    """Seconds that a loop of these products takes, each measured for its part of `budget` seconds.
+
+    The best of several rounds: what the processor can do, whoever else it has to serve.
+    """
+    total = 0.0
+    for (m, k, n), count in counts.items():
+        left, right = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+        out = np.empty((m, n), np.float32)
+        best, until = math.inf, time.perf_counter() + budget / len(counts)
+        repeats = min(max(1, round(1e8 / (2 * m * k * n))), 1_000)
+        while time.perf_counter() < until:
+            start = time.perf_counter()
+            for _ in range(repeats):
+                np.matmul(left, right, out=out)
+            best = min(best, (time.perf_counter() - start) / repeats)
+        total += count * best
+    return total

@@ -1,0 +1,40 @@
+"""SAC: what its temperature keeps, and how its targets move."""
+
+import jax
+import numpy as np
+import pytest
+
+from troupe.agents.sac import SACBuilder, SACConfig
+
+from .. import pendulum
+
+
+def make_update(**config):
+    return pendulum.make(SACBuilder(SACConfig(hidden_sizes=(16,), **config)))[1]
+
+
+@pytest.mark.parametrize("target_entropy", [-1.0, 0.5, None])
+def test_the_policy_keeps_the_entropy_that_is_asked_for(target_entropy):
+    update = make_update(target_entropy=target_entropy, learning_rate=1e-2)
+    _, metrics = pendulum.learn(update, pendulum.sample(discount=0.0), 800)
+    # None: -1 where the range is from -1 to 1; that of a pendulum's torque is twice as wide.
+    wanted = np.log(2.0) - 1.0 if target_entropy is None else target_entropy
+    assert np.mean(metrics["entropy"][-300:]) == pytest.approx(wanted, abs=0.15)
+
+
+@pytest.mark.parametrize(("period", "rate"), [(1, 0.25), (3, 1.0)])
+def test_the_target_follows_the_critics(period, rate):
+    update = make_update(target_update_period=period, target_update_rate=rate)
+    state, step = update.init(jax.random.key(1)), jax.jit(update.step)
+    for count in range(1, 7):
+        before = state
+        state, _ = step(state, pendulum.sample())
+        part = rate if count % period == 0 else 0.0
+        jax.tree.map(
+            lambda target, old, new, part=part: np.testing.assert_allclose(
+                target, part * new + (1 - part) * old, rtol=1e-5, atol=1e-6
+            ),
+            state.target_critic,
+            before.target_critic,
+            state.params.critic,
+        )
