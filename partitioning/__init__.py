@@ -29,3 +29,6 @@ from .simulator import simulate as simulate
 from .tactics import parse_schedule as parse_schedule
 from .tactics.manual import Manual as Manual
 from .tactics.manual import tag as tag
+from .tactics.search.automatic import Automatic as Automatic
+from .tactics.search.automatic import Budget as Budget
+from .tactics.search.automatic import Goal as Goal

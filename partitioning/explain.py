@@ -32,6 +32,7 @@ def explain(
     conflicts: Sequence[Conflict],
     endings: Sequence[Ending] = (),
     resumed: Sequence[Resumed] = (),
+    moves: Sequence[tuple[int, int, str]] = (),
 ) -> str:
     """Why the arrays at a path (or glob) are sharded as they are, tactic by tactic.
 
@@ -43,6 +44,7 @@ def explain(
       conflicts: those of every tactic.
       endings: where tilings end that every tactic left.
       resumed: where tilings were taken up again.
+      moves: of tactics that search, the decisions (from, to) of each move, and what it saves.
 
     Raises:
       ValueError: where the path matches no input, output or tag.
@@ -62,7 +64,7 @@ def explain(
         )
     lines: list[str] = []
     for value, text in found.items():
-        reasons = _reasons(value, state, tactics, {(r.value, r.axis): r for r in resumed})
+        reasons = _reasons(value, state, tactics, {(r.value, r.axis): r for r in resumed}, moves)
         reasons += [f"conflict: {c}" for c in conflicts if value in c.node.values]
         reasons += _ends(value, graph, state, endings)
         dims = ", ".join("*".join(axes) or "-" for axes in state.layout(value))
@@ -74,14 +76,21 @@ def explain(
 _Moves = Mapping[tuple[Value, str], Resumed]
 
 
-def _reasons(value: Value, state: Decisions, tactics: Sequence[str], resumed: _Moves) -> list[str]:
+def _reasons(
+    value: Value,
+    state: Decisions,
+    tactics: Sequence[str],
+    resumed: _Moves,
+    moves: Sequence[tuple[int, int, str]],
+) -> list[str]:
     """What was decided of an array, tactic by tactic, and how it came to it."""
     lines: list[str] = []
-    for decision in state.journal:
+    for index, decision in enumerate(state.journal):
         if decision.value is not value:
             continue
         what = "kept whole" if decision.what == ATOMIC else f"dimension {decision.what}"
-        lines.append(f"{decision.axis}: {what}, by {tactics[decision.tactic]!r}")
+        which = next((f": {text}" for start, end, text in moves if start <= index < end), "")
+        lines.append(f"{decision.axis}: {what}, by {tactics[decision.tactic]!r}{which}")
         lines += [f"  {text}" for text in _chain(state, value, decision.axis, resumed)]
     return lines
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from .decide.actions import Tactic
+from .decide.actions import Tactic, axes_of
 from .decide.sharding import ATOMIC
 from .ir.execute import Coordinates, evaluate, spec_of
 from .ir.program import Program, Value
@@ -79,7 +79,8 @@ def partition(
                 f"an object with name, "
                 "axis and actions(context)"
             )
-        mesh.check_axis(tactic.axis, f"tactic {tactic.name!r}")
+        for axis in axes_of(tactic):
+            mesh.check_axis(axis, f"tactic {tactic.name!r}")
     if isinstance(donate, str):
         donate = (donate,)
     return Partitioned(

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from .decide.actions import Context, Tactic, label
+from .decide.actions import Context, Tactic, axes_of, label
 from .decide.endings import Ending, endings
 from .decide.flops import OpFlops
 from .decide.graph import Graph
@@ -28,8 +28,24 @@ from .mesh import Mesh
 from .rules import traits_of
 from .rules.canonical import canonicalize
 from .simulator.attach import Simulator
+from .simulator.device import Device, get_device
 from .simulator.simulate import Simulation, amount
 from .simulator.timing import Event
+from .simulator.topology import Segment
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanMove:
+    """One move of a tactic that searches.
+
+    Attributes:
+      text: which it is, and what it is thought to save.
+      start, end: the lines of the plan's journal that it wrote.
+    """
+
+    text: str
+    start: int
+    end: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,6 +60,9 @@ class PlanStep:
       plan: the plan it belongs to.
       decisions: how many lines of the plan's journal were written up to here.
       resumed: tilings that ended and were taken up again, where rows move.
+      axes: its mesh axes, where it has several.
+      moves: what a tactic that searches decided, move by move.
+      log: what it tried; None for other tactics.
     """
 
     name: str
@@ -53,6 +72,9 @@ class PlanStep:
     plan: Plan = dataclasses.field(repr=False)
     decisions: int
     resumed: tuple[Resumed, ...] = ()
+    axes: tuple[str, ...] = ()
+    moves: tuple[PlanMove, ...] = ()
+    log: Any = None
 
     @functools.cached_property
     def state(self) -> Decisions:
@@ -98,16 +120,19 @@ class PlanStep:
         tactics used up to here.
         """
         plan = self.plan
-        used = dict.fromkeys(step.axis for step in plan.steps[: plan.steps.index(self) + 1])
+        done = plan.steps[: plan.steps.index(self) + 1]
+        used = dict.fromkeys(axis for step in done for axis in step.axes)
         decisions = plan.state.journal[: self.decisions]
         return {a: plan.work.split(decisions, a) for a in used if plan.mesh.axes.get(a, 1) > 1}
 
     @functools.cached_property
     def endings(self) -> tuple[Ending, ...]:
-        """Where tilings over the tactic's axis end, those first that most of the work follows."""
-        if self.axis not in self.split:
-            return ()
-        return tuple(endings(self.plan.graph, self.state, self.axis, self.plan.work))
+        """Where tilings over the tactic's axes end, those first that most of the work follows."""
+        plan = self.plan
+        found = [
+            endings(plan.graph, self.state, a, plan.work) for a in self.axes if a in self.split
+        ]
+        return tuple(sorted((e for ends in found for e in ends), key=lambda e: -e.lost))
 
     def remarks(self) -> list[str]:
         """Lines that a printed plan has of the step, the gravest first."""
@@ -129,7 +154,7 @@ class PlanStep:
         }
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        found = {
             "name": self.name,
             "axis": self.axis,
             "collectives": self.collectives,
@@ -141,6 +166,9 @@ class PlanStep:
             "resumed": together(self.resumed),
             "simulation": self.simulation.to_json(),
         }
+        if self.log is not None:
+            found["search"] = self.log.to_json()
+        return found
 
 
 #: The share of the work that has to follow an ending for a printed plan to tell of it.
@@ -165,6 +193,47 @@ def bytes_sent(op: Op, mesh: Any) -> int:
     if op.name == "all_reduce":
         return 2 * value.nbytes * (parts - 1) // parts
     return value.nbytes * (parts - 1) // parts
+
+
+class _PlanJudge:
+    """What a tactic that searches may ask of a plan in the making; nothing costs until it does."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+
+    @functools.cached_property
+    def simulator(self) -> Simulator:
+        given = self.plan.simulate
+        # Of another judge only the device is known.
+        return given if isinstance(given, Simulator) else Simulator(self.simulate().device)
+
+    @property
+    def device(self) -> Device:
+        return get_device(self.simulator.device)
+
+    @functools.cached_property
+    def placement(self) -> dict[str, tuple[Segment, ...]]:
+        return self.simulator.place(self.plan.mesh.axes)
+
+    @property
+    def overlap(self) -> bool:
+        return self.simulator.overlaps
+
+    @property
+    def donated(self) -> tuple[str, ...]:
+        return self.plan.donated
+
+    @property
+    def gather_again(self) -> bool:
+        return self.plan.gather_again
+
+    @property
+    def work(self) -> OpFlops:
+        return self.plan.work
+
+    def simulate(self) -> Simulation:
+        plan = self.plan
+        return PlanStep("candidate", "", (), (), plan, len(plan.state.journal)).simulation
 
 
 class Plan:
@@ -202,20 +271,41 @@ class Plan:
         steps: list[PlanStep] = []
         for index, tactic in enumerate(schedule):
             self.state.tactic = index
-            context = Context(self.graph, self.state, names)
-            actions = tactic.actions(context)
-            conflicts, resumed = settle(context, actions, tactic.axis, self.work)
-            steps.append(
-                PlanStep(
-                    tactic.name, tactic.axis, tuple(conflicts), tuple(context.notes), self,
-                    len(self.state.journal), tuple(resumed),
-                )
-            )  # fmt: skip
+            steps.append(self._step(tactic, names))
         if not steps:
             steps.append(PlanStep("unpartitioned", "", (), (), self, 0))
         last = steps[-1]
         steps[-1] = dataclasses.replace(last, notes=last.notes + tuple(self._gathered()))
         self.steps: tuple[PlanStep, ...] = tuple(steps)
+
+    def context(self, names: tuple[str, ...]) -> Context:
+        """What the tactic whose turn it is sees, where these are the names of the schedule's."""
+        return Context(self.graph, self.state, names, _PlanJudge(self))
+
+    def _step(self, tactic: Tactic, names: tuple[str, ...]) -> PlanStep:
+        """Enters one tactic."""
+        context = self.context(names)
+        search = getattr(tactic, "search", None)
+        found = search(context) if callable(search) else None
+        conflicts: list[Conflict] = []
+        resumed: list[Resumed] = []
+        moves: list[PlanMove] = []
+        for part in (tactic,) if found is None else found.moves:
+            start = len(self.state.journal)
+            left, again = settle(context, part.actions(context), part.axis, self.work)
+            conflicts += left
+            resumed += again
+            if found is not None:
+                text = found.log.saving(len(moves))
+                moves.append(PlanMove(text, start, len(self.state.journal)))
+        if len(moves) > 1:  # What one move left open another may have settled.
+            factors = self.state.factors
+            conflicts = [c for c in conflicts if c.axis not in factors.get(c.node, ())]
+        return PlanStep(
+            tactic.name, tactic.axis, tuple(conflicts), tuple(context.notes), self,
+            len(self.state.journal), tuple(resumed), axes_of(tactic), tuple(moves),
+            None if found is None else found.log,
+        )  # fmt: skip
 
     def _gathered(self) -> list[str]:
         """A line for each op without a rule that gets operands which are tiled, and for each that
@@ -301,10 +391,11 @@ class Plan:
         """
         tactics = [step.name for step in self.steps]
         # The last step of an axis knows what later tactics took up.
-        ended = {step.axis: step.endings for step in self.steps}
+        ended = {a: [e for e in s.endings if e.axis == a] for s in self.steps for a in s.axes}
         ends = [e for found in ended.values() for e in found]
-        moves = [r for step in self.steps for r in step.resumed]
-        return explain(path, self.graph, self.state, tactics, self.conflicts, ends, moves)
+        rows = [r for step in self.steps for r in step.resumed]
+        moves = [(m.start, m.end, m.text) for step in self.steps for m in step.moves]
+        return explain(path, self.graph, self.state, tactics, self.conflicts, ends, rows, moves)
 
     def to_json(self) -> str:
         """The plan as JSON text: mesh, one device, steps, and the sharding of every input."""
@@ -343,6 +434,8 @@ class Plan:
         lines = [f"mesh {self.mesh}, {len(self.graph.program.inputs)} inputs"]
         lines.append(table([step.columns() for step in rows], left=("tactic", "axis")))
         for step in self.steps:
+            if step.log is not None:
+                lines += [f"  {step.name}: {text}" for text in step.log.lines()]
             shown = step.remarks()
             lines += [f"  {step.name}: {text}" for text in shown[:7]]
             if len(shown) > 7:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ..ir.program import Value
+from ..simulator.device import Device
+from ..simulator.simulate import Simulation
+from ..simulator.topology import Segment
+from .flops import OpFlops
 from .graph import Graph, Node
 from .propagate import Conflict, fits, propagate, settle
 from .sharding import ATOMIC, Decision, Decisions
@@ -70,9 +74,46 @@ class Settle:
     factor: int
 
 
+class Judge(Protocol):
+    """What a tactic that searches may ask about the whole program; plans make it.
+
+    Attributes:
+      device: for which is planned.
+      placement: mesh axis to the levels of the topology that it spans, innermost first.
+      overlap: whether collectives run beside kernels.
+      donated: names of donated arguments.
+      gather_again: whether the backward pass gathers for itself.
+      work: the floating point operations of the program's ops.
+    """
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def placement(self) -> Mapping[str, Sequence[Segment]]: ...
+
+    @property
+    def overlap(self) -> bool: ...
+
+    @property
+    def donated(self) -> tuple[str, ...]: ...
+
+    @property
+    def gather_again(self) -> bool: ...
+
+    @property
+    def work(self) -> OpFlops: ...
+
+    def simulate(self) -> Simulation:
+        """What the simulator says of the program as it is decided now."""
+
+
 class Tactic(Protocol):
     """Anything with a name and an axis that, given the program and what is decided, returns
     actions.
+
+    One that works on several axes has `axes` besides. One that has `search(context)` returns other
+    tactics from it, as `moves`, which are entered one by one, and a `log`.
     """
 
     @property
@@ -92,14 +133,22 @@ class Context:
       state: decisions so far; read only.
       mesh: sizes of axes.
       tactics: names of the schedule's tactics; `state.tactic` says whose turn it is.
+      judge: what a tactic that searches may ask; None outside of a plan.
       notes: a tactic may add lines for the plan.
     """
 
-    def __init__(self, graph: Graph, state: Decisions, tactics: tuple[str, ...]):
+    def __init__(
+        self,
+        graph: Graph,
+        state: Decisions,
+        tactics: tuple[str, ...],
+        judge: Judge | None = None,
+    ):
         self.graph = graph
         self.state = state
         self.mesh = state.mesh
         self.tactics = tactics
+        self.judge = judge
         self.notes: list[str] = []
 
     @property
@@ -220,6 +269,11 @@ def first_divisible(context: Context, value: Value, axis: str) -> int | None:
         if context.state.divides(value, dim, axis):
             return dim
     return None
+
+
+def axes_of(tactic: Tactic) -> tuple[str, ...]:
+    """The mesh axes that a tactic works on."""
+    return tuple(getattr(tactic, "axes", None) or (tactic.axis,))
 
 
 def label(value: Value) -> str:

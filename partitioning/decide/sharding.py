@@ -5,7 +5,7 @@ a factor.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..ir.program import Layout, Value
 from .graph import Node
@@ -77,6 +77,16 @@ class Decisions:
         self.factors.setdefault(node, {})[axis] = factor
         self.journal.append(Decision(self.tactic, axis, None, node, factor))
 
+    def enter(self, decisions: Iterable[Decision]) -> None:
+        """Takes decisions that were taken back, or taken in another order, once more."""
+        for decision in decisions:
+            if decision.value is not None:
+                self.tiles.setdefault(decision.value, {})[decision.axis] = decision.what
+            else:
+                assert decision.node is not None
+                self.factors.setdefault(decision.node, {})[decision.axis] = decision.what
+            self.journal.append(decision)
+
     def rewind(self, length: int) -> None:
         """Takes back every decision after the first `length`, as after a trial."""
         while len(self.journal) > length:
@@ -90,13 +100,8 @@ class Decisions:
     def replay(self, length: int) -> Decisions:
         """A new state with only the first `length` decisions."""
         state = Decisions(self.mesh)
-        for decision in self.journal[:length]:
-            state.tactic = decision.tactic
-            if decision.value is not None:
-                state.set_value(decision.value, decision.axis, decision.what, decision.node)
-            else:
-                assert decision.node is not None
-                state.set_node(decision.node, decision.axis, decision.what)
+        state.enter(self.journal[:length])
+        state.tactic = self.tactic
         return state
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from .device import Device, get_device
-from .simulate import Simulation, saved_topology, simulate
-from .topology import Topology
+from .simulate import Simulation, saved_topology, simulate, topology_of
+from .topology import Segment, Topology
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +32,20 @@ class Simulator:
         # Files are read, and a wrong name is told, here and not at every prediction.
         object.__setattr__(self, "topology", self.topology or saved_topology(self.device))
         object.__setattr__(self, "device", get_device(self.device))
+
+    def place(self, mesh: Mapping[str, int]) -> dict[str, tuple[Segment, ...]]:
+        """Which levels of the topology each axis of a mesh spans.
+
+        Raises:
+          ValueError: the topology does not hold the mesh.
+        """
+        topology = self.topology or topology_of(self.device, math.prod(mesh.values()))
+        return topology.place(mesh)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether collectives run beside kernels."""
+        return get_device(self.device).kind != "cpu" if self.overlap is None else self.overlap
 
     def __call__(self, step: Any) -> Simulation:
         """The prediction for one step of a plan."""

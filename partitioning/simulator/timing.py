@@ -142,11 +142,18 @@ def kernel_work(kernel: Kernel) -> Work:
         else:
             vector += node.flops
         transcendental += node.transcendentals
+    read = sum(kernel_reads(kernel).values())
+    nbytes = read + _written(root)
+    return Work(kind, dtype, flops, vector, transcendental, nbytes, tuple(transposed))
+
+
+def kernel_reads(kernel: Kernel) -> dict[ArrayNode, float]:
+    """The bytes that a kernel reads of each of its inputs."""
     members = set(kernel.members)
-    read = 0.0
+    read: dict[ArrayNode, float] = {}
     for source in kernel.inputs:
         if source.nbytes < 1024:
-            read += source.nbytes
+            read[source] = float(source.nbytes)
             continue
         needed = 0.0
         for user in source.users:
@@ -157,9 +164,8 @@ def kernel_work(kernel: Kernel) -> Work:
                     needed += _written(user)
                 else:
                     needed = math.inf
-        read += min(needed, source.nbytes)
-    nbytes = read + _written(root)
-    return Work(kind, dtype, flops, vector, transcendental, nbytes, tuple(transposed))
+        read[source] = min(needed, source.nbytes)
+    return read
 
 
 def _multiplies(node: ArrayNode, op: Op) -> bool:
@@ -393,7 +399,7 @@ class Queues:
         segments: list[Segment] = []
         for axis in (axes,) if isinstance(axes, str) else tuple(axes):
             segments += self.placement.get(axis, ())
-        segments = _joined(segments)
+        segments = joined(segments)
         cost = collective_cost(op.name, nbytes, segments, LIBRARIES[self.device.kind])
         seconds = cost.seconds
         if cost.algorithm not in ("none", "measured"):
@@ -407,14 +413,14 @@ class Queues:
         return Event(node.name, kind, start, seconds, nbytes, flops, node.op)
 
 
-def _joined(segments: Iterable[Segment]) -> list[Segment]:
+def joined(segments: Iterable[Segment]) -> list[Segment]:
     """Segments of one level become one, innermost level first."""
-    joined: dict[int, Segment] = {}
+    found: dict[int, Segment] = {}
     for segment in segments:
-        known = joined.get(segment.depth)
+        known = found.get(segment.depth)
         size = segment.size * (known.size if known else 1)
-        joined[segment.depth] = dataclasses.replace(segment, size=size)
-    return [joined[depth] for depth in sorted(joined)]
+        found[segment.depth] = dataclasses.replace(segment, size=size)
+    return [found[depth] for depth in sorted(found)]
 
 
 def _ahead(body: Assignment, graph: ArrayGraph) -> set[ArrayNode]:

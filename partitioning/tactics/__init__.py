@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ..decide.actions import Tactic
 from .batch import BatchParallel as batch_parallel
 from .batch import SequenceParallel as sequence
+from .search.automatic import Automatic as automatic
 from .weights import Embedding as embedding
 from .weights import Expert as expert
 from .weights import Megatron as megatron
@@ -20,6 +21,7 @@ from .zero import Zero3 as zero3
 
 #: The tactics a command line knows, by the name it uses.
 NAMED: dict[str, Callable[[str], Tactic]] = {
+    "auto": automatic.parse,
     "batch": batch_parallel,
     "embedding": embedding,
     "expert": expert,
@@ -32,7 +34,7 @@ NAMED: dict[str, Callable[[str], Tactic]] = {
 
 
 def parse_schedule(text: str) -> list[Tactic]:
-    """The schedule written "batch:data,megatron:model,zero3:data".
+    """The schedule written "batch:data,megatron:model,zero3:data", or "batch:data,auto:model+data".
 
     Raises:
       ValueError: naming the part that does not read, and the tactics there are.
@@ -51,6 +53,6 @@ def parse_schedule(text: str) -> list[Tactic]:
 
 
 __all__ = [
-    "NAMED", "batch_parallel", "embedding", "expert", "megatron", "parse_schedule", "sequence",
-    "zero1", "zero2", "zero3",
+    "NAMED", "automatic", "batch_parallel", "embedding", "expert", "megatron", "parse_schedule",
+    "sequence", "zero1", "zero2", "zero3",
 ]  # fmt: skip

@@ -223,7 +223,7 @@ def test_meshes_that_do_not_read(text: str, message: str) -> None:
     ("text", "message"),
     [
         ("batch", "'batch' is not TACTIC:AXIS"),
-        ("bach:data", "no tactic 'bach'; there are batch, embedding"),
+        ("bach:data", "no tactic 'bach'; there are auto, batch, embedding"),
     ],
 )
 def test_schedules_that_do_not_read(text: str, message: str) -> None:

@@ -1,0 +1,273 @@
+"""How good automatic tactics are: `python -m troupe.baselines.speed.search --json`.
+
+Three parts, all predictions of the simulator for devices that need not be there:
+
+- estimate: candidates of five families are judged twice, by the search's estimate and by the
+  simulator in full. Rank correlation of time and memory, whether the simulator's best is among the
+  estimate's first eight, what its first choice costs above the best, milliseconds a candidate.
+- experts: a transformer with its batch split by hand; the search does the rest, and is held against
+  the best of the schedules that people write for it.
+- free: nothing by hand, over both axes: every example, two sizes, three meshes, two devices.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...partitioning import Automatic, Budget, Plan, Simulator, models, parse_mesh, parse_schedule
+from ...partitioning.partition import partition
+from ...partitioning.simulator.simulate import Simulation
+from ...partitioning.tactics.search.moves import Move
+from ...partitioning.tactics.search.space import Space
+from .ranking import spearman
+
+_PARTS = ("estimate", "experts", "free")
+_LARGE = {
+    "width": 2048,
+    "num_heads": 16,
+    "length": 1024,
+    "vocabulary": 32000,
+    "dtype": "bfloat16",
+    "optimizer": "adam",
+    "clip": 1.0,
+}
+#: Sizes at which an example is more than a test.
+LARGER: dict[str, dict[str, Any]] = {
+    "transformer": {**_LARGE, "num_layers": 2, "batch": 16},
+    "mlp": {"batch": 512, "num_layers": 8, "width": 2048, "hidden": 8192, "optimizer": "adam"},
+    "residual_net": {"batch": 256, "size": 32, "width": 128, "classes": 64},
+    "unet": {"batch": 128, "size": 64, "width": 64},
+    "graph_net": {"graphs": 512, "nodes": 32, "edges": 128, "features": 256, "hidden": 1024},
+    "lstm": {"batch": 512, "length": 16, "features": 512, "hidden": 2048},
+    "experts": {"batch": 64, "length": 128, "width": 1024, "hidden": 4096, "experts": 8},
+    "categorical_dqn": {"batch": 4096, "features": 256, "hidden": 2048, "atoms": 51},
+    "impala": {"batch": 256, "length": 16, "features": 256, "hidden": 2048},
+    "sac": {"batch": 4096, "features": 256, "hidden": 2048},
+}
+#: What estimates are held against the simulator on.
+FAMILIES = ("transformer", "mlp", "experts", "residual_net", "impala")
+MESHES = ("data=8", "data=4,model=2", "data=2,model=2,expert=2")
+DEVICES = ("h200", "tpu-v5e")
+
+
+def planned(example: models.Example, mesh: str, schedule: Sequence[Any], device: str) -> Plan:
+    """The plan of an example's step for a device."""
+    step = partition(
+        example.update,
+        parse_mesh(mesh),
+        schedule,
+        donate=("state",),
+        simulate=Simulator(device),
+    )
+    return step.plan(example.state_shapes, example.batch_shapes)
+
+
+def best_listed(example: models.Example, mesh: str, device: str) -> tuple[str, Simulation]:
+    """The fastest of the listed schedules that fit, and of none at all."""
+    axes = parse_mesh(mesh).axes
+    found: list[tuple[str, Simulation]] = []
+    for schedule in ("", *example.schedules):
+        tactics = parse_schedule(schedule)
+        if all(tactic.axis in axes for tactic in tactics):
+            try:
+                cost = planned(example, mesh, tactics, device).steps[-1].simulation
+            except ValueError:
+                continue  # A dimension that does not divide by this mesh.
+            found.append((schedule or "whole", cost))
+    return min(found, key=lambda item: (not item[1].fits, item[1].predicted_seconds.total))
+
+
+def candidates(moves: Sequence[Move], count: int, seed: int) -> Iterator[tuple[Move, ...]]:
+    """So many sequences of moves: known tactics in turn, then pairs, then anything."""
+    chance = random.Random(seed)
+    known = [move for move in moves if move.tactic is not None]
+    listed: list[tuple[Move, ...]] = [(), *((move,) for move in known)]
+    listed += [(a, b) for a in known for b in known if a is not b]
+    chance.shuffle(listed)
+    yield from listed[: count // 2]
+    for _ in range(count - min(len(listed), count // 2)):
+        pool = moves if chance.random() < 0.7 or not known else known
+        yield tuple(chance.sample(pool, min(len(pool), chance.randint(1, 4))))
+
+
+def estimating(
+    name: str, sizes: dict[str, Any], mesh: str, device: str, count: int
+) -> dict[str, Any]:
+    """One family: the estimate against the simulator."""
+    plan = planned(models.make(name, **sizes), mesh, (), device)
+    space = Space(plan.context(("candidate",)), tuple(parse_mesh(mesh).axes))
+    seconds, peaks, slow = [], [], 0.0
+    found: dict[tuple[float, float], tuple[float, float]] = {}
+    for moves in candidates(space.moves, count, seed=0):
+        started = time.process_time()
+        estimated = space.estimated(moves)
+        slow += time.process_time() - started
+        simulated = space.simulated(moves)
+        key = simulated.predicted_seconds.total, float(simulated.peak_memory_bytes)
+        found[key] = estimated.seconds, estimated.peak
+    for (exact, nbytes), (thought, peak) in found.items():
+        seconds.append((exact, thought))
+        peaks.append((nbytes, peak))
+    order = sorted(range(len(seconds)), key=lambda i: seconds[i][1])
+    least = min(exact for exact, _ in seconds)
+    return {
+        "model": name,
+        "device": device,
+        "plans": len(found),
+        "classes": len(space.folded.nodes),
+        "ops": len(plan.graph.nodes),
+        "spearman_seconds": round(spearman(*zip(*seconds, strict=True)), 4),
+        "spearman_bytes": round(spearman(*zip(*peaks, strict=True)), 4),
+        "error_seconds": round(statistics.median(abs(b / a - 1) for a, b in seconds), 4),
+        "error_bytes": round(statistics.median(abs(b / a - 1) for a, b in peaks), 4),
+        "best_in_first_eight": any(seconds[i][0] <= least * 1.0001 for i in order[:8]),
+        "regret": round(seconds[order[0]][0] / least - 1, 4),
+        "regret_of_first_eight": round(min(seconds[i][0] for i in order[:8]) / least - 1, 4),
+        "milliseconds": round(1e3 * slow / count, 2),
+    }
+
+
+def expert(num_layers: int, seed: int, estimates: int, device: str = "h200") -> dict[str, Any]:
+    """One search beside a batch that is split by hand."""
+    example = models.make("transformer", **_LARGE, num_layers=num_layers, batch=4)
+    mesh = "data=4,model=2"
+    name, best = best_listed(example, mesh, device)
+    megatron = planned(example, mesh, parse_schedule("batch:data,megatron:model"), device)
+    automatic = Automatic(("model", "data"), budget=Budget(estimates=estimates, seed=seed))
+    started = time.perf_counter()
+    found = planned(example, mesh, [*parse_schedule("batch:data"), automatic], device)
+    wall = time.perf_counter() - started
+    cost = found.steps[-1].simulation
+    log = found.steps[-1].log
+    theirs = [(n.op, f["model"]) for n, f in megatron.state.factors.items() if "model" in f]
+    ours = {n.op: f.get("model") for n, f in found.state.factors.items()}
+    # Both programs are traced from one function, and number their ops alike.
+    place = _numbers(megatron), _numbers(found)
+    here = {place[1][op]: factor for op, factor in ours.items() if op is not None}
+    same = [here.get(place[0][op]) == factor for op, factor in theirs if op is not None]
+    return {
+        "layers": num_layers,
+        "seed": seed,
+        "best_listed": name,
+        "best_listed_seconds": best.predicted_seconds.total,
+        "best_listed_bytes": best.peak_memory_bytes,
+        "seconds": cost.predicted_seconds.total,
+        "bytes": cost.peak_memory_bytes,
+        "ratio": round(cost.predicted_seconds.total / best.predicted_seconds.total, 4),
+        "like_megatron": round(statistics.mean(same), 4),
+        "estimates": log.estimates,
+        "search_seconds": round(log.wall_seconds, 2),
+        "plan_seconds": round(wall, 2),
+        "moves": list(log.judged[0].moves),
+    }
+
+
+def _numbers(plan: Plan) -> dict[Any, int]:
+    return {op: i for i, op in enumerate(plan.graph.program.walk())}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One free search."""
+
+    model: str
+    larger: bool
+    mesh: str
+    device: str
+
+    def example(self) -> models.Example:
+        return models.make(self.model, **(LARGER[self.model] if self.larger else {}))
+
+
+def cases() -> list[Case]:
+    """Every example on every mesh and device, and larger ones."""
+    return [
+        Case(model, larger, mesh, device)
+        for model in models.CATALOGUE
+        for larger in (False, True)
+        if not larger or model in LARGER
+        for mesh in MESHES
+        for device in DEVICES
+    ]
+
+
+def free(case: Case, estimates: int) -> dict[str, Any]:
+    """One search from nothing, over all axes of the mesh."""
+    example = case.example()
+    name, best = best_listed(example, case.mesh, case.device)
+    automatic = Automatic(tuple(parse_mesh(case.mesh).axes), budget=Budget(estimates=estimates))
+    started = time.perf_counter()
+    found = planned(example, case.mesh, [automatic], case.device)
+    cost = found.steps[-1].simulation
+    return {
+        **dataclasses.asdict(case),
+        "best_listed": name,
+        "ratio": round(cost.predicted_seconds.total / best.predicted_seconds.total, 4),
+        "fits": cost.fits,
+        "estimates": found.steps[-1].log.estimates,
+        "seconds": round(time.perf_counter() - started, 2),
+        "moves": list(found.steps[-1].log.judged[0].moves),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m troupe.baselines.speed.search",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.add_argument("--only", choices=_PARTS, help="measure one part alone")
+    parser.add_argument("--plans", type=int, default=60, help="of each family (default 60)")
+    parser.add_argument("--layers", default="2,8,24", help="of the experts' transformers")
+    parser.add_argument("--seeds", type=int, default=5, help="of each search (default 5)")
+    parser.add_argument("--estimates", type=int, default=300, help="of each search (default 300)")
+    parser.add_argument("--models", default="", help="names: families or free cases, not others")
+    options = parser.parse_args(argv)
+    wanted = [name for name in options.models.split(",") if name]
+    found: dict[str, Any] = {}
+    if options.only in (None, "estimate"):
+        found["estimate"] = [
+            _shown(estimating(name, LARGER[name], "data=4,model=2", "h200", options.plans))
+            for name in wanted or FAMILIES
+        ]
+    if options.only in (None, "experts"):
+        found["experts"] = [
+            _shown(expert(int(layers), seed, options.estimates))
+            for layers in options.layers.split(",")
+            for seed in range(options.seeds)
+        ]
+    if options.only in (None, "free"):
+        rows = [
+            _shown(free(case, options.estimates))
+            for case in cases()
+            if not wanted or case.model in wanted
+        ]
+        ratios = [row["ratio"] for row in rows]
+        found["free"] = {
+            "cases": len(rows),
+            "within_2_percent": round(statistics.mean(r <= 1.02 for r in ratios), 4),
+            "worst": max(ratios),
+            "rows": rows,
+        }
+    if options.json:
+        print(json.dumps(found, indent=2))
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, which is also shown while the rest is measured; standard output is for the JSON."""
+    print("  ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr, flush=True)
+    return row
+
+
+if __name__ == "__main__":
+    main()

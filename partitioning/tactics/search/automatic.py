@@ -1,0 +1,309 @@
+"""The tactic that finds out by itself: `Automatic`, its goal, its budget, and what it tells."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ...decide.actions import Context
+from ...simulator.simulate import Simulation, amount
+from .moves import Move
+from .space import Space
+from .timeline import Estimated
+from .tree import Candidate, Search
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """What is searched for: the least time of those plans that fit.
+
+    Attributes:
+      memory: the most that a plan may need of a device's memory, as a share of it. Where nothing
+        that is found keeps to it, planning fails. None: the device's memory, without failing.
+    """
+
+    memory: float | None = None
+
+    def __post_init__(self) -> None:
+        known = self.memory is None or (
+            isinstance(self.memory, int | float) and not isinstance(self.memory, bool)
+        )
+        if not known or (self.memory is not None and not 0 < self.memory <= 1):
+            raise ValueError(
+                f"Goal(memory={self.memory!r}): it is a share of the device's memory, above 0 and "
+                "at most 1, or None"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How long is searched.
+
+    Attributes:
+      estimates: how many candidates are estimated; the same for the same seed everywhere.
+      judged: how many of the best are judged by the simulator in full.
+      seed: of what is random in the search.
+      seconds: a time after which the search stops where it is; results then depend on the machine.
+    """
+
+    estimates: int = 300
+    judged: int = 6
+    seed: int = 0
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("estimates", "judged"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"Budget({name}={value!r}): it is a whole number of at least 1")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise ValueError(f"Budget(seed={self.seed!r}): it is a whole number")
+        if self.seconds is not None and not self.seconds > 0:
+            raise ValueError(f"Budget(seconds={self.seconds!r}): it is a time above 0, or None")
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """One candidate that was judged in full, or only estimated.
+
+    Attributes:
+      moves: what it does, in order.
+      estimated_seconds, estimated_bytes: what it was thought to cost.
+      seconds, bytes: what the simulator says; None where it was not asked.
+      why: why it was taken or not.
+    """
+
+    moves: tuple[str, ...]
+    estimated_seconds: float
+    estimated_bytes: float
+    seconds: float | None
+    bytes: int | None
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchLog:
+    """What a search tried and found.
+
+    Attributes:
+      estimates: how many candidates were estimated.
+      classes: ops of the program as it was searched, of how many.
+      wall_seconds: how long it took, without what is not its own.
+      best: (estimates made, the least estimated seconds so far), where it fell.
+      judged: the candidates that the simulator judged, the taken one first.
+      saves: for each move of the taken one, the seconds that it is thought to save: how much longer
+        the step would take without it.
+    """
+
+    estimates: int
+    classes: tuple[int, int]
+    wall_seconds: float
+    best: tuple[tuple[int, float], ...]
+    judged: tuple[Judged, ...]
+    saves: tuple[float, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The log, without the time that it took: that is the machine's and not the search's."""
+        return {
+            "estimates": self.estimates,
+            "classes": list(self.classes),
+            "best": [list(point) for point in self.best],
+            "judged": [tried.to_json() for tried in self.judged],
+            "saves": list(self.saves),
+        }
+
+    def saving(self, index: int) -> str:
+        """Which move it is, and what it saves: "move 2 of 8, saves 1.9 ms"."""
+        return f"move {index + 1} of {len(self.saves)}, {_saving(self.saves[index])}"
+
+    def lines(self) -> list[str]:
+        """The search in words: each move and what it saves, then the runners-up."""
+        taken, *others = self.judged
+        count = len(taken.moves)
+        found = [
+            f"{self.estimates} candidates estimated on {self.classes[0]} of {self.classes[1]} ops, "
+            f"{len(self.judged)} judged in full"
+        ]
+        found += [f"{self.saving(i)}: {name}" for i, name in enumerate(taken.moves)]
+        found += ["it is best left as it is"] if not count else []
+        for tried in others[:3]:
+            moves = "; ".join(tried.moves) or "as it is"
+            found.append(f"runner-up, {tried.why}: {moves}")
+        return found
+
+
+def _saving(seconds: float) -> str:
+    return f"saves {seconds * 1e3:.3g} ms" if seconds >= 0 else f"costs {-seconds * 1e3:.3g} ms"
+
+
+@dataclasses.dataclass(frozen=True)
+class Decided:
+    """What a search decided: moves, which are tactics of their own, and its log."""
+
+    moves: tuple[Move, ...]
+    log: SearchLog
+
+
+@dataclasses.dataclass(frozen=True)
+class Automatic:
+    """Finds by search what to split over some axes, and leaves what was decided before as it is.
+
+    Attributes:
+      axes: mesh axes.
+      goal: what a plan is to keep to.
+      budget: how long is searched.
+      name: what the plan calls it.
+    """
+
+    axes: tuple[str, ...]
+    goal: Goal = Goal()
+    budget: Budget = Budget()
+    name: str = "automatic"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.axes, str):
+            object.__setattr__(self, "axes", (self.axes,))
+        object.__setattr__(self, "axes", tuple(self.axes))
+        if not self.axes or len(set(self.axes)) != len(self.axes):
+            raise ValueError(
+                f"Automatic(axes={self.axes}): name one or more different axes of the mesh"
+            )
+
+    @property
+    def axis(self) -> str:
+        """The axes in one text, as a plan shows them."""
+        return "+".join(self.axes)
+
+    @classmethod
+    def parse(cls, text: str) -> Automatic:
+        """Finds what to split over the axes, by search; several are written "model+data"."""
+        return cls(tuple(part.strip() for part in text.split("+")))
+
+    def search(self, context: Context) -> Decided:
+        """Searches from what is decided.
+
+        Raises:
+          ValueError: the goal is below what any plan can reach, or what any plan found does reach.
+        """
+        started = time.monotonic()
+        judge = context.judge
+        if judge is None:
+            raise ValueError(f"tactic {self.name!r} is entered by a plan, which knows the device")
+        axes = tuple(a for a in self.axes if context.mesh[a] > 1)
+        limit = (self.goal.memory or 1.0) * judge.device.memory_bytes
+        if self.goal.memory is not None:
+            self._check_goal(context, limit, judge.device.name)
+        space = Space(context, axes)
+
+        def cost(estimated: Estimated) -> float:
+            return _cost(estimated.seconds, estimated.peak, limit)
+
+        budget = self.budget
+        search = Search(space, cost, budget.estimates, budget.seconds, budget.seed)
+        ranked = search.run()
+        judged = [
+            (candidate, space.simulated(candidate.moves))
+            for candidate in _different(ranked, budget.judged)
+        ]
+        judged.sort(key=lambda item: _rank(item[1], limit))
+        taken, simulated = judged[0]
+        if self.goal.memory is not None and simulated.peak_memory_bytes > limit:
+            least = min(s.peak_memory_bytes for _, s in judged)
+            raise ValueError(
+                f"tactic {self.name!r}: infeasible: of the plans found the smallest needs "
+                f"{amount(least, 'B', 1024)} and the goal is {amount(limit, 'B', 1024)} of "
+                f"{judge.device.name}; give more devices, a larger goal, or more estimates"
+            )
+        whole = space.estimated(taken.moves).seconds
+        saves = tuple(
+            space.estimated([m for m in taken.moves if m is not move]).seconds - whole
+            for move in taken.moves
+        )
+        log = SearchLog(
+            len(search.candidates),
+            (len(space.folded.nodes), len(context.graph.nodes)),
+            time.monotonic() - started,
+            _best_so_far(search.candidates),
+            tuple(_tried(c, s, simulated, limit) for c, s in judged),
+            saves,
+        )
+        return Decided(taken.moves, log)
+
+    def actions(self, context: Context) -> Sequence[Any]:
+        """What the search decides first; a plan enters its moves one by one."""
+        found = self.search(context)
+        return found.moves[0].actions(context) if found.moves else ()
+
+    def _check_goal(self, context: Context, limit: float, device: str) -> None:
+        """That the arguments fit, were each split over all devices."""
+        size = math.prod(context.mesh.values())
+        least = sum(v.nbytes for v in context.inputs) / size
+        if least > limit:
+            raise ValueError(
+                f"tactic {self.name!r}: the goal is {amount(limit, 'B', 1024)} of {device}, and "
+                f"the arguments alone need {amount(least, 'B', 1024)} if every one of them is "
+                f"split over all {size} devices; give more devices or a larger goal"
+            )
+
+
+def _cost(seconds: float, nbytes: float, limit: float) -> float:
+    """Seconds, many more where memory does not suffice; of equal ones, less memory is better."""
+    over = max(nbytes / limit - 1.0, 0.0)
+    return seconds * (1.0 + 10.0 * over + 1e-4 * min(nbytes / limit, 1.0))
+
+
+def _rank(simulated: Simulation, limit: float) -> tuple[bool, float]:
+    nbytes = simulated.peak_memory_bytes
+    fits = nbytes <= limit
+    return (not fits, simulated.predicted_seconds.total if fits else float(nbytes))
+
+
+def _different(ranked: Sequence[Candidate], count: int) -> list[Candidate]:
+    """The first of them that differ in what they are thought to cost."""
+    found: list[Candidate] = []
+    for candidate in ranked:
+        new = candidate.estimated
+        if all(
+            abs(new.seconds / c.estimated.seconds - 1) > 1e-3
+            or abs(new.peak / max(c.estimated.peak, 1.0) - 1) > 1e-3
+            for c in found
+        ):
+            found.append(candidate)
+        if len(found) == count:
+            break
+    return found
+
+
+def _best_so_far(candidates: Sequence[Candidate]) -> tuple[tuple[int, float], ...]:
+    found: list[tuple[int, float]] = []
+    least = math.inf
+    for candidate in candidates:
+        if candidate.cost < least:
+            least = candidate.cost
+            found.append((candidate.at, candidate.estimated.seconds))
+    return tuple(found)
+
+
+def _tried(candidate: Candidate, simulated: Simulation, best: Simulation, limit: float) -> Judged:
+    seconds, nbytes = simulated.predicted_seconds.total, simulated.peak_memory_bytes
+    if simulated is best:
+        why = "taken"
+    elif nbytes > limit:
+        why = f"too large by {amount(nbytes - limit, 'B', 1024)}"
+    else:
+        slower = seconds / best.predicted_seconds.total - 1
+        why = f"{slower:.1%} slower"
+    return Judged(
+        tuple(move.name for move in candidate.moves),
+        candidate.estimated.seconds,
+        candidate.estimated.peak,
+        seconds,
+        nbytes,
+        why,
+    )

@@ -1,0 +1,242 @@
+"""What one device would take for a whole program, kernel by kernel: what an estimate starts from.
+
+The simulator is asked once, for the program as it is before any tactic. An estimate then scales
+each kernel and each buffer by the share of it that a device keeps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from ...ir.program import Op, Program, Value
+from ...rules import traits_of
+from ...simulator.buffers import Assignment, assign
+from ...simulator.device import Device
+from ...simulator.fusion import Kernel
+from ...simulator.graph import BRANCH, CONSTANT, ELEMENT, LOOP, PARAM, ArrayNode, build
+from ...simulator.memory import donation_pairs, memory_of
+from ...simulator.timing import kernel_reads, kernel_work, work_seconds
+
+#: The place of what is there before the first op.
+BEFORE = -1
+
+
+class Places:
+    """All ops in one line, those inside a region before the op that holds it.
+
+    Attributes:
+      of: the place of an op.
+      start: for an op with regions, the place of the first op inside.
+      times: how often the op at a place runs.
+      made: where a value is made; what a loop does not change is made where it was made outside.
+      read: where a value is read, by an op or on the way into a region.
+    """
+
+    def __init__(self, program: Program):
+        self.of: dict[Op, int] = {}
+        self.start: dict[Op, int] = {}
+        self.times: list[int] = []
+        self.made: dict[Value, int] = dict.fromkeys(program.inputs, BEFORE)
+        self.read: dict[Value, list[int]] = {}
+        self._walk(program, 1)
+
+    def _walk(self, program: Program, times: int) -> None:
+        for op in program.ops:
+            start = len(self.times)
+            for value in op.inputs:
+                if value.data is None:
+                    self.read.setdefault(value, []).append(start)
+            if op.regions:
+                self.start[op] = start
+                for region in op.regions:
+                    self._enter(op, region, start)
+                    self._walk(region, times * op.trips)
+            self.of[op] = len(self.times)
+            self.times.append(times)
+            for region in op.regions:
+                for value in region.outputs:
+                    if value.data is None:
+                        self.read.setdefault(value, []).append(self.of[op])
+            for value in op.outputs:
+                self.made[value] = self.of[op]
+
+    def _enter(self, op: Op, region: Program, start: int) -> None:
+        same = len(op.inputs) == len(region.inputs)
+        first = op.params["num_consts"] if op.name == "scan" else 0
+        changed = range(first, first + op.params["num_carry"]) if op.name == "scan" else range(0)
+        for i, value in enumerate(region.inputs):
+            outside = op.inputs[i] if same and op.name != "while" and i not in changed else None
+            at = BEFORE + start if outside is None else self.made.get(outside, BEFORE)
+            self.made[value] = at
+
+
+@dataclasses.dataclass
+class KernelTable:
+    """Columns of figures, one row for each kernel; those in loops with how often they run.
+
+    Attributes:
+      place: of the op at its root.
+      times: how often it runs.
+      fixed: seconds that it takes however little it does.
+      arithmetic: seconds of its arithmetic alone, whole.
+      rate: bytes a second.
+      op: the op that does most of its arithmetic; None where there is none.
+      traffic: (kernel, value, position among the operands of its op or -1, bytes) of every array
+        that it reads or writes.
+    """
+
+    place: list[int] = dataclasses.field(default_factory=list)
+    times: list[float] = dataclasses.field(default_factory=list)
+    fixed: list[float] = dataclasses.field(default_factory=list)
+    arithmetic: list[float] = dataclasses.field(default_factory=list)
+    rate: list[float] = dataclasses.field(default_factory=list)
+    op: list[Op | None] = dataclasses.field(default_factory=list)
+    traffic: list[tuple[int, Value | None, int, float]] = dataclasses.field(default_factory=list)
+
+
+class Baseline:
+    """The whole program on one device.
+
+    Args:
+      program: the traced program.
+      device: the device.
+      donated: names of donated arguments.
+
+    Attributes:
+      places: where every op stands.
+      kernels: what runs.
+      buffers: (first place, last place, value, bytes) of what lies in the heap.
+      packing: by how much the heap exceeds what is in use at once.
+      arguments, results: (value, bytes) of what is held throughout.
+      overhead: seconds that the call takes besides.
+    """
+
+    def __init__(self, program: Program, device: Device, donated: Collection[str]):
+        self.device = device
+        self.places = Places(program)
+        graph = build(program, device.kind)
+        pairs = donation_pairs(program, donated)
+        assignment = assign(graph, pairs, kind=device.kind)
+        memory = memory_of(program, donated, device.kind, graph, assignment)
+        self.values: dict[ArrayNode, Value] = dict(zip(graph.params, program.inputs, strict=True))
+        self.kernels = KernelTable()
+        self.buffers: list[tuple[int, int, Value | None, float]] = []
+        self._at = 0
+        self._add(assignment, 1.0)
+        used = [bool(node.users) or node in graph.outputs for node in graph.params]
+        self.arguments = [v for v, u in zip(program.inputs, used, strict=True) if u]
+        taken = set(pairs.values())
+        self.results = [v for i, v in enumerate(program.outputs) if i not in taken]
+        in_use = _peak(self.buffers, len(self.places.times))
+        self.packing = memory.temporaries / in_use if in_use else 1.0
+        results = max(len(program.outputs) - 1, 0)
+        self.overhead = device.step_seconds + device.result_seconds * results
+
+    def value_of(self, node: ArrayNode) -> Value | None:
+        """The value that a node of the compiler's view holds, as far as is known."""
+        found = self.values.get(node)
+        if found is None and node.op is not None and node.op.outputs:
+            at = node.data if node.kind == ELEMENT and isinstance(node.data, int) else 0
+            found = node.op.outputs[min(at, len(node.op.outputs) - 1)]
+        return found
+
+    def _add(self, assignment: Assignment, times: float) -> None:
+        places, last = [], self._at
+        for kernel in assignment.schedule:
+            root = kernel.root
+            if root.kind in (LOOP, BRANCH):
+                bodies = assignment.inner[kernel]
+                trips = root.body[0].trips if root.kind == LOOP else 1
+                for body, inside in zip(bodies, root.body, strict=True):
+                    self._name(root, inside.params)
+                    if body is bodies[0] or root.kind == LOOP:
+                        self._add(body, times * trips)
+                fixed = self.device.loop_seconds if root.kind == LOOP else 0.0
+                if root.op is not None:
+                    self._at = self.places.of.get(root.op, self._at)
+                self._row(kernel, times * trips, fixed, None)
+            elif root.kind not in (PARAM, CONSTANT, ELEMENT):
+                if root.op is not None and not root.op.regions:
+                    self._at = self.places.of.get(root.op, self._at)
+                self._work(kernel, times)
+            places.append(self._at if root.kind not in (PARAM, CONSTANT) else last)
+        count = len(places)
+        for buffer in assignment.temporaries:
+            if buffer.owner.kind in (LOOP, BRANCH):
+                continue  # What lies in it was added with its body.
+            for first, end in buffer.spans:
+                if count:
+                    span = places[min(first, count - 1)], places[min(end, count - 1)]
+                    value = self.value_of(buffer.owner)
+                    self.buffers.append((min(span), max(span), value, float(buffer.nbytes)))
+
+    def _name(self, root: ArrayNode, params: list[ArrayNode]) -> None:
+        """Says which values the parameters of a loop's body are."""
+        op = root.op
+        if op is None:
+            return
+        names: list[Value | None]
+        if op.name == "scan":
+            names = [None, *op.inputs, *op.outputs[op.params["num_carry"] :]]
+        elif op.name == "while":
+            names = [*op.regions[1].inputs]
+        else:
+            names = [*op.inputs[1:]]
+        for node, value in zip(params, names, strict=False):
+            if value is not None:
+                self.values[node] = value
+
+    def _row(self, kernel: Kernel, times: float, fixed: float, op: Op | None) -> None:
+        table = self.kernels
+        table.place.append(self._at)
+        table.times.append(times)
+        table.fixed.append(fixed)
+        table.arithmetic.append(0.0)
+        table.rate.append(1.0)
+        table.op.append(op)
+
+    def _work(self, kernel: Kernel, times: float) -> None:
+        device, table = self.device, self.kernels
+        work = kernel_work(kernel)
+        busiest = max(kernel.members, key=lambda n: (n.op is not None, n.flops))
+        op = busiest.op if busiest.flops else kernel.root.op
+        row = len(table.place)
+        self._row(kernel, times, device.kernel_seconds, op)
+        alone = work_seconds(dataclasses.replace(work, nbytes=0.0), device)
+        table.arithmetic[row] = alone - device.kernel_seconds
+        table.rate[row] = device.bandwidth(max(work.nbytes, 1.0))
+        free = _operands(op)
+        reads = kernel_reads(kernel)
+        for source, nbytes in reads.items():
+            at = next((i for i, size in free.items() if size == source.nbytes), -1)
+            free.pop(at, None)
+            table.traffic.append((row, self.value_of(source), at, nbytes))
+        written = max(work.nbytes - sum(reads.values()), 0.0)
+        table.traffic.append((row, self.value_of(kernel.root), -1, written))
+
+
+def _operands(op: Op | None) -> dict[int, int]:
+    """For a product, the bytes of its operands, by position."""
+    if op is None or traits_of(op.name).flops not in ("matmul", "convolution"):
+        return {}
+    return {i: v.nbytes for i, v in enumerate(op.inputs)}
+
+
+def _peak(buffers: list[tuple[int, int, Value | None, float]], count: int) -> float:
+    change = np.zeros(count + 2)
+    for first, last, _, nbytes in buffers:
+        change[first] += nbytes
+        change[last + 1] -= nbytes
+    return float(np.cumsum(change).max())
+
+
+def share_of(tiles: Mapping[str, int], mesh: Mapping[str, int]) -> float:
+    """The share of a value that a device holds, by what is decided of it."""
+    share = 1.0
+    for axis, dim in tiles.items():
+        if dim >= 0:
+            share /= mesh[axis]
+    return share

@@ -1,0 +1,454 @@
+"""What a candidate would cost, in milliseconds instead of by lowering and simulating it.
+
+On classes of ops and values (:mod:`.fold`), the collectives that lowering and its clean-ups would
+leave are counted out: what an op needs in another layout than it is in, and the sums that are owed,
+late as linear ops allow, once for sums of sums, scattered where they are sliced. Each kernel and
+each buffer of the whole program (:mod:`.baseline`) is scaled by the share that a device keeps; the
+kernels' queue and the wires then run as in the simulator. Whoever changes a few decisions pays for
+those alone: what others cost is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ...decide.flops import splits
+from ...decide.graph import Node
+from ...decide.sharding import ATOMIC, Decision, Decisions
+from ...ir.program import Layout, Value
+from ...lower.reshard import steps
+from ...rules import traits_of
+from ...simulator.collectives import LIBRARIES, collective_cost
+from ...simulator.timing import joined
+from ...simulator.topology import Segment
+from .baseline import Baseline, share_of
+from .fold import Folded
+from .timeline import Estimated, MemberPlaces, Timeline, Transfer, Transfers
+
+_NEVER = np.iinfo(np.int64).max
+
+#: For each value and each node that reads it, the axes over which the node takes a slice of it.
+_Sliced = dict[Value, dict[Node, set[str]]]
+
+
+class Estimate:
+    """Estimates candidates on one folded program; a callable of decisions on classes.
+
+    Args:
+      folded: the program's classes.
+      baseline: the whole program on one device.
+      placement: mesh axis to the levels it spans.
+      mesh: sizes of axes.
+      overlap: whether collectives run beside kernels.
+      gather_again: whether the backward pass gathers for itself.
+
+    Attributes:
+      key: a number for the decisions looked at last, whatever their order.
+    """
+
+    def __init__(
+        self,
+        folded: Folded,
+        baseline: Baseline,
+        placement: Mapping[str, Sequence[Segment]],
+        mesh: Mapping[str, int],
+        overlap: bool,
+        gather_again: bool = False,
+    ):
+        self.folded = folded
+        self.baseline = baseline
+        self.placement = placement
+        self.mesh = dict(mesh)
+        self.gather_again = gather_again
+        self.key = 0
+        self.state = Decisions(mesh)
+        self._journal: list[Decision] = []
+        self._axis = {axis: i for i, axis in enumerate(mesh)}
+        self._asks: dict[Node, list[tuple[Value, Layout]]] = {}
+        self._owed: dict[Node, tuple[str, ...]] = {}
+        self._transfers: dict[tuple[Value, Layout, Layout], Transfer] = {}
+        self._wire: dict[tuple[str, tuple[str, ...], float], Transfer] = {}
+        self._index()
+        self._find_places()
+        self._find_chains()
+        self.timeline = Timeline(
+            folded,
+            baseline,
+            overlap,
+            self._value_at,
+            self._node_at,
+            self._operand_at,
+            self._whole,
+        )
+
+    # -- what never changes -----------------------------------------------------------------------
+
+    def _index(self) -> None:
+        """Numbers for values, nodes and operands, all of which have a share."""
+        folded = self.folded
+        self._value_at = {v: i for i, v in enumerate(folded.members)}
+        start = len(self._value_at)
+        self._node_at = {n: start + i for i, n in enumerate(folded.nodes)}
+        start += len(self._node_at)
+        self._operand_at: dict[Node, int] = {}
+        for node in folded.nodes:
+            flops = traits_of(node.op.name).flops if node.op is not None else ""
+            if flops in ("matmul", "convolution"):
+                self._operand_at[node] = start
+                start += len(node.rule.operands)
+        self._whole = start
+        self._share = np.ones(start + 1)
+        self._layout: dict[Value, Layout] = {v: ((),) * v.ndim for v in folded.members}
+
+    def _find_places(self) -> None:
+        """Where members of classes are made and read."""
+        folded, places = self.folded, self.baseline.places
+        self._end = len(places.times)
+        self._times = np.array([*places.times, 1], float)
+        self._member = {v: i for values in folded.members.values() for i, v in enumerate(values)}
+        self._made = {
+            v: np.array([places.made.get(m, -1) for m in members])
+            for v, members in folded.members.items()
+        }
+        self._read: dict[Value, dict[Node, list[np.ndarray]]] = {}
+        for folded_node, nodes in folded.alike.items():
+            for node in nodes:
+                owner = node.owner
+                for value in dict.fromkeys(node.values):
+                    stands = folded.class_of.get(value)
+                    if stands is None:
+                        continue
+                    if owner is None:
+                        at = self._end if value is not node.values[0] else _NEVER
+                    elif node.op is None:
+                        inside = value in owner.inputs
+                        at = places.start[owner] if inside else places.of[owner]
+                    elif value in node.op.inputs:
+                        at = places.of[node.op]
+                    else:
+                        continue
+                    self._note(stands, folded_node, self._member[value], at)
+
+    def _note(self, value: Value, node: Node, member: int, at: int) -> None:
+        known = self._read.setdefault(value, {})
+        if node not in known:
+            count = len(self.folded.members[value])
+            known[node] = [np.full(count, _NEVER), np.full(count, -1)]
+        first, last = known[node]
+        first[member] = min(first[member], at)
+        if at != _NEVER:
+            last[member] = max(last[member], at)
+
+    def _find_chains(self) -> None:
+        """Where a sum that is owed may wait: behind a linear op, or behind a sum of its like."""
+        folded = self.folded
+        outputs = {folded.class_of.get(v) for v in self.folded.program.outputs}
+        self._later: dict[Value, Value] = {}
+        self._sum: dict[Value, Value] = {}
+        self._view: dict[Value, tuple[Value, np.ndarray]] = {}
+        for value in folded.members:
+            readers = [
+                n
+                for n in folded.touching.get(value, ())
+                if n.op is None or value in n.values[: len(n.op.inputs)]
+            ]
+            self._find_view(value)
+            if len(readers) != 1 or value in outputs:
+                continue
+            (node,) = readers
+            if node.op is None or list(node.values).count(value) != 1:
+                continue
+            at, traits = node.values.index(value), traits_of(node.op.name)
+            result = folded.class_of.get(node.op.outputs[0])
+            if result is None:
+                continue
+            others = [v for i, v in enumerate(node.op.inputs) if i != at]
+            if traits.signs and all(v.shape == value.shape for v in others):
+                self._sum[value] = result
+            elif at in traits.linear and all(v.data is not None or not v.shape for v in others):
+                self._later[value] = result
+
+    def _find_view(self, value: Value) -> None:
+        """What a value is only another view of, with where each member comes from."""
+        folded = self.folded
+        makers = [n for n in folded.touching.get(value, ()) if n.op is not None]
+        makers = [n for n in makers if n.values[-1] is value and n.op.outputs]  # type: ignore[union-attr]
+        if len(makers) != 1:
+            return
+        (node,) = makers
+        assert node.op is not None
+        traits = traits_of(node.op.name)
+        if not (traits.rearranges and traits.relayout) or node.values[0] not in folded.members:
+            return
+        source = node.values[0]
+        at = np.zeros(len(folded.members[value]), np.int64)
+        for full in folded.alike[node]:
+            at[self._member[full.values[-1]]] = self._member[full.values[0]]
+        self._view[value] = source, at
+
+    # -- what follows the decisions ---------------------------------------------------------------
+
+    def __call__(self, state: Decisions) -> Estimated:
+        """What these decisions cost."""
+        self.sync(state)
+        return self.timeline.run(self._share, self._collectives())
+
+    def sync(self, state: Decisions) -> int:
+        """Looks again at what is decided otherwise than at the last call; says the new key."""
+        self.state = state
+        old, new = self._journal, state.journal
+        low, high = 0, min(len(old), len(new))
+        while low < high:
+            middle = (low + high) // 2
+            if old[middle] is new[middle]:
+                low = middle + 1
+            else:
+                high = middle
+        changed = old[low:] + new[low:]
+        self._journal = old[:low] + new[low:]
+        dirty: dict[Node, None] = {}
+        values: dict[Value, None] = {}
+        colour = self.folded.colour
+        for decision in changed:
+            if decision.value is not None:
+                values[decision.value] = None
+                self.key ^= hash((colour[decision.value], self._axis[decision.axis], decision.what))
+            elif decision.node is not None:
+                dirty[decision.node] = None
+        for value in values:
+            self._layout[value] = state.layout(value)
+            self._share[self._value_at[value]] = share_of(state.tiles.get(value, {}), self.mesh)
+            dirty.update(dict.fromkeys(self.folded.touching.get(value, ())))
+        for node in dirty:
+            self._look(node)
+        return self.key
+
+    def _look(self, node: Node) -> None:
+        """What a node asks of its values' layouts, and what it owes."""
+        self._asks.pop(node, None)
+        self._owed.pop(node, None)
+        layout = self._layout
+        if node.op is None:
+            asks = list(self._tied(node))
+            if asks:
+                self._asks[node] = asks
+            return
+        axes: dict[int, tuple[str, ...]] = {}
+        share = 1.0
+        for axis, factor in self.state.factors.get(node, {}).items():
+            axes[factor] = (*axes.get(factor, ()), axis)
+            if splits(node, factor):
+                share /= self.mesh[axis]
+        self._share[self._node_at[node]] = share
+        rule, count = node.rule, len(node.op.inputs)
+        asks = []
+        operand = self._operand_at.get(node)
+        for i, (value, dims) in enumerate(zip(node.values[:count], rule.operands, strict=True)):
+            wanted = tuple([axes.get(f, ()) for f in dims])
+            have = layout.get(value)
+            if operand is not None:
+                self._share[operand + i] = self._part(wanted)
+            if have is not None and have != wanted:
+                asks.append((value, wanted))
+        owed = [a for f, names in axes.items() if f in rule.monoids for a in names]
+        for value, dims in zip(node.values[count:], rule.results, strict=True):
+            have = layout.get(value)
+            made = tuple([axes.get(f, ()) for f in dims])
+            if have is not None and have != made and not owed:
+                asks.append((value, made))
+        if asks:
+            self._asks[node] = asks
+        if owed:
+            self._owed[node] = tuple(owed)
+
+    def _tied(self, node: Node) -> Iterable[tuple[Value, Layout]]:
+        """What values in and around a loop ask of each other."""
+        layout = self._layout
+        skips = [sum(f < 0 for f in dims) for dims in node.dims]
+        around = node.values[:2] if node.owner is not None else node.values[::-1][:2]
+        pairs = [(around, skips[:2] if node.owner is not None else skips[::-1][:2])]
+        if len(node.values) == 4:
+            pairs.append(((node.values[2], node.values[1]), [skips[2], skips[1]]))
+        for (source, target), (skip, other) in pairs:
+            have, wanted = layout.get(source), layout.get(target)
+            if have is None or wanted is None:
+                continue
+            asked = ((),) * skip + wanted[other:]
+            if have != asked:
+                yield source, asked
+
+    def _part(self, layout: Layout) -> float:
+        share = 1.0
+        for axes in layout:
+            for axis in axes:
+                share /= self.mesh[axis]
+        return share
+
+    def _collectives(self) -> Transfers:
+        """Every collective that would be left, with where its members run."""
+        found: Transfers = []
+        sliced: _Sliced = {}
+        wanted: dict[tuple[Value, Layout, bool], list[np.ndarray]] = {}
+        terms: dict[tuple[Value, tuple[str, ...]], list[Value]] = {}
+        for node, asks in self._asks.items():
+            count = 0 if node.op is None else len(node.op.inputs)
+            for value, target in asks:
+                have = self._layout[value]
+                made = node.op is not None and value not in node.values[:count]
+                if made:
+                    transfer = self._transfer(value, target, have)
+                    if transfer.seconds:
+                        at = self._made[value]
+                        found.append((transfer, (at, at, self._first(value), at)))
+                    continue
+                more = {a for axes in target for a in axes} - {a for axes in have for a in axes}
+                if more:
+                    sliced.setdefault(value, {})[node] = more
+                transfer = self._transfer(value, have, target)
+                if transfer.seconds:
+                    again = self.gather_again and node.op is not None and node.op.backward
+                    self._want(wanted, value, target, again, self._read[value][node])
+        for (value, target, _), (first, last) in wanted.items():
+            transfer = self._transfer(value, self._layout[value], target)
+            found.append((transfer, (first, self._made[value], first, last)))
+        for node, owed in self._owed.items():
+            assert node.op is not None
+            for value in node.values[len(node.op.inputs) :]:
+                if value in self._layout:
+                    self._reduce(value, owed, sliced, terms)
+        for (total, owed), leaves in terms.items():
+            value = total if len(leaves) > 1 else leaves[0]
+            found.append(self._reduction(value, owed, sliced))
+        return found
+
+    def _want(
+        self,
+        wanted: dict[tuple[Value, Layout, bool], list[np.ndarray]],
+        value: Value,
+        target: Layout,
+        again: bool,
+        read: list[np.ndarray],
+    ) -> None:
+        """Notes who wants a value in a layout; a whole view is a view of the whole."""
+        first, last = read
+        while value in self._view and not any(target):
+            source, at = self._view[value]
+            have = {a for axes in self._layout[source] for a in axes}
+            if have != {a for axes in self._layout[value] for a in axes}:
+                break
+            count = len(self.folded.members[source])
+            early, late = np.full(count, _NEVER), np.full(count, -1)
+            np.minimum.at(early, at, first)
+            np.maximum.at(late, at, last)
+            value, first, last, target = source, early, late, ((),) * source.ndim
+        known = wanted.get((value, target, again))
+        if known is None:
+            wanted[value, target, again] = [first, last]
+        else:
+            known[0] = np.minimum(known[0], first)
+            known[1] = np.maximum(known[1], last)
+
+    def _first(self, value: Value) -> np.ndarray:
+        """Where each member is read first."""
+        found = np.full(len(self.folded.members[value]), self._end)
+        for first, _ in self._read.get(value, {}).values():
+            np.minimum(found, first, out=found)
+        return found
+
+    def _transfer(self, value: Value, source: Layout, target: Layout) -> Transfer:
+        """What it takes to bring a value from one layout to another."""
+        known = self._transfers.get((value, source, target))
+        if known is None:
+            seconds, levels, layout = 0.0, {}, source
+            for name, params, after in steps(source, target):
+                if name != "all_slice":
+                    nbytes = value.nbytes * self._part(after if name == "all_gather" else layout)
+                    wire = self._collective(name, tuple(params["axes"]), nbytes)
+                    seconds += wire.seconds
+                    levels.update(dict.fromkeys(wire.levels))
+                layout = after
+            grown = value.nbytes * self._part(target)
+            known = Transfer(seconds, tuple(levels), grown if seconds else 0.0)
+            self._transfers[value, source, target] = known
+        return known
+
+    def _collective(self, name: str, axes: tuple[str, ...], nbytes: float) -> Transfer:
+        known = self._wire.get((name, axes, nbytes))
+        if known is None:
+            device = self.baseline.device
+            segments = joined([s for axis in axes for s in self.placement.get(axis, ())])
+            cost = collective_cost(name, nbytes, segments, LIBRARIES[device.kind])
+            seconds = cost.seconds
+            if cost.algorithm not in ("none", "measured"):
+                seconds = max(seconds, 2 * nbytes / device.bandwidth(max(nbytes, 1.0)))
+            known = Transfer(seconds, tuple([s.level.name for s in segments]), 0.0)
+            self._wire[name, axes, nbytes] = known
+        return known
+
+    def _reduce(
+        self,
+        value: Value,
+        owed: tuple[str, ...],
+        sliced: _Sliced,
+        terms: dict[tuple[Value, tuple[str, ...]], list[Value]],
+    ) -> None:
+        """Follows a sum that is owed to where it is done: alone, or with the terms of a sum."""
+        start, term = value, value
+        for _ in range(64):
+            if self._scattered(term, owed, sliced):
+                break
+            if term in self._later:
+                term = self._later[term]
+            elif term in self._sum:
+                leaf = term
+                for _ in range(64):
+                    if term not in self._sum or self._scattered(self._sum[term], owed, sliced):
+                        break
+                    term = self._sum[term]
+                if term in self._sum:
+                    term = self._sum[term]
+                terms.setdefault((term, owed), []).append(leaf)
+                return
+            else:
+                break
+            if term is start:
+                break
+        terms.setdefault((term, owed), []).append(term)
+
+    def _scattered(self, value: Value, owed: tuple[str, ...], sliced: _Sliced) -> set[str]:
+        """The axes over which what is owed is sliced as soon as it is summed."""
+        have = {a for axes in self._layout[value] for a in axes}
+        found = {a for a in owed if a in have}
+        by = sliced.get(value)
+        if by:
+            readers = self._read.get(value, {})
+            for axis in owed:
+                if all(axis in by.get(node, ()) for node in readers):
+                    found.add(axis)
+        whole = self.state.tiles.get(value, {})
+        return {a for a in found if whole.get(a) != ATOMIC}
+
+    def _reduction(
+        self, value: Value, owed: tuple[str, ...], sliced: _Sliced
+    ) -> tuple[Transfer, MemberPlaces]:
+        scattered = self._scattered(value, owed, sliced)
+        share = 1.0
+        for axes in self._layout[value]:
+            for axis in axes:
+                if axis not in scattered:
+                    share /= self.mesh[axis]
+        nbytes = value.nbytes * share
+        seconds, levels = 0.0, {}
+        for name, axes in (
+            ("reduce_scatter", tuple(a for a in owed if a in scattered)),
+            ("all_reduce", tuple(a for a in owed if a not in scattered)),
+        ):
+            if axes:
+                wire = self._collective(name, axes, nbytes)
+                seconds += wire.seconds
+                levels.update(dict.fromkeys(wire.levels))
+                nbytes *= self._part((axes,)) if name == "reduce_scatter" else 1.0
+        at = self._made[value]
+        return Transfer(seconds, tuple(levels), 0.0), (at, at, self._first(value), at)

@@ -1,0 +1,234 @@
+"""Repeated parts of a program as one: values and ops that look alike, by structure alone.
+
+A model of 24 equal blocks is searched as if it had a few: whatever is decided for one array is
+decided for all that stand in the same place of another block. What stands in the same place is
+found by colour refinement (Weisfeiler and Leman): an array's colour is its type and what was
+decided of it, then, round by round, also the colours of the ops that touch it. Neither names nor
+source lines enter, and no position in the program either, so that renaming changes nothing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...decide.actions import Action, Context, Settle
+from ...decide.graph import Graph, Node
+from ...decide.sharding import Decisions
+from ...ir.program import Value
+from ...rules import traits_of
+
+#: How far values look around. Fewer fold what is not alike, more leave the ends of a model apart.
+ROUNDS = 6
+
+
+class Folded:
+    """A graph of classes: what propagation and tactics' actions need of a graph, and the way back.
+
+    A node of it stands for all nodes whose op, rule and decisions are alike and whose values are of
+    the same classes, so every node of the program is one of this graph, seen from afar. Its values
+    are values of the program, the first of each class.
+
+    Args:
+      graph: the program.
+      state: what is decided already: only what was decided alike is folded together.
+      rounds: how often colours are refined.
+
+    Attributes:
+      program: the traced program, unfolded.
+      nodes: classes of nodes, in the order of the first of each.
+      touching: for a class's value the nodes that read or make it.
+      updated: state that comes in to state that comes out.
+      class_of: a value of the program to the one that stands for it.
+      members: that one to all, in program order.
+      alike: a node to all nodes of the program that it stands for.
+      of: a node of the program to the one that stands for it.
+      colour: for a class's value or a node, a number that depends on structure alone.
+    """
+
+    def __init__(self, graph: Graph, state: Decisions, rounds: int = ROUNDS):
+        self.program = graph.program
+        self.graph = graph
+        values = list(graph.touching)
+        index = {value: i for i, value in enumerate(values)}
+        own = _first_colours(graph, state, values)
+        kinds = [_kind(node, state) for node in graph.nodes]
+        colours = _refine(graph, index, own, kinds, rounds)
+        self.class_of: dict[Value, Value] = {}
+        self.members: dict[Value, list[Value]] = {}
+        self.colour: dict[Any, int] = {}
+        first: dict[int, Value] = {}
+        for value, colour in zip(values, colours.tolist(), strict=True):
+            stands = first.setdefault(colour, value)
+            self.class_of[value] = stands
+            self.members.setdefault(stands, []).append(value)
+            self.colour[stands] = colour
+        self._fold_nodes(graph, kinds)
+        self.updated = {
+            self.class_of[a]: self.class_of[b]
+            for a, b in graph.updated.items()
+            if a in self.class_of and b in self.class_of
+        }
+        self.inputs = tuple(
+            dict.fromkeys(self.class_of[v] for v in graph.program.inputs if v in self.class_of)
+        )
+
+    def _fold_nodes(self, graph: Graph, kinds: list[int]) -> None:
+        found: dict[tuple[int, ...], Node] = {}
+        self.alike: dict[Node, list[Node]] = {}
+        self.of: dict[Node, Node] = {}
+        class_of, colour = self.class_of, self.colour
+        for node, kind in zip(graph.nodes, kinds, strict=True):
+            standing = tuple([class_of.get(v, v) for v in node.values])
+            key = (kind, *[colour.get(v, 0) for v in standing])
+            folded = found.get(key)
+            if folded is None:
+                folded = found[key] = Node(node.op, node.owner, node.rule, standing, node.loops)
+                self.colour[folded] = hash(key)
+            self.alike.setdefault(folded, []).append(node)
+            self.of[node] = folded
+        self.nodes = list(found.values())
+        self.touching: dict[Value, list[Node]] = {}
+        for folded in self.nodes:
+            for value in dict.fromkeys(folded.values):
+                if value in self.members:
+                    self.touching.setdefault(value, []).append(folded)
+
+    def decisions(self, state: Decisions) -> Decisions:
+        """What was decided, of classes."""
+        folded = Decisions(state.mesh)
+        for decision in state.journal:
+            folded.tactic, axis = decision.tactic, decision.axis
+            if decision.value is not None:
+                value = self.class_of.get(decision.value)
+                if value is not None and axis not in folded.tiles.get(value, ()):
+                    cause = None if decision.node is None else self.of[decision.node]
+                    folded.set_value(value, axis, decision.what, cause)
+            elif decision.node is not None:
+                node = self.of[decision.node]
+                if axis not in folded.factors.get(node, ()):
+                    folded.set_node(node, axis, decision.what)
+        folded.tactic = state.tactic
+        return folded
+
+    def context(self, state: Decisions, tactics: tuple[str, ...]) -> Context:
+        """What actions on classes are entered into: this graph in the place of the program's."""
+        return Context(self, state, tactics)  # type: ignore[arg-type]
+
+    def fold(self, actions: Sequence[Action | Settle]) -> list[Action | Settle]:
+        """Actions on the program as actions on classes, each once."""
+        found: dict[Action | Settle, None] = {}
+        for action in actions:
+            if isinstance(action, Settle):
+                found[Settle(self.of[action.node], action.axis, action.factor)] = None
+            elif (value := self.class_of.get(action.value)) is not None:
+                found[Action(value, action.axis, action.what)] = None
+        return list(found)
+
+    def expand(self, actions: Sequence[Action | Settle]) -> list[Action | Settle]:
+        """Actions on classes as actions on all their members."""
+        found: list[Action | Settle] = []
+        for action in actions:
+            if isinstance(action, Settle):
+                found += [Settle(n, action.axis, action.factor) for n in self.alike[action.node]]
+            else:
+                found += [Action(v, action.axis, action.what) for v in self.members[action.value]]
+        return found
+
+
+def _text(text: str) -> int:
+    """A number for a text, the same in every process."""
+    return zlib.crc32(text.encode())
+
+
+def _first_colours(graph: Graph, state: Decisions, values: Sequence[Value]) -> list[int]:
+    """Types, what is decided, and whether a value comes in or goes out."""
+    program = graph.program
+    fed = {v for v in program.inputs if v not in graph.updated}
+    out = set(program.outputs)
+    axes = {axis: i for i, axis in enumerate(state.mesh)}
+    names: dict[Any, int] = {}
+    found = []
+    for value in values:
+        dtype = value.dtype
+        if dtype not in names:
+            names[dtype] = _text(getattr(dtype, "name", str(dtype)))
+        tiles = tuple([(axes[a], d) for a, d in state.tiles.get(value, {}).items()])
+        role = (value in graph.updated, value in fed, value in out)
+        found.append(hash((value.shape, names[dtype], tiles, role)))
+    return found
+
+
+def _kind(node: Node, state: Decisions) -> int:
+    """What a node is, but for its neighbours."""
+    rule = node.rule
+    name = "state" if node.owner is None else node.owner.name
+    axes = {axis: i for i, axis in enumerate(state.mesh)}
+    factors = tuple([(axes[a], f) for a, f in state.factors.get(node, {}).items()])
+    monoids = tuple(sorted((f, _text(m)) for f, m in rule.monoids.items()))
+    shapes = tuple([v.shape for v in node.values])
+    what = (_text(name), node.op is None, rule.operands, rule.results, rule.sizes, monoids)
+    return hash((what, node.loops, factors, shapes))
+
+
+def _refine(
+    graph: Graph, index: dict[Value, int], own: list[int], kinds: list[int], rounds: int
+) -> np.ndarray:
+    """Colours of values after so many rounds, as unsigned numbers."""
+    nodes, values, places = [], [], []
+    for n, node in enumerate(graph.nodes):
+        for position, value in enumerate(node.values):
+            at = index.get(value)
+            if at is not None:
+                nodes.append(n)
+                values.append(at)
+                places.append(position)
+    node_at, value_at = np.array(nodes, np.int64), np.array(values, np.int64)
+    place = _mix(np.array(places, np.uint64) + np.uint64(1))
+    kind = _mix(np.array(kinds, np.int64).astype(np.uint64))
+    cluster = _clusters(graph, index)
+    first = colours = _mix(np.array(own, np.int64).astype(np.uint64))
+    for _ in range(rounds):
+        seen = kind.copy()
+        np.add.at(seen, node_at, _mix(colours[value_at] ^ place))
+        together = np.zeros(len(own), np.uint64)
+        np.add.at(together, cluster, colours)
+        found = first ^ _mix(together)[cluster]
+        np.add.at(found, value_at, _mix(_mix(seen)[node_at] + place))
+        colours = _mix(found)
+    return colours
+
+
+def _clusters(graph: Graph, index: dict[Value, int]) -> np.ndarray:
+    """For each value a number of those of its shape that elementwise ops join it to.
+
+    A parameter, its gradient and its moments are of one: what tells two parameters apart tells
+    their moments apart.
+    """
+    parent = list(range(len(index)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    for node in graph.nodes:
+        if node.op is None or not traits_of(node.op.name).elementwise:
+            continue
+        result = node.op.outputs[0]
+        for value in node.op.inputs:
+            if value.shape == result.shape and value in index and result in index:
+                parent[root(index[value])] = root(index[result])
+    return np.array([root(i) for i in range(len(parent))], np.int64)
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64: what differs little differs much afterwards."""
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))

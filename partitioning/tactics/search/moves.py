@@ -1,0 +1,170 @@
+"""What a search may do next: a known tactic, one array's tiling, or the end of a conflict.
+
+A move is a tactic of its own, which a plan can enter like any other; the search enters it into
+classes. Tilings that lead to the same decisions are one move.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from ...decide.actions import Action, Context, Settle, Tactic, label
+from ...decide.flops import OpFlops
+from ...decide.propagate import Conflict, fits
+from ...decide.resume import settle
+from ...decide.sharding import Decisions
+from ...ir.program import Value
+from ..batch import BatchParallel, SequenceParallel
+from ..structure import optimizer_state, parameters
+from ..weights import Embedding, Expert, Megatron
+from ..zero import Zero1, Zero2, Zero3
+from .fold import Folded
+
+#: Known tactics that are moves on every axis.
+_KNOWN = (BatchParallel, Megatron, Zero3, Zero2, SequenceParallel, Embedding, Expert, Zero1)
+#: Most conflicts whose ends are moves, those first in which most work waits.
+_CONFLICTS = 4
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Move:
+    """One step of a search; a tactic, for the plan that takes it.
+
+    Attributes:
+      name: what it does, for people.
+      axis: the mesh axis.
+      actions_on_classes: what it enters into the folded program.
+      folded: the classes.
+      tactic: the known tactic that it is; None for actions of its own.
+      order: where it stands among moves of equal worth; it depends on structure alone.
+    """
+
+    name: str
+    axis: str
+    actions_on_classes: tuple[Action | Settle, ...]
+    folded: Folded
+    tactic: Tactic | None
+    order: tuple[int, ...]
+
+    def actions(self, context: Context) -> Sequence[Action | Settle]:
+        """What it does to the whole program, as far as earlier moves allow."""
+        if self.tactic is None:
+            found = self.folded.expand(self.actions_on_classes)
+        else:
+            found = [*self.tactic.actions(context)]
+        return [soft for action in found if (soft := _possible(action, context)) is not None]
+
+
+def _possible(action: Action | Settle, context: Context) -> Action | Settle | None:
+    """The action without insisting on it; None where the dimension does not divide."""
+    if isinstance(action, Settle):
+        return action
+    value, axis, what = action.value, action.axis, action.what
+    if axis not in context.state.tiles.get(value, ()) and isinstance(what, int):
+        dim = what % value.ndim
+        return (
+            dataclasses.replace(action, firm=False)
+            if context.state.divides(value, dim, axis)
+            else None
+        )
+    return dataclasses.replace(action, firm=False)
+
+
+def known_tactics(
+    context: Context, folded: Folded, axes: Sequence[str], work: OpFlops
+) -> Iterator[Move]:
+    """The known tactics that do something here, on each axis."""
+    state = context.state
+    for rank, make in enumerate(_KNOWN):
+        for axis in axes:
+            tactic: Tactic = make(axis)
+            start, notes = len(state.journal), len(context.notes)
+            found: list[Action | Settle] = []
+            try:
+                found += tactic.actions(context)
+                if isinstance(tactic, BatchParallel | SequenceParallel):
+                    # Where rows move, as through a shuffle, is found on the program itself.
+                    _, resumed = settle(context, found, axis, work)
+                    found += [Action(r.value, r.axis, r.dim) for r in resumed]
+            except ValueError:
+                continue  # A dimension that does not divide, say: no move here.
+            finally:
+                state.rewind(start)
+                del context.notes[notes:]
+            actions = folded.fold(found)
+            if actions:
+                name = f"{tactic.name} over {axis}"
+                yield Move(name, axis, tuple(actions), folded, tactic, (0, rank, axes.index(axis)))
+
+
+def tilings(
+    context: Context, folded: Folded, axes: Sequence[str], state: Decisions
+) -> Iterator[Move]:
+    """Every tiling of an input, but those that lead to the same decisions as one before.
+
+    Args:
+      context: the program.
+      folded: its classes.
+      axes: over which.
+      state: what is decided of the classes; as it was, afterwards.
+    """
+    roles = dict.fromkeys(parameters(context), 0)
+    roles |= dict.fromkeys(optimizer_state(context), 2)
+    inputs = sorted(
+        folded.inputs, key=lambda v: (roles.get(v, 1), -v.nbytes, folded.colour.get(v, 0))
+    )
+    inside = folded.context(state, context.tactics)
+    seen: set[int] = set()
+    reached: set[tuple[Value, str, int]] = set()
+    for axis in axes:
+        for value in inputs:
+            if axis in state.tiles.get(value, ()):
+                continue
+            for dim in range(value.ndim):
+                if (dim == 0 and value in context.scanned) or not state.divides(value, dim, axis):
+                    continue
+                if roles.get(value) == 2 and (value, axis, dim) in reached:
+                    continue  # As its parameter is tiled, so are its moments.
+                action = Action(value, axis, dim)
+                with inside.trial([action]) as trial:
+                    effect = 0
+                    for decision in trial.decisions:
+                        what = decision.value if decision.value is not None else decision.node
+                        if decision.value is not None:
+                            reached.add((decision.value, axis, decision.what))
+                        effect ^= hash((folded.colour[what], axes.index(axis), decision.what))
+                if effect in seen:
+                    continue
+                seen.add(effect)
+                order = (1, roles.get(value, 1), -value.nbytes, folded.colour[value], dim)
+                name = f"dimension {dim} of {_class_name(value, folded)} over {axis}"
+                yield Move(name, axis, (action,), folded, None, order)
+
+
+def ends_of_conflicts(
+    conflicts: Sequence[Conflict], folded: Folded, state: Decisions, work: OpFlops
+) -> list[Move]:
+    """For the conflicts in which most work waits, each factor that the op might take."""
+    waiting = {}
+    for conflict in conflicts:
+        node = conflict.node
+        if conflict.axis in state.factors.get(node, ()):
+            continue
+        done = sum(work.of.get(n.op, 0.0) for n in folded.alike[node] if n.op is not None)
+        waiting[node, conflict.axis] = (-done, folded.colour[node]), conflict
+    found = []
+    for _, conflict in sorted(waiting.values(), key=lambda item: item[0])[:_CONFLICTS]:
+        node, axis = conflict.node, conflict.axis
+        for factor, text in zip(conflict.factors, conflict.candidates, strict=True):
+            if fits(node, factor, axis, state):
+                where = f" at {conflict.source}" if conflict.source else ""
+                name = f"{conflict.op}{where} by {text} over {axis}"
+                order = (2, folded.colour[node], factor)
+                found.append(Move(name, axis, (Settle(node, axis, factor),), folded, None, order))
+    return found
+
+
+def _class_name(value: Value, folded: Folded) -> str:
+    count = len(folded.members[value])
+    return label(value) + (f" and {count - 1} more" if count > 1 else "")

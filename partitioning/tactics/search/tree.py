@@ -1,0 +1,286 @@
+"""Monte Carlo tree search over moves: seeded, within a budget of estimates, ready at any time.
+
+A node of the tree is what is decided of the program's classes; two orders of the same moves meet in
+one node. The root tries every move once, which says how promising each looks alone; from then on
+the tree is walked by upper confidence bounds that start from those looks (PUCT, as in AlphaZero).
+The world is not random, so that the worth of a node is the best that was found below it. To stop is
+always a move: every node is a candidate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from ...decide.propagate import Conflict
+from ...decide.sharding import Decision
+from .moves import Move, ends_of_conflicts
+from .space import Space
+from .timeline import Estimated
+
+#: How much an untried move is worth a look against a good one.
+_CURIOSITY = 0.6
+#: The share of the estimates that goes to single moves at the root, and to the tree with them.
+_LOOKS, _TREE = 0.4, 0.7
+#: Costs closer than this are the same.
+_ALIKE = 1e-4
+
+
+class _Spent(Exception):
+    """The budget is."""
+
+
+@dataclasses.dataclass(eq=False)
+class Candidate:
+    """Moves, and what they are thought to cost.
+
+    Attributes:
+      moves: in order.
+      estimated: what they cost.
+      cost: what is compared: seconds, more where memory does not suffice.
+      at: how many estimates had been made.
+    """
+
+    moves: tuple[Move, ...]
+    estimated: Estimated
+    cost: float
+    at: int
+
+
+@dataclasses.dataclass(eq=False)
+class _Node:
+    candidate: Candidate
+    decisions: list[Decision]
+    conflicts: list[Conflict]
+    best: float
+    visits: int = 1
+    moves: list[Move] | None = None
+    tried: dict[Move, _Node | None] = dataclasses.field(default_factory=dict)
+
+
+class Search:
+    """A search on one folded program.
+
+    Args:
+      space: what is searched.
+      cost: from an estimate to what is to be small.
+      estimates: how many candidates may be estimated.
+      seconds: after how many seconds the search stops in any case; None for never.
+      seed: of what is random.
+
+    Attributes:
+      candidates: every candidate that was estimated, in order.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        cost: Callable[[Estimated], float],
+        estimates: int,
+        seconds: float | None,
+        seed: int,
+    ):
+        self.space = space
+        self.state = space.state
+        self.cost = cost
+        self.limit = estimates
+        self.stop = math.inf if seconds is None else time.monotonic() + seconds
+        self.random = random.Random(seed)
+        self.base = len(self.state.journal)
+        self.known: dict[int, _Node] = {}
+        self.candidates: list[Candidate] = []
+        self.best = math.inf
+        self.root = self._node((), [], [])
+
+    # -- one candidate ----------------------------------------------------------------------------
+
+    def _node(
+        self, moves: tuple[Move, ...], decisions: list[Decision], conflicts: list[Conflict]
+    ) -> _Node:
+        """Estimates what the state now holds; the node that was there before, if there was one."""
+        key = self.space.estimate.sync(self.state)
+        known = self.known.get(key)
+        if known is not None:
+            return known
+        if len(self.candidates) >= self.limit or time.monotonic() > self.stop:
+            raise _Spent
+        estimated = self.space.estimate(self.state)
+        candidate = Candidate(moves, estimated, self.cost(estimated), len(self.candidates) + 1)
+        self.candidates.append(candidate)
+        self.best = min(self.best, candidate.cost)
+        node = _Node(candidate, decisions, conflicts, candidate.cost)
+        self.known[key] = node
+        return node
+
+    def _go(self, node: _Node) -> None:
+        """Brings the state to a node."""
+        journal = self.state.journal
+        same, wanted = 0, node.decisions
+        limit = min(len(wanted), len(journal) - self.base)
+        while same < limit and journal[self.base + same] is wanted[same]:
+            same += 1
+        self.state.rewind(self.base + same)
+        self.state.enter(wanted[same:])
+
+    def _child(self, node: _Node, move: Move) -> _Node | None:
+        """The node that a move leads to; None where it does nothing or cannot be made."""
+        if move in node.tried:
+            return node.tried[move]
+        self._go(node)
+        conflicts = self.space.enter(move.actions_on_classes)
+        if conflicts is None:
+            node.tried[move] = None
+            return None
+        decisions = self.state.journal[self.base :]
+        open_ = [*node.conflicts, *conflicts]
+        child = self._node((*node.candidate.moves, move), decisions, open_)
+        node.tried[move] = None if child is node else child
+        return node.tried[move]
+
+    # -- the search -------------------------------------------------------------------------------
+
+    def run(self) -> list[Candidate]:
+        """Searches; says what was found, as `ranked` does."""
+        try:
+            self._search()
+        except _Spent:
+            pass
+        finally:
+            self.state.rewind(self.base)
+        return self.ranked()
+
+    def ranked(self) -> list[Candidate]:
+        """All candidates, the best first; of alike ones the one with fewer moves."""
+        return sorted(
+            self.candidates,
+            key=lambda c: (round(math.log(max(c.cost, 1e-12)) / _ALIKE), len(c.moves), c.at),
+        )
+
+    def _search(self) -> None:
+        self._priors(self.space.moves)
+        while len(self.candidates) < _TREE * self.limit:
+            before = len(self.candidates)
+            for _ in range(32):
+                self._walk()
+                if len(self.candidates) > before:
+                    break
+            else:
+                break
+        self._polish()
+
+    def _priors(self, moves: Sequence[Move]) -> None:
+        """Tries moves alone, the known tactics first, and orders all by how well they did."""
+        limit = max(_LOOKS * self.limit, 1)
+        found: list[tuple[float, float, Move]] = []
+        for move in moves:
+            cost = math.inf
+            if len(self.candidates) < limit:
+                child = self._child(self.root, move)
+                if child is None:
+                    continue
+                cost = child.candidate.cost
+            found.append((cost, self.random.random(), move))
+        found.sort(key=lambda item: (item[0], item[1]))
+        self.moves = [move for _, _, move in found]
+        # Known tactics are worth a second look wherever they stand.
+        weights = [
+            (2.0 if move.tactic is not None else 1.0) / (rank + 2.0)
+            for rank, move in enumerate(self.moves)
+        ]
+        self.prior = {
+            move: weight / sum(weights) for move, weight in zip(self.moves, weights, strict=True)
+        }
+
+    def _open(self, node: _Node) -> list[Move]:
+        """The moves of a node that do something there, as far as is known."""
+        if node.moves is None:
+            self._go(node)
+            ends = ends_of_conflicts(
+                node.conflicts, self.space.folded, self.state, self.space.judge.work
+            )
+            node.moves = [*ends, *self.moves]
+        return [m for m in node.moves if m not in node.tried or node.tried[m] is not None]
+
+    def _walk(self) -> None:
+        """From the root to a node that was not there before, or to one that leads nowhere."""
+        path, node = [self.root], self.root
+        while True:
+            moves = self._open(node)
+            if not moves:
+                break
+            move = max(moves, key=lambda m: self._bound(node, m))
+            fresh = move not in node.tried
+            child = self._child(node, move)
+            if child is None:
+                continue
+            if child in path:
+                node.tried[move] = None
+                continue
+            path.append(child)
+            node = child
+            if fresh:
+                break
+        for place in range(len(path) - 1, -1, -1):
+            path[place].visits += 1
+            if place + 1 < len(path):
+                path[place].best = min(path[place].best, path[place + 1].best)
+
+    def _bound(self, node: _Node, move: Move) -> float:
+        prior = self.prior.get(move, 1.0 / (len(self.prior) + 1))
+        child = node.tried.get(move)
+        visits = 0 if child is None else child.visits
+        worth = self._worth(node.candidate.cost if child is None else child.best)
+        return worth + _CURIOSITY * prior * math.sqrt(node.visits) / (1 + visits) * 4.0
+
+    def _worth(self, cost: float) -> float:
+        """1 for the best candidate, 0 for what costs as much as no move at all, less for more."""
+        whole = self.root.candidate.cost
+        gained = math.log(whole / cost) / max(math.log(whole / self.best), 0.02)
+        return max(gained, -1.0)
+
+    # -- the end of it ----------------------------------------------------------------------------
+
+    def _polish(self) -> None:
+        """Climbs from the best candidates: what helps is added, what does not is dropped."""
+        climbed: set[int] = set()
+        for _ in range(3):
+            best = next((c for c in self.ranked()[:8] if id(c) not in climbed), None)
+            if best is None:
+                return
+            climbed.add(id(best))
+            node = self._at(best.moves)
+            better = node is not None
+            while better and node is not None:
+                better = False
+                for move in self._open(node):
+                    child = self._child(node, move)
+                    if child is not None and child.candidate.cost < node.candidate.cost * (
+                        1 - _ALIKE
+                    ):
+                        node, better = child, True
+                dropped = self._drop(node)
+                better = better or dropped is not node
+                node = dropped
+                climbed.add(id(node.candidate))
+
+    def _at(self, moves: Sequence[Move]) -> _Node | None:
+        """The node that moves lead to."""
+        node: _Node | None = self.root
+        for move in moves:
+            if node is not None:
+                node = self._child(node, move) or node
+        return node
+
+    def _drop(self, node: _Node) -> _Node:
+        """Leaves out one move after the other where that does no harm."""
+        moves = node.candidate.moves
+        for i in range(len(moves) - 1, -1, -1):
+            fewer = self._at((*moves[:i], *moves[i + 1 :]))
+            if fewer is None or len(fewer.candidate.moves) >= len(moves):
+                continue
+            if fewer.candidate.cost <= node.candidate.cost * (1 + _ALIKE):
+                return fewer
+        return node
