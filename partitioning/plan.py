@@ -120,7 +120,8 @@ class PlanStep:
         tactics used up to here.
         """
         plan = self.plan
-        done = plan.steps[: plan.steps.index(self) + 1]
+        # One device, as it is before the first tactic, is no step of the plan.
+        done = plan.steps[: plan.steps.index(self) + 1] if self in plan.steps else ()
         used = dict.fromkeys(axis for step in done for axis in step.axes)
         decisions = plan.state.journal[: self.decisions]
         return {a: plan.work.split(decisions, a) for a in used if plan.mesh.axes.get(a, 1) > 1}
