@@ -25,7 +25,7 @@ from ...simulator.timing import joined
 from ...simulator.topology import Segment
 from .baseline import Baseline, share_of
 from .fold import Folded
-from .timeline import Estimated, MemberPlaces, Timeline, Transfer, Transfers
+from .timeline import Estimated, Exchange, Exchanges, MemberPlaces, Timeline
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -33,7 +33,7 @@ _NEVER = np.iinfo(np.int64).max
 _Sliced = dict[Value, dict[Node, set[str]]]
 
 
-class Estimate:
+class Estimator:
     """Estimates candidates on one folded program; a callable of decisions on classes.
 
     Args:
@@ -68,8 +68,8 @@ class Estimate:
         self._axis = {axis: i for i, axis in enumerate(mesh)}
         self._asks: dict[Node, list[tuple[Value, Layout]]] = {}
         self._owed: dict[Node, tuple[str, ...]] = {}
-        self._transfers: dict[tuple[Value, Layout, Layout], Transfer] = {}
-        self._wire: dict[tuple[str, tuple[str, ...], float], Transfer] = {}
+        self._transfers: dict[tuple[Value, Layout, Layout], Exchange] = {}
+        self._wire: dict[tuple[str, tuple[str, ...], float], Exchange] = {}
         self._index()
         self._find_places()
         self._find_chains()
@@ -286,9 +286,9 @@ class Estimate:
                 share /= self.mesh[axis]
         return share
 
-    def _collectives(self) -> Transfers:
+    def _collectives(self) -> Exchanges:
         """Every collective that would be left, with where its members run."""
-        found: Transfers = []
+        found: Exchanges = []
         sliced: _Sliced = {}
         wanted: dict[tuple[Value, Layout, bool], list[np.ndarray]] = {}
         terms: dict[tuple[Value, tuple[str, ...]], list[Value]] = {}
@@ -357,7 +357,7 @@ class Estimate:
             np.minimum(found, first, out=found)
         return found
 
-    def _transfer(self, value: Value, source: Layout, target: Layout) -> Transfer:
+    def _transfer(self, value: Value, source: Layout, target: Layout) -> Exchange:
         """What it takes to bring a value from one layout to another."""
         known = self._transfers.get((value, source, target))
         if known is None:
@@ -370,11 +370,11 @@ class Estimate:
                     levels.update(dict.fromkeys(wire.levels))
                 layout = after
             grown = value.nbytes * self._part(target)
-            known = Transfer(seconds, tuple(levels), grown if seconds else 0.0)
+            known = Exchange(seconds, tuple(levels), grown if seconds else 0.0)
             self._transfers[value, source, target] = known
         return known
 
-    def _collective(self, name: str, axes: tuple[str, ...], nbytes: float) -> Transfer:
+    def _collective(self, name: str, axes: tuple[str, ...], nbytes: float) -> Exchange:
         known = self._wire.get((name, axes, nbytes))
         if known is None:
             device = self.baseline.device
@@ -383,7 +383,7 @@ class Estimate:
             seconds = cost.seconds
             if cost.algorithm not in ("none", "measured"):
                 seconds = max(seconds, 2 * nbytes / device.bandwidth(max(nbytes, 1.0)))
-            known = Transfer(seconds, tuple([s.level.name for s in segments]), 0.0)
+            known = Exchange(seconds, tuple([s.level.name for s in segments]), 0.0)
             self._wire[name, axes, nbytes] = known
         return known
 
@@ -432,7 +432,7 @@ class Estimate:
 
     def _reduction(
         self, value: Value, owed: tuple[str, ...], sliced: _Sliced
-    ) -> tuple[Transfer, MemberPlaces]:
+    ) -> tuple[Exchange, MemberPlaces]:
         scattered = self._scattered(value, owed, sliced)
         share = 1.0
         for axes in self._layout[value]:
@@ -451,4 +451,4 @@ class Estimate:
                 levels.update(dict.fromkeys(wire.levels))
                 nbytes *= self._part((axes,)) if name == "reduce_scatter" else 1.0
         at = self._made[value]
-        return Transfer(seconds, tuple(levels), 0.0), (at, at, self._first(value), at)
+        return Exchange(seconds, tuple(levels), 0.0), (at, at, self._first(value), at)

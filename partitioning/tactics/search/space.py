@@ -10,7 +10,7 @@ from ...decide.propagate import Conflict, propagate
 from ...decide.resume import settle
 from ...simulator.simulate import Simulation
 from .baseline import Baseline
-from .estimate import Estimate
+from .estimate import Estimator
 from .fold import Folded
 from .moves import Move, known_tactics, tilings
 from .timeline import Estimated
@@ -42,7 +42,7 @@ class Space:
         self.inside = self.folded.context(self.state, context.tactics)
         clock.append(time.process_time())
         baseline = Baseline(context.graph.program, judge.device, judge.donated)
-        self.estimate = Estimate(
+        self.estimate = Estimator(
             self.folded,
             baseline,
             judge.placement,

@@ -34,7 +34,7 @@ class Estimated:
 
 
 @dataclasses.dataclass(frozen=True)
-class Transfer:
+class Exchange:
     """One kind of collective, for every member of a class.
 
     Attributes:
@@ -53,7 +53,7 @@ class Transfer:
 MemberPlaces = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 #: The collectives of a candidate.
-Transfers = list[tuple[Transfer, MemberPlaces]]
+Exchanges = list[tuple[Exchange, MemberPlaces]]
 
 
 class Timeline:
@@ -124,7 +124,7 @@ class Timeline:
         self._held_share = np.array([value_at(v) for v in held], np.int64)
         self._held_bytes = np.array([v.nbytes for v in held], float)
 
-    def run(self, share: np.ndarray, transfers: Transfers) -> Estimated:
+    def run(self, share: np.ndarray, transfers: Exchanges) -> Estimated:
         """What a candidate costs with these shares and these collectives."""
         rows = len(self._kernel_place)
         moved = np.bincount(
@@ -140,7 +140,7 @@ class Timeline:
         peak = self._peak(share, transfers)
         return Estimated(total + self.baseline.overhead, compute, communication, peak)
 
-    def _queues(self, done: np.ndarray, transfers: Transfers) -> tuple[float, float]:
+    def _queues(self, done: np.ndarray, transfers: Exchanges) -> tuple[float, float]:
         """Seconds on the wires, and of all."""
         compute = float(done[-1])
         asked, ready, read, kind, times = [], [], [], [], []
@@ -197,7 +197,7 @@ class Timeline:
         wait(self._end - 1)
         return communication, max(compute + delay, wires.free())
 
-    def _peak(self, share: np.ndarray, transfers: Transfers) -> float:
+    def _peak(self, share: np.ndarray, transfers: Exchanges) -> float:
         size = self._end + 2
         held = float((self._held_bytes * share[self._held_share]).sum())
         in_use = self._buffer_bytes * share[self._buffer_share]
