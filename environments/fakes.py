@@ -249,8 +249,11 @@ def image(
     )
 
 
-def nested(*, seed: int, **options: Any) -> dm_env.Environment:
-    """A dict of an array, a tuple and a small image in; a dict of a number and a choice out."""
+def nested(*, seed: int, single_action: bool = False, **options: Any) -> dm_env.Environment:
+    """A dict of an array, a tuple and a small image in; a dict of a number and a choice out.
+
+    With `single_action` the choice alone is the action, which agents of one discrete action drive.
+    """
     observations = {
         "position": specs.Array((3,), np.float32, "position"),
         "parts": (
@@ -263,7 +266,8 @@ def nested(*, seed: int, **options: Any) -> dm_env.Environment:
         "push": specs.BoundedArray((2,), np.float32, -1.0, 1.0, "push"),
         "choice": specs.DiscreteArray(3, np.int32, "choice"),
     }
-    return from_spec(_spec(observations, actions), seed=seed, **options)
+    taken = actions["choice"] if single_action else actions
+    return from_spec(_spec(observations, taken), seed=seed, **options)
 
 
 def ragged(

@@ -1,32 +1,61 @@
-"""What a perfect player of `fake/match` does, as data."""
+"""What players of the fake environments do, as data."""
 
+import jax
 import numpy as np
+from dm_env import specs
 
 from troupe import environments
 from troupe.agents.replay.offline import Episode, of_episodes
 
 
-def episodes(environment, count):
-    """Whole ones; of one environment."""
+def perfect(environment):
+    """The player `act(observation) -> action` of `fake/match` that is always right."""
     places = np.linspace(-1, 1, environment.observation_spec().shape[0], dtype=np.float32)
     continuous = environment.action_spec().shape
+
+    def act(observation):
+        shown = np.argmax(observation)
+        return places[[shown]] if continuous else np.int32(shown)
+
+    return act
+
+
+def episodes(environment, count, act=None):
+    """Whole ones of one environment, whose player is `act`; None: of `fake/match`, perfect ones."""
+    act = act or perfect(environment)
     for _ in range(count):
         timestep = environment.reset()
         seen, acted, outcomes = [timestep.observation], [], []
         while not timestep.last():
-            shown = np.argmax(timestep.observation)
-            action = places[[shown]] if continuous else np.int32(shown)
+            action = act(timestep.observation)
             timestep = environment.step(action)
             seen.append(timestep.observation)
             acted.append(action)
             outcomes.append((timestep.reward, timestep.discount))
         reward, discount = np.array(outcomes, np.float32).T
-        yield Episode(np.stack(seen), np.stack(acted), reward, discount)
+        observation, action = (
+            jax.tree.map(lambda *x: np.stack(x), *each) for each in (seen, acted)
+        )
+        yield Episode(observation, action, reward, discount)
 
 
 def match(count=40, **options):
-    """A dataset of so many episodes, all of them perfect."""
+    """A dataset of so many episodes of `fake/match`, all of them perfect."""
     environment = environments.make("fake/match", seed=7, **options)
     spec = environments.make_spec(environment)
     played = episodes(environment, count)
     return of_episodes(spec.observations, spec.actions, played, "a perfect player")
+
+
+def drawn(env, count=40, **options):
+    """A dataset of so many episodes of any environment, whose actions are drawn uniformly."""
+    environment = environments.make(env, seed=7, **options)
+    spec, random = environments.make_spec(environment), np.random.default_rng(7)
+
+    def draw(part):
+        if isinstance(part, specs.DiscreteArray):
+            return part.dtype.type(random.integers(part.num_values))
+        return random.uniform(part.minimum, part.maximum, part.shape).astype(part.dtype)
+
+    played = episodes(environment, count, lambda _: jax.tree.map(draw, spec.actions))
+    return of_episodes(spec.observations, spec.actions, played, "a player who draws")

@@ -2,7 +2,9 @@
 
 import ast
 import collections
+import difflib
 import functools
+import itertools
 import pathlib
 import sys
 
@@ -25,6 +27,12 @@ ALONE = {"jax", "jaxlib", "numpy", "ml_dtypes", "matplotlib", "rich"}
 FILES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
 TEST_FILES = sorted(TESTS.rglob("*.py"))
 MOST_LINES, MOST_FILES = 500, 20
+AGENTS = sorted(path.parent for path in (ROOT / "agents").glob("*/builder.py"))
+#: Lines of an agent's folder, and of all of them.
+MOST_OF_AN_AGENT, MOST_OF_ALL_AGENTS = 300, 3_200
+#: MuZero brings a model and a search; DQN's folder is that of C51, QR-DQN and Rainbow too.
+MOST_OF = {"muzero": 450, "dqn": 320}
+MOST_SHARED = 1 / 5  # Of two builders.
 
 
 def name_of(path):
@@ -160,3 +168,67 @@ def test_a_name_means_one_thing():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 rooms[node.name].add(path.parent)
     assert not {name: folders for name, folders in rooms.items() if len(folders) > 1}
+
+
+def code(path):
+    """The lines of a file that are not empty, without docstrings and what stands like them."""
+    return [line for line, _ in _code(path)]
+
+
+def _code(path):
+    """Those lines, and of each whether it says what is imported or how a function is called."""
+    tree, text = ast.parse(path.read_text()), path.read_text().splitlines()
+    said, prescribed = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            said |= {*range(node.lineno, node.end_lineno + 1)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            prescribed |= {*range(node.lineno, node.end_lineno + 1)}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            prescribed |= {*range(node.lineno, node.body[0].lineno)}
+    for number, line in enumerate(text, 1):
+        if line.strip() and number not in said:
+            yield line.strip(), number in prescribed
+
+
+def shared(one, other):
+    """How much of the shorter of two builders stands in the other too, in passages of three lines
+    and more.
+
+    Imports and signatures, which the interface of a builder prescribes, do not count and end a
+    passage.
+    """
+    # What is prescribed is like nothing else.
+    lines = [[object() if known else line for line, known in _code(p)] for p in (one, other)]
+    blocks = difflib.SequenceMatcher(None, *lines, autojunk=False).get_matching_blocks()
+    own = min(sum(isinstance(line, str) for line in found) for found in lines)
+    return sum(block.size for block in blocks if block.size > 2) / own
+
+
+@pytest.mark.parametrize("folder", AGENTS, ids=name_of)
+def test_no_agent_is_too_long(folder):
+    lines = sum(len(code(path)) for path in folder.glob("*.py"))
+    assert lines <= MOST_OF.get(folder.name, MOST_OF_AN_AGENT)
+
+
+def test_all_agents_together_are_not_too_long():
+    assert len(AGENTS) > 2
+    lines = sum(len(code(path)) for folder in AGENTS for path in folder.glob("*.py"))
+    assert lines <= MOST_OF_ALL_AGENTS
+
+
+def test_no_builder_is_the_copy_of_another():
+    """What two of them have in common belongs into `agents.builder`, or into a room they share."""
+    pairs = itertools.combinations([folder / "builder.py" for folder in AGENTS], 2)
+    found = {" ".join(map(name_of, pair)): shared(*pair) for pair in pairs}
+    assert not {pair: part for pair, part in found.items() if part > MOST_SHARED}
+
+
+def test_copies_are_found(tmp_path):
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    one.write_text('import x\n\n\ndef f(a):\n    """Says."""\n    b = a\n    c = b\n    return c\n')
+    other.write_text(one.read_text().replace("import x", "import y") + "\n\nd = f(1)\n")
+    assert code(one) == ["import x", "def f(a):", "b = a", "c = b", "return c"]
+    assert shared(one, other) == 1.0
+    other.write_text(one.read_text().replace("c = b", "c = b + 1"))
+    assert shared(one, other) == 0.0

@@ -52,7 +52,7 @@ class ShortRun:
         environment = components.make_environment(self.experiment, 0)
         self.parts = components.make(self.experiment, environment)
         self.loop = self._loop()
-        self._start = None if self.parts.actor is None else copy.deepcopy(self._saved())
+        self._start = copy.deepcopy(self._saved())
 
     def __enter__(self) -> ShortRun:
         return self
@@ -74,16 +74,14 @@ class ShortRun:
         return self
 
     def rewind(self) -> ShortRun:
-        """Puts everything where it was before its first step, where there is an actor."""
-        assert self._start is not None
+        """Puts everything where it was before its first step."""
         self.parts.environment.close()
         environment = components.make_environment(self.experiment, 0)
         self.parts = dataclasses.replace(self.parts, environment=environment)
-        parts, (learner, actor, replay) = self.parts, copy.deepcopy(self._start)
-        parts.learner.restore(learner)
-        parts.actor.restore(actor)
-        parts.replay.restore(replay)
-        parts.actor.update(wait=True)
+        for name, state in copy.deepcopy(self._start).items():
+            getattr(self.parts, name).restore(state)
+        if self.parts.actor is not None:
+            self.parts.actor.update(wait=True)
         self.loop = self._loop()
         return self
 
@@ -98,9 +96,16 @@ class ShortRun:
         catch_up = CatchUp(parts.learner.step, parts.replay, size)
         return Loop(parts.environment, parts.actor, catch_up)
 
-    def _saved(self) -> tuple[Nest, Nest, Nest]:
-        parts = self.parts
-        return parts.learner.save(), parts.actor.save(), parts.replay.save()
+    def _saved(self) -> dict[str, Nest]:
+        """By name of a part; nobody acts where there is data."""
+        parts = {name: getattr(self.parts, name) for name in ("learner", "actor", "replay")}
+        return {name: part.save() for name, part in parts.items() if part is not None}
+
+    @property
+    def newest(self) -> Sample:
+        """What the learner had last, every array [K, B, ...]."""
+        assert self._newest is not None, "the learner has taken no step"
+        return self._newest
 
     def step_again(self) -> None:
         """Has the learner step on the batch that it had last."""

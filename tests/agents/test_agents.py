@@ -1,158 +1,284 @@
-"""Every agent x what every agent must do. A new agent adds a row to `AGENTS`.
+"""Every row of the table of agents x what every agent must do.
 
-What it must do stands in `launch.checking`, which `troupe check` runs too.
+Part of it stands in `launch.checking`, which `troupe check` runs too.
 """
 
 import contextlib
+import functools
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from troupe import environments, launch
-from troupe.agents import find_builder
+from troupe import environments
+from troupe import partitioning as pt
+from troupe.agents import catalogue, find_builder
+from troupe.agents.acting.policies import RecurrentExtras, batch
+from troupe.agents.learning import dispatch
+from troupe.agents.snapshots import from_host, to_host
 from troupe.launch.checking import conformance
 from troupe.launch.signals import Stop
 
-from .. import demonstrations
+from ..results import assert_equal_results, assert_same_bits, raw
+from .rows import AGENTS, CASES, CHECKED, TO_LEARN
 
-DQN = {
-    "hidden_sizes": (32,),
-    "min_replay_size": 200,
-    "epsilon_decay_steps": 1_000,
-    "discount": 0.0,
-    "samples_per_insert": 64.0,
-}
-PPO = {"hidden_sizes": (32,), "rollout_length": 32, "discount": 0.0, "learning_rate": 3e-3}
-BC = {"hidden_sizes": (32,), "batch_size": 32, "learning_rate": 3e-3}
-SAC = {
-    "hidden_sizes": (32,),
-    "min_replay_size": 200,
-    "discount": 0.0,
-    "batch_size": 64,
-    "samples_per_insert": 32.0,
-    "learning_rate": 3e-3,
-}
-C51 = {**DQN, "min_return": 0.0, "max_return": 2.0, "num_atoms": 11}
-TD3 = {**SAC, "exploration_std": 0.3}
-AGENTS = {
-    "bc": ("bc", BC, "fake/match", {}),
-    "bc, continuous": ("bc", BC, "fake/match", {"continuous": True}),
-    "c51": ("c51", C51, "fake/match", {}),
-    "c51 of the docs": ("c51:C51Builder", {**DQN, "max_return": 2.0}, "fake/match", {}),
-    "dqn": ("dqn", DQN, "fake/match", {}),
-    "dqn with everything": (
-        "dqn",
-        {**DQN, "dueling": True, "priority_exponent": 0.6, "loss": "squared", "num_envs": 3},
-        "fake/match",
-        {},
-    ),
-    "ppo": ("ppo", PPO, "fake/match", {}),
-    "ppo, continuous": (
-        "ppo",
-        {**PPO, "normalize_observations": True},
-        "fake/match",
-        {"continuous": True},
-    ),
-    "qrdqn, munchausen": (
-        "qrdqn",
-        {**DQN, "num_atoms": 8, "munchausen_scale": 0.9},
-        "fake/match",
-        {},
-    ),
-    "rainbow": (
-        "rainbow",
-        {k: v for k, v in C51.items() if "epsilon" not in k} | {"n_step": 1},
-        "fake/match",
-        {},
-    ),
-    "sac": ("sac", SAC, "fake/match", {"continuous": True}),
-    "td3": ("td3", TD3, "fake/match", {"continuous": True}),
-    "td3 of the docs": ("td3:TD3Builder", TD3, "fake/match", {"continuous": True}),
-}
-LENGTH = 16  # Of an episode of `fake/match`, and its best return.
+STREAMS, STEPS = 3, 20  # Of acting side by side.
+TOLERANCE, LEAST = 1e-5, 1e-3  # Of the norm of each array, between one device and eight.
+LEAST_SPLIT = 0.95  # Of the floating point operations of an update.
+MESH, SCHEDULES = pt.Mesh({"data": 8}), ("batch:data", "batch:data,zero3:data")
+FEW = 8  # Gradient steps, where it does not matter how many.
 
 
-def make_experiment(agent, config, env, options, seed=0, steps=6_000):
-    builder_class = find_builder(agent)
-    builder = builder_class(builder_class.config_class(**config))
+class Tried:
+    """A case in short runs. All checks share its parts, so that each program is compiled once."""
 
-    def make(*, seed, num_envs, evaluation):
-        return environments.make(
-            env, seed=seed, num_envs=num_envs, actions=builder.actions, **options
-        )
+    def __init__(self, case, stack):
+        self.case, self.row, self.kind, self._stack = case, case.row, case.kind, stack
 
-    budget = {"num_actor_steps": steps}
-    if builder.needs_data:
-        # A tenth: gradient steps.
-        budget = {"data": demonstrations.match(**options), "num_learner_steps": steps // 10}
-    evaluation = launch.Evaluation(num_envs=10)
-    return launch.Experiment(builder, make, env, seed=seed, evaluation=evaluation, **budget)
+    def make(self, seed):
+        return self._stack.enter_context(conformance.ShortRun(self.case.experiment(seed)))
+
+    @functools.cached_property
+    def trial(self):
+        return self.make(1)
+
+    def again(self):
+        """A short run, which is the same every time."""
+        return self.trial.rewind().run(FEW)
+
+    @functools.cached_property
+    def other(self):
+        """What a short run of another seed comes to, and the run."""
+        run = self.make(2).run(FEW)
+        return run.policy(), run
+
+    @functools.cached_property
+    def networks(self):
+        return self.trial.experiment.make_networks(self.trial.parts.spec)
+
+    @functools.cached_property
+    def update(self):
+        return self.trial.experiment.builder.make_update(self.networks, self.trial.parts.spec)
+
+    def policy(self, **options):
+        builder, spec = self.trial.experiment.builder, self.trial.parts.spec
+        return builder.make_policy(self.networks, spec, **options)
+
+    def actor(self, core, num_envs):
+        parts, builder = self.trial.parts, self.trial.experiment.builder
+        key = jax.random.key(0)
+        return builder.make_actor(key, core, parts.spec, parts.learner, num_envs=num_envs)
+
+    def played(self, actor):
+        """What an actor of some streams saw and did: time steps, and actions between them."""
+        make = self.trial.experiment.make_environment
+        with make(seed=5, num_envs=STREAMS, evaluation=True) as environment:
+            seen, acted = [environment.reset()], []
+            actor.observe_first(seen[0])
+            for _ in range(STEPS):
+                acted.append(actor.select_action(seen[-1].observation))
+                seen.append(environment.step(acted[-1]))
+                actor.observe(acted[-1], seen[-1])
+        return seen, acted
+
+    @functools.cached_property
+    def arguments(self):
+        """State and batch of a gradient step in the midst of learning."""
+        run = self.again()
+        shapes = jax.eval_shape(self.update.init, jax.random.key(0))
+        state = from_host(jax.tree.map(np.asarray, run.parts.learner.save()["state"]), shapes)
+        sample = dispatch.without_keys(run.newest)
+        return state, jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), sample)
+
+    @functools.cached_property
+    def two_steps(self):
+        """What two gradient steps give on one device."""
+        return twice(jax.jit(self.update.step), *self.arguments)
 
 
-@pytest.fixture(params=AGENTS, scope="module")
-def row(request, documented):
-    return AGENTS[request.param]
+def twice(step, state, sample):
+    """Two gradient steps, so that the state of the second is as the first left it."""
+    first = step(state, sample)
+    return jax.device_get((raw(first), raw(step(first[0], sample))))
 
 
-@pytest.fixture(params=[name for name in AGENTS if "docs" not in name], scope="module")
-def runs(request):
-    """Three short runs; the last is of another seed."""
-    row = AGENTS[request.param]
-    made = [conformance.ShortRun(make_experiment(*row, seed=s, steps=600)) for s in (1, 1, 2)]
+@pytest.fixture(autouse=True, scope="module")
+def _quick_compiler():
+    """Compiles without optimizing: these programs are many, and run little."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(params=CASES, scope="module")
+def tried(request, documented):
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(one).run() for one in made]
+        yield Tried(CASES[request.param], stack)
 
 
-def test_learns_what_there_is_to_learn(row):
-    experiment = make_experiment(*row)
-    with conformance.ShortRun(experiment) as short:
-        short.run()
-        outcome = short.parts.evaluator.run(0, 20, 0, Stop())
-        assert np.mean(outcome.returns) >= 0.85 * LENGTH
-        assert short.loop.steps >= experiment.budget
+checked = pytest.mark.parametrize("tried", CHECKED, indirect=True, scope="module")
 
 
-def test_a_seed_repeats_and_another_differs(runs):
-    conformance.check_seeds(*(one.policy() for one in runs))
+def test_it_acts_as_its_environment_asks(tried):
+    conformance.check_actions(tried.trial)
 
 
-def test_a_saved_learner_acts_like_the_one_it_was(runs):
-    assert runs[0].parts.learner.steps > 0
-    conformance.check_restored(runs[0], runs[2])
+def test_it_learns_and_all_stays_finite(tried):
+    conformance.check_learns(tried.trial.rewind(), tried.kind.steps)
+    assert tried.trial.parts.learner.steps >= tried.kind.steps
+    conformance.check_same_step(tried.trial)
 
 
-def test_metrics_and_parameters_are_finite_and_a_step_is_pure(runs):
-    conformance.check_finite(runs[0].parts.learner)
-    conformance.check_same_step(runs[0])
+@checked
+def test_a_seed_repeats_and_another_differs(tried):
+    first, second = tried.again().policy(), tried.again().policy()
+    conformance.check_seeds(first, second, tried.other[0])
 
 
-@pytest.mark.parametrize("agent", ["dqn", "ppo"])
-@pytest.mark.parametrize("env", ["fake/discrete", "fake/ragged", "fake/image"])
-def test_observations_of_every_kind(agent, env):
-    config = (
-        {"min_replay_size": 8, "batch_size": 4, "steps_per_dispatch": 2, "num_envs": 2}
-        if agent == "dqn"
-        else {"num_envs": 2, "rollout_length": 4, "num_minibatches": 2, "num_epochs": 1}
+@checked
+def test_what_is_saved_is_restored_bit_by_bit(tried):
+    ours, theirs = tried.again(), tried.other[1]
+    saved = ours.parts.learner.save()
+    theirs.parts.learner.restore(saved)
+    assert_same_bits(theirs.parts.learner.save(), saved)
+    assert_same_bits(theirs.policy(), ours.policy())
+    assert theirs.parts.learner.steps == ours.parts.learner.steps
+
+
+@checked
+def test_evaluations_are_greedy(tried):
+    """No draw decides: a player with another key does the same."""
+    core = tried.policy(evaluation=True)
+    player = tried.actor(core, STREAMS)
+    seen, acted = tried.played(player)
+    player.restore(to_host(jax.vmap(core.init)(jax.random.split(jax.random.key(1), STREAMS))))
+    player.observe_first(seen[0])
+    for before, action, after in zip(seen, acted, seen[1:], strict=False):
+        assert_same_bits(player.select_action(before.observation), action)
+        player.observe(action, after)
+
+
+@checked
+def test_streams_act_together_as_each_alone(tried):
+    core = tried.policy(num_streams=STREAMS)
+    together, alone = tried.actor(core, STREAMS), tried.actor(core, 1)
+    start = together.save()
+    seen, acted = tried.played(together)
+    for i in range(STREAMS):
+        mine = functools.partial(jax.tree.map, lambda x, i=i: np.asarray(x)[i : i + 1])
+        alone.restore(mine(start))
+        alone.observe_first(mine(seen[0]))
+        for before, action, after in zip(seen, map(mine, acted), seen[1:], strict=False):
+            assert_equal_results(alone.select_action(mine(before).observation), action, TOLERANCE)
+            alone.observe(action, mine(after))
+        assert_equal_results(alone.save(), mine(together.save()), TOLERANCE)
+
+
+def floats(nest):
+    """The memory in the state of a greedy policy: keys and counts are integers."""
+    return [x for x in jax.tree.leaves(nest) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+
+@checked
+def test_a_memory_begins_anew_with_every_episode(tried):
+    core = tried.policy(evaluation=True)
+    assert (core.reset is not None) == tried.row.recurrent
+    if tried.row.recurrent:
+        check_that_acting_forgets(tried, core)
+        check_that_learning_forgets(tried)
+
+
+def check_that_acting_forgets(tried, core):
+    def floats(nest):  # The memory of a greedy policy: keys and counts are integers.
+        return [x for x in jax.tree.leaves(nest) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+    params = tried.trial.parts.learner.get_variables(["policy"])[0]
+    step = jax.jit(batch(core))
+    observation = tried.played(tried.actor(core, STREAMS))[0][0].observation
+    fresh = jax.vmap(core.init)(jax.random.split(jax.random.key(0), STREAMS))
+    never, always = np.zeros(STREAMS, bool), np.ones(STREAMS, bool)
+    used = step(params, observation, fresh, never)[2]
+    wanted, going_on, anew = (
+        floats(step(params, observation, state, first)[2])
+        for state, first in ((fresh, never), (used, never), (used, always))
     )
-    options = {"size": 36} if env == "fake/image" else {}
-    with conformance.ShortRun(make_experiment(agent, config, env, options, steps=24)) as short:
-        assert short.run().parts.learner.steps > 0
-        conformance.check_finite(short.parts.learner)
+    assert_equal_results(anew, wanted, TOLERANCE)
+    assert any(np.any(a != b) for a, b in zip(going_on, wanted, strict=True))
 
 
-@pytest.mark.parametrize("agent", ["bc", "dqn", "ppo", "rainbow"])
+def check_that_learning_forgets(tried):
+    """What a memory held before the first row of an episode makes no difference."""
+    state, sample = tried.arguments
+    step = jax.jit(tried.update.step)
+
+    def is_memory(x):
+        return isinstance(x, RecurrentExtras)
+
+    def spoiled(x):
+        return x._replace(memory=jax.tree.map(lambda m: m + 1.0, x.memory)) if is_memory(x) else x
+
+    def learned(kind, extras):
+        data = sample.data
+        data = data._replace(step_type=data.step_type.at[:, 0].set(kind), extras=extras)
+        return jax.device_get(raw(step(state, sample._replace(data=data))))
+
+    kept = sample.data.extras
+    assert any(map(is_memory, jax.tree.leaves(kept, is_leaf=is_memory)))
+    wrong = jax.tree.map(spoiled, kept, is_leaf=is_memory)
+    first, middle = 0, 1
+    assert_same_bits(learned(first, wrong), learned(first, kept))
+    results = learned(middle, wrong), learned(middle, kept)
+    assert any(jax.tree.leaves(jax.tree.map(lambda a, b: np.any(a != b), *results)))
+
+
+@checked
+def test_eight_devices_split_the_work(tried):
+    """With networks as large as by default: in tiny ones Adam and the like weigh too much."""
+    builder, spec = tried.case.builder(tiny=False), tried.trial.parts.spec
+    networks = builder.make_networks(spec)
+    update = builder.make_update(networks, spec)
+    policy = builder.make_policy(networks, spec)
+    replay = builder.make_replay_tables(spec, policy, num_envs=builder.num_envs)
+    state = jax.eval_shape(update.init, jax.random.key(0))
+    step = pt.partition(lambda *args: update.step(*args), MESH, pt.parse_schedule(SCHEDULES[-1]))
+    plan = step.plan(state, dispatch.on_device(replay.sample_shapes()))
+    assert plan.steps[-1].split["data"] >= LEAST_SPLIT
+
+
+@checked
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_eight_devices_learn_what_one_does(tried, schedule):
+    update = tried.update
+    step = pt.partition(lambda *args: update.step(*args), MESH, pt.parse_schedule(schedule))
+    state, sample = tried.arguments
+    assert_equal_results(twice(step, state, sample), tried.two_steps, TOLERANCE, LEAST)
+
+
+@pytest.mark.parametrize("tried", TO_LEARN, indirect=True, scope="module")
+def test_it_learns_what_there_is_to_learn(tried):
+    run, steps = tried.trial.rewind(), 6_000
+    run.loop.advance(steps // 10 if tried.case.builder().needs_data else steps, np.inf, Stop())
+    outcome = run.parts.evaluator.run(0, 20, 0, Stop())
+    assert np.mean(outcome.returns) >= 0.85 * tried.kind.best
+
+
+def test_every_agent_has_a_row():
+    assert {*catalogue.AGENTS} <= {row.agent for row in AGENTS.values()}
+
+
+@pytest.mark.parametrize("agent", catalogue.AGENTS)
 def test_actions_that_it_cannot_drive_are_refused_in_one_line(agent):
-    builder_class = find_builder(agent)
     spec = environments.make_spec(environments.make("fake/nested", seed=0))
-    with pytest.raises(ValueError, match=rf"{agent} drives one discrete action.*") as refusal:
-        builder_class().make_networks(spec)
+    with pytest.raises(ValueError, match=f"{agent} drives .*") as refusal:
+        find_builder(agent)().make_networks(spec)
     assert "\n" not in str(refusal.value)
 
 
 def test_unknown_agents_are_refused_with_what_there_is():
     with pytest.raises(ValueError, match="Did you mean dqn"):
         find_builder("dqm")
-    with pytest.raises(ValueError, match="dqn, ppo, qrdqn"):
+    with pytest.raises(ValueError, match=r"dqn, .*ppo"):
         find_builder("sarsa")
     with pytest.raises(ValueError, match="not a subclass"):
         find_builder("troupe.agents.learning.learner:SGDLearner")

@@ -46,7 +46,7 @@ def fails(capsys, arguments, code, *words):
         ("trian", ["trian", "train", "resume", "evaluate", "plot", "list"]),
         ("train dqn", ["--env"]),
         ("train dqn --env CartPole-v1 --sed 1", ["--sed"]),
-        ("train dqm --env CartPole-v1", ["'dqm'", "Did you mean dqn?", "dqn, ppo"]),
+        ("train dqm --env CartPole-v1", ["'dqm'", "Did you mean dqn?", "bc, ", "ppo"]),
         ("train no.such:Builder --env CartPole-v1", ["no.such:Builder", "cannot be imported"]),
         ("train json:JSONDecoder --env CartPole-v1", ["not a subclass"]),
         ("train dqn --env CartPol-v1", ["'CartPol-v1'", "CartPole-v1"]),

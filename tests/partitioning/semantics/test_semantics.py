@@ -16,6 +16,8 @@ from troupe import partitioning as pt
 from troupe.baselines.speed import steps
 from troupe.partitioning import models
 
+from ...results import assert_equal_results, raw
+
 TOLERANCE = 1e-5  # Of the norm of each float32 output.
 
 #: Mesh sizes by name, and what a schedule begins with there.
@@ -109,30 +111,6 @@ def reference(model):
     return example, (state, batch), jax.device_get((raw(first), raw(second)))
 
 
-def raw(tree):
-    """Typed keys as their data."""
-    return jax.tree_util.tree_map(
-        lambda x: (
-            jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-        ),
-        tree,
-    )
-
-
-def assert_equal_results(got, wanted, tolerance=TOLERANCE):
-    got, wanted = (jax.tree_util.tree_flatten_with_path(tree) for tree in (got, wanted))
-    assert got[1] == wanted[1]
-    for (path, a), (_, b) in zip(got[0], wanted[0], strict=True):
-        where = jax.tree_util.keystr(path)
-        a, b = np.asarray(a), np.asarray(b)
-        assert (a.shape, a.dtype) == (b.shape, b.dtype), where
-        if np.issubdtype(b.dtype, np.floating):
-            error, norm = np.linalg.norm(a - b), np.linalg.norm(b)
-            assert error <= tolerance * norm, f"{where}: error {error:.3g} of norm {norm:.3g}"
-        else:
-            np.testing.assert_array_equal(a, b, where)
-
-
 def check(model, mesh, schedule, **options):
     """Two steps on the mesh against two unpartitioned ones."""
     example, (state, batch), wanted = reference(model)
@@ -140,7 +118,7 @@ def check(model, mesh, schedule, **options):
     step = pt.partition(example.update, pt.Mesh(axes), pt.parse_schedule(schedule), **options)
     first = step(state, batch)
     second = step(first[0], batch)
-    assert_equal_results(jax.device_get((raw(first), raw(second))), wanted)
+    assert_equal_results(jax.device_get((raw(first), raw(second))), wanted, TOLERANCE)
 
 
 @pytest.fixture(autouse=True, scope="module")

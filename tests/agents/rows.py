@@ -1,0 +1,152 @@
+"""The table of agents: what each of them is checked on. A new agent adds a row to `AGENTS`.
+
+`test_agents.py` has what every row must do, `test_launches.py` does it in every kind of launch.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from troupe import environments, launch
+from troupe.agents import find_builder
+
+from .. import demonstrations
+
+FULL = bool(os.environ.get("TROUPE_FULL"))
+
+
+class Kind(NamedTuple):
+    """An environment that agents are tried on."""
+
+    env: str
+    options: Mapping[str, Any] = {}
+    steps: int = 50
+    """Gradient steps of a short run."""
+    best: float | None = None
+    """Return of a perfect player, where every agent must come near to it."""
+
+
+KINDS = {
+    "discrete": Kind("fake/match", best=16.0),
+    "continuous": Kind("fake/match", {"continuous": True}, best=16.0),
+    "ragged": Kind("fake/ragged"),
+    "several": Kind("fake/continuous"),
+    "nested": Kind("fake/nested", {"single_action": True}),
+    # Convolutions take their time.
+    "image": Kind("fake/image", {"size": 36}, steps=4),
+}
+"""One of four choices; one number; episodes of one step to twelve, some of them cut short; several
+numbers at once; a nest of observations; images."""
+
+
+class Row(NamedTuple):
+    """An agent, its settings, and the kinds of environments that it drives."""
+
+    agent: str
+    config: Mapping[str, Any]
+    kinds: tuple[str, ...]
+    recurrent: bool = False
+    """Whether its policy has a memory."""
+
+
+TINY = ("hidden_sizes",)
+"""Fields that make networks small."""
+OFF_POLICY = {
+    "hidden_sizes": (32,),
+    "min_replay_size": 200,
+    "discount": 0.0,
+    "samples_per_insert": 64.0,
+}
+DQN = {**OFF_POLICY, "epsilon_decay_steps": 1_000}
+PPO = {"hidden_sizes": (32,), "rollout_length": 16, "discount": 0.0, "learning_rate": 3e-3}
+BC = {"hidden_sizes": (32,), "batch_size": 32, "learning_rate": 3e-3}
+SAC = {**OFF_POLICY, "batch_size": 64, "samples_per_insert": 32.0, "learning_rate": 3e-3}
+TD3 = {**SAC, "exploration_std": 0.3}
+C51 = {**DQN, "min_return": 0.0, "max_return": 2.0, "num_atoms": 11}
+AGENTS = {
+    "bc": Row("bc", BC, ("discrete", "continuous", "ragged", "several", "nested", "image")),
+    "c51": Row("c51", C51, ("discrete",)),
+    "c51 of the docs": Row("c51:C51Builder", {**DQN, "max_return": 2.0}, ("discrete",)),
+    "dqn": Row("dqn", DQN, ("discrete", "ragged", "nested", "image")),
+    "dqn with everything": Row(
+        "dqn",
+        {**DQN, "dueling": True, "priority_exponent": 0.6, "loss": "squared", "num_envs": 3},
+        ("discrete",),
+    ),
+    "ppo": Row("ppo", PPO, ("discrete", "continuous", "ragged", "nested", "image")),
+    "ppo of normalised observations": Row(
+        "ppo", {**PPO, "normalize_observations": True}, ("continuous", "several")
+    ),
+    "qrdqn, munchausen": Row(
+        "qrdqn", {**DQN, "num_atoms": 8, "munchausen_scale": 0.9}, ("discrete", "image")
+    ),
+    "rainbow": Row(
+        "rainbow",
+        {k: v for k, v in C51.items() if "epsilon" not in k} | {"n_step": 1},
+        ("discrete", "image"),
+    ),
+    "sac": Row("sac", SAC, ("continuous", "several")),
+    "td3": Row("td3", TD3, ("continuous", "several")),
+    "td3 of the docs": Row("td3:TD3Builder", TD3, ("continuous", "several")),
+}
+
+
+class Case(NamedTuple):
+    """A row on one kind of environment."""
+
+    row: Row
+    kind: Kind
+
+    def builder(self, tiny=True):
+        """The agent's, with the config of the row, or but for its tiny networks."""
+        builder_class = find_builder(self.row.agent)
+        config = {k: v for k, v in self.row.config.items() if tiny or k not in TINY}
+        return builder_class(builder_class.config_class(**config))
+
+    def dataset(self):
+        """What an agent learns from that never acts."""
+        if self.kind.best is None:
+            return demonstrations.drawn(self.kind.env, **self.kind.options)
+        return demonstrations.match(**self.kind.options)
+
+    def experiment(self, seed=0, steps=100_000):
+        """What is run; `steps` are actor steps, and ten times the gradient steps where it learns
+        from data."""
+        builder, kind = self.builder(), self.kind
+
+        def make(*, seed, num_envs, evaluation):
+            return environments.make(
+                kind.env, seed=seed, num_envs=num_envs, actions=builder.actions, **kind.options
+            )
+
+        budget = {"num_actor_steps": steps}
+        if builder.needs_data:
+            budget = {"data": self.dataset(), "num_learner_steps": steps // 10}
+        evaluation = launch.Evaluation(num_envs=10)
+        return launch.Experiment(
+            builder, make, kind.env, seed=seed, evaluation=evaluation, **budget
+        )
+
+
+def _cases():
+    """By name; first those on which all is checked, then those that are to learn."""
+    found = {
+        f"{name}, {kind}": Case(row, KINDS[kind])
+        for name, row in AGENTS.items()
+        for kind in row.kinds
+    }
+
+    return {name: found[name] for name in sorted(found, key=lambda name: _place(name, found))}
+
+
+def _place(name, cases):
+    return cases[name].kind.best is None, "docs" in name
+
+
+CASES = _cases()
+TO_LEARN = [name for name, case in CASES.items() if case.kind.best is not None]
+CHECKED = [*CASES] if FULL else [name for name in TO_LEARN if "docs" not in name]
+"""Those of which all is checked; on the others, what costs most waits for TROUPE_FULL=1."""
+# A fixture of the whole file is shared by cases that have one place in all three.
+assert [*CASES][: len(TO_LEARN)] == TO_LEARN
+assert [*CASES][: len(CHECKED)] == CHECKED

@@ -1,0 +1,55 @@
+"""Every row of the table of agents runs to its end in every kind of launch."""
+
+import pytest
+
+from troupe.launch import running
+from troupe.launch.data import recording
+from troupe.launch.experiment import Evaluation
+from troupe.launch.request.recipe import Recipe
+
+from .rows import AGENTS, CASES, FULL
+
+LAUNCHES = {
+    "threads": ("threads", {"actors": 2}),
+    "processes": ("processes", {"actors": 2}),
+    "inference server": ("processes", {"actors": 2, "inference_servers": 1}),
+    "two hosts": ("processes", {"learner_hosts": 2}),
+}
+QUICK = {("ppo", "threads"), ("dqn", "inference server"), ("bc", "two hosts")}
+"""Those that run always; the others with TROUPE_FULL=1 in the environment."""
+TABLE = [(name, launch) for name in AGENTS for launch in LAUNCHES if "docs" not in name]
+RUN = [one for one in TABLE if FULL or one in QUICK]
+
+
+@pytest.mark.long
+@pytest.mark.distributed
+@pytest.mark.parametrize(("name", "launch"), RUN, ids=map(", ".join, RUN))
+def test_it_runs_to_its_end(name, launch, tmp_path, monkeypatch):
+    pytest.importorskip("launchpad")
+    pytest.importorskip("reverb")
+    monkeypatch.setenv("XLA_FLAGS", "")
+    case = CASES[f"{name}, {AGENTS[name].kinds[0]}"]
+    kind, roles = LAUNCHES[launch]
+    data, steps = None, 1_500
+    if case.builder().needs_data:
+        data, steps = tmp_path / "data.npz", 100
+        recording.write(data, case.dataset(), {})
+        roles = {name: number for name, number in roles.items() if name == "learner_hosts"}
+    recipe = Recipe(
+        case.row.agent,
+        case.kind.env,
+        case.row.config,
+        steps=steps,
+        data=data and str(data),
+        environment=case.kind.options,
+        evaluation=Evaluation(every=10**6, final_episodes=2),
+        launch=kind,
+        roles=roles,
+    )
+    run = running.runner(kind, roles)
+    result = run(recipe.experiment(), tmp_path / "run", request=recipe.to_json(), progress=False)
+    assert result.launch == kind
+    assert result.learner_steps > 0
+    # What actors did not need of their shares is not spent.
+    assert (result.actor_steps if data is None else result.learner_steps) >= 0.95 * steps
+    assert result.evaluation[-1]["episodes"] == 2

@@ -1,0 +1,43 @@
+"""Comparing what two programs gave."""
+
+import jax
+import numpy as np
+
+
+def raw(tree):
+    """Typed keys as their data."""
+    return jax.tree_util.tree_map(
+        lambda x: (
+            jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+        ),
+        tree,
+    )
+
+
+def assert_equal_results(got, wanted, tolerance, least=0.0):
+    """Integers are the same, floats as near as a part of their norm, or of the least that counts
+    as one: what is left of large numbers that cancel has their rounding."""
+    got, wanted = (jax.tree_util.tree_flatten_with_path(tree) for tree in (got, wanted))
+    assert got[1] == wanted[1]
+    for (path, a), (_, b) in zip(got[0], wanted[0], strict=True):
+        where = jax.tree_util.keystr(path)
+        a, b = np.asarray(a), np.asarray(b)
+        assert (a.shape, a.dtype) == (b.shape, b.dtype), where
+        if np.issubdtype(b.dtype, np.floating):
+            error, norm = np.linalg.norm(a - b), np.linalg.norm(b)
+            assert error <= tolerance * max(norm, least), (
+                f"{where}: error {error:.3g} of norm {norm:.3g}"
+            )
+        else:
+            np.testing.assert_array_equal(a, b, where)
+
+
+def assert_same_bits(got, wanted):
+    """Every array has the same bits, NaN and the sign of 0 among them."""
+    got, wanted = (jax.tree_util.tree_flatten_with_path(tree) for tree in (got, wanted))
+    assert got[1] == wanted[1]
+    for (path, a), (_, b) in zip(got[0], wanted[0], strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        where = jax.tree_util.keystr(path)
+        assert (a.shape, a.dtype) == (b.shape, b.dtype), where
+        assert a.tobytes() == b.tobytes(), where
