@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..launch.errors import RequestError
+from .statistics import interquartile_mean, interval, pooled_mean
 
 _LEVEL = 0.05
-_BOOTSTRAP, _PERMUTATIONS = 10_000, 20_000
+_PERMUTATIONS = 20_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +81,7 @@ def compare(returns: Mapping[str, Sequence[float]], seed: int = 0) -> list[Row]:
     rows: list[Row] = []
     for scale, values in returns.items():
         here = np.asarray(values, float)
-        resampled = random.choice(here, (_BOOTSTRAP, len(here)))
-        low, high = np.quantile(interquartile_mean(resampled), [0.025, 0.975])
+        low, high = interval([here], pooled_mean, seed=seed)
         mean = float(interquartile_mean(here))
         row = Row(scale, tuple(here.tolist()), mean, (float(low), float(high)))
         if rows:
@@ -91,16 +91,6 @@ def compare(returns: Mapping[str, Sequence[float]], seed: int = 0) -> list[Row]:
             row = dataclasses.replace(row, difference=difference, p=p, detectable=seen)
         rows.append(row)
     return _holm(rows)
-
-
-def interquartile_mean(values: np.ndarray) -> np.ndarray:
-    """Means of the middle half of the last dimension [..., n]; parts of values count as parts."""
-    n = values.shape[-1]
-    cut = n / 4
-    rank = np.arange(n)
-    # How much of each value lies between the quartiles.
-    weight = np.clip(np.minimum(rank + 1 - cut, n - cut - rank), 0.0, 1.0)
-    return np.sort(values, -1) @ weight / weight.sum()
 
 
 def permutation_test(one: np.ndarray, other: np.ndarray, random: np.random.Generator) -> float:

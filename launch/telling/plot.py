@@ -87,7 +87,7 @@ def _draw_panel(axes: Any, groups: Sequence[Group], single: bool) -> bool:
     """Draws the runs of one environment, which go by one clock; whether there is a band."""
     env, clock = groups[0].env, groups[0].clock
     agents = {one.agent for one in groups}
-    colors = _colors(len(groups))
+    colors = palette(len(groups))
     banded = False
     for one, color in zip(groups, colors, strict=True):
         if single:
@@ -138,7 +138,7 @@ def _draw_legend(axes: Any, beside: bool) -> None:
         axes.legend(frameon=False, fontsize=9, loc="best")
 
 
-def _colors(count: int) -> list[Any]:
+def palette(count: int) -> list[Any]:
     """So many, that can be told apart: matplotlib's, or of a scale where these are too few."""
     from matplotlib import colormaps
 
@@ -164,13 +164,21 @@ def mean_and_band(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.n
       Steps, means and deviations, [number of points]; between the points of a curve it is taken
       to be straight.
     """
+    grid, returns = aligned(curves)
+    return grid, returns.mean(axis=0), returns.std(axis=0)
+
+
+def aligned(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
+    """Curves over the steps that all of them cover: steps [P] and returns [number of curves, P].
+
+    Between the points of a curve it is taken to be straight.
+    """
     start = max(steps[0] for steps, _ in curves)
     end = min(steps[-1] for steps, _ in curves)
     grid = np.unique(np.concatenate([steps for steps, _ in curves]))
     within = grid[(grid >= start) & (grid <= end)]
     grid = within if len(within) else np.array([end])
-    returns = np.stack([np.interp(grid, *curve) for curve in curves])
-    return grid, returns.mean(axis=0), returns.std(axis=0)
+    return grid, np.stack([np.interp(grid, *curve) for curve in curves])
 
 
 def _curve(path: pathlib.Path, clock: str, kind: str, name: str) -> Curve:

@@ -12,7 +12,6 @@ from troupe.baselines.comparison import (
     check,
     compare,
     detectable,
-    interquartile_mean,
     min_seeds,
     permutation_test,
     table,
@@ -20,23 +19,6 @@ from troupe.baselines.comparison import (
 from troupe.baselines.scales import Scale, parse_scales
 from troupe.baselines.tuned import Tuned
 from troupe.launch.errors import RequestError
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([1, 2, 3, 4], 2.5),
-        ([4, 100, 2, -100], 3.0),
-        ([1, 2, 3, 4, 5, 6, 7, 8], 4.5),
-        # A quarter of five values is one and a quarter: three quarters of the second count.
-        ([0, 10, 20, 30, 1000], (0.75 * 10 + 20 + 0.75 * 30) / 2.5),
-    ],
-)
-def test_the_interquartile_mean_is_that_of_the_middle_half(values, expected):
-    values = np.asarray(values, float)
-    assert interquartile_mean(values) == pytest.approx(expected)
-    found = interquartile_mean(np.stack([values, values + 1]))
-    np.testing.assert_allclose(found, [expected, expected + 1])
 
 
 def test_few_seeds_are_permuted_exactly():

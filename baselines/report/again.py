@@ -1,0 +1,104 @@
+"""The command that does a run again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...launch.errors import RequestError
+from ...launch.request import fields, origins
+from ...launch.request.recipe import Recipe
+from ..command import training
+from ..command.parser import Commands, take_overrides
+from ..settings import find
+from ..tuned import Tuned
+
+
+def command(config: Mapping[str, Any], seeds: Sequence[int]) -> str | None:
+    """What to type into a shell for runs with these seeds.
+
+    Args:
+      config: content of the `config.json` of one of them.
+      seeds: of all.
+
+    Returns:
+      The command, exactly: read by the command line as it is now, it asks for what the run was.
+      None where there is no such command, as of a run that was begun in Python.
+    """
+    try:
+        recipe = Recipe.from_json(config)
+        tuned = find(recipe.agent, recipe.env) or Tuned(recipe.agent, recipe.env)
+        words = list(_words(recipe, tuned))
+        if _asked(_parsed([*words, "--seed", str(recipe.seed)], tuned)) != _asked(recipe):
+            return None
+    except (RequestError, ValueError):
+        return None
+    line = f"troupe train {shlex.join(words)}"
+    if len(seeds) == 1:
+        return f"{line} --seed {seeds[0]}"
+    return f"for seed in {' '.join(map(str, seeds))}; do {line} --seed $seed; done"
+
+
+def _words(recipe: Recipe, tuned: Tuned) -> Iterator[str]:
+    """The arguments of `troupe train`: what differs from what is tuned."""
+    yield recipe.agent
+    yield from ("--env", recipe.env)
+    for name, value in recipe.environment.items():
+        if tuned.environment.get(name) != value:
+            yield from (f"--env.{name}", fields.text(value))
+    if recipe.steps != tuned.steps:
+        yield from ("--steps", str(recipe.steps))
+    evaluation, checkpointing = recipe.evaluation, recipe.checkpointing
+    flags = {
+        "data": recipe.data,
+        "evaluate-every": evaluation.every if evaluation.every != tuned.evaluation_every else None,
+        "evaluation-episodes": _unless(evaluation, "episodes"),
+        "target": evaluation.target_return,
+        "checkpoint-every": _unless(checkpointing, "every_seconds"),
+        "checkpoint-replay": _unless(checkpointing, "replay"),
+        "wandb": recipe.wandb,
+        "mesh": recipe.mesh,
+        "schedule": recipe.schedule,
+        "launch": _unless(recipe, "launch"),
+        **{name.replace("_", "-"): value for name, value in recipe.roles.items()},
+    }
+    for name, value in flags.items():
+        if value is not None:
+            yield from (f"--{name}", str(value))
+    if evaluation.stop_at_target:
+        yield "--stop-at-target"
+    config_class = origins.find_builder(recipe.agent, recipe.folders).config_class
+    base, config = (fields.make(config_class, one) for one in (tuned.config, recipe.config))
+    for name in fields.fields(config_class):
+        if getattr(base, name) != getattr(config, name):
+            yield from (f"--config.{name}", fields.text(getattr(config, name)))
+
+
+def _unless(values: Any, name: str) -> Any:
+    """A field of a dataclass; None where it is as by default."""
+    defaults = {field.name: field.default for field in dataclasses.fields(values)}
+    return None if getattr(values, name) == defaults[name] else getattr(values, name)
+
+
+def _parsed(words: list[str], tuned: Tuned) -> Recipe:
+    """What the command line makes of arguments."""
+    rest = ["train", *words]
+    overrides, environment = take_overrides(rest), take_overrides(rest, "--env.")
+    commands = Commands(rest)
+    parser = commands.add("train", "", lambda options, settings: 0)
+    training.add_flags(parser, rest)
+    options = commands.parser.parse_args(rest)
+    options.overrides, options.environment = overrides, environment
+    return training.recipe(options, [tuned])
+
+
+def _asked(recipe: Recipe) -> dict[str, Any]:
+    """A recipe as JSON has it; where its modules lie is this machine's affair."""
+    asked = json.loads(json.dumps(recipe.to_json()))
+    for name in ("environment", "training_environment"):
+        asked[name] = {key: fields.text(value) for key, value in asked[name].items()}
+    del asked["folders"]
+    return asked
