@@ -15,6 +15,7 @@ AGENTS = {
     "dqn": ".dqn:DQNBuilder",
     "ppo": ".ppo:PPOBuilder",
     "qrdqn": ".dqn:QRDQNBuilder",
+    "r2d2": ".r2d2:R2D2Builder",
     "rainbow": ".dqn:RainbowBuilder",
     "sac": ".sac:SACBuilder",
     "td3": ".td3:TD3Builder",

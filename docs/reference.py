@@ -39,6 +39,7 @@ MODULES = (
     "troupe.agents.bc",
     "troupe.agents.dqn",
     "troupe.agents.ppo",
+    "troupe.agents.r2d2",
     "troupe.agents.sac",
     "troupe.agents.td3",
 )

@@ -30,7 +30,8 @@ def towards_target(
       ask: `(state, data) -> said`: what the target network says of a batch, every array [B, ...].
       learn: `(state, sample, said) -> (state, output)`: a gradient step that leaves the target.
       config: when the target moves, and how far.
-      asks_each_step: whether what is said depends on the step, as that of a noisy network does.
+      asks_each_step: whether what is said depends on the step, as that of a noisy network does, so
+        that a lot is not asked about at once.
     """
     period = config.target_update_period
 
@@ -46,8 +47,11 @@ def towards_target(
         )
         return state._replace(target_params=target_params)
 
+    def ask_and_learn(state: Any, sample: Sample) -> tuple[Any, UpdateOutput]:
+        return learn(state, sample, ask(state, sample.data))
+
     def step(state: Any, sample: Sample) -> tuple[Any, UpdateOutput]:
-        state, output = learn(state, sample, ask(state, sample.data))
+        state, output = ask_and_learn(state, sample)
         return move(state, 1), output
 
     def steps(num_steps: int) -> Step:
@@ -56,15 +60,19 @@ def towards_target(
         What it says of all batches of a lot is one product, and it is moved once. Of 64 x 256 x
         256 products, lots of 128 make 600 us a gradient step of 662 (two cores, jax 0.6.2).
         """
-        lot = 1 if asks_each_step else math.gcd(num_steps, period)
+        lot = math.gcd(num_steps, period)
         if lot == 1:
             return dispatch.fuse(step, num_steps)
-        learn_lot = dispatch.fuse(lambda state, batch: learn(state, *batch), lot)
+        one_by_one = dispatch.fuse(ask_and_learn, lot)
+        after_asking = dispatch.fuse(lambda state, batch: learn(state, *batch), lot)
 
         def step_lot(state: Any, samples: Sample) -> tuple[Any, UpdateOutput]:
-            said = ask(state, jax.tree.map(_merge, samples.data))
-            said = jax.tree.map(lambda x: x.reshape(lot, -1, *x.shape[1:]), said)
-            state, output = learn_lot(state, (samples, said))
+            if asks_each_step:
+                state, output = one_by_one(state, samples)
+            else:
+                said = ask(state, jax.tree.map(_merge, samples.data))
+                said = jax.tree.map(lambda x: x.reshape(lot, -1, *x.shape[1:]), said)
+                state, output = after_asking(state, (samples, said))
             return move(state, lot), output
 
         step_lots = dispatch.fuse(step_lot, num_steps // lot)

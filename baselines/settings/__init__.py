@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tuned import Tuned
-from . import bc, c51, dqn, ppo, qrdqn, rainbow, sac, td3
+from . import bc, c51, dqn, ppo, qrdqn, r2d2, rainbow, sac, td3
 
 SETTINGS: tuple[Tuned, ...] = (
     *bc.SETTINGS,
@@ -11,6 +11,7 @@ SETTINGS: tuple[Tuned, ...] = (
     *dqn.SETTINGS,
     *ppo.SETTINGS,
     *qrdqn.SETTINGS,
+    *r2d2.SETTINGS,
     *rainbow.SETTINGS,
     *sac.SETTINGS,
     *td3.SETTINGS,

@@ -16,7 +16,6 @@ from ...partitioning.models.example import DATA_AND_MODEL, Example
 
 #: Agents whose updates are steps here, and the sizes of their configs that keep a test short.
 AGENTS: dict[str, dict[str, Any]] = {
-    "c51": {"batch_size": 16, "hidden_sizes": (16, 16), "num_atoms": 11},
     "dqn": {"batch_size": 16, "hidden_sizes": (16, 16), "priority_exponent": 0.6, "double": True},
     "ppo": {"num_envs": 8, "rollout_length": 6, "hidden_sizes": (16, 16), "num_minibatches": 2},
     "qrdqn": {
@@ -25,6 +24,15 @@ AGENTS: dict[str, dict[str, Any]] = {
         "num_atoms": 8,
         "munchausen_scale": 0.9,
         "munchausen_temperature": 0.5,
+    },
+    "r2d2": {
+        "batch_size": 16,
+        "core_size": 8,
+        "hidden_sizes": (8, 8),
+        "burn_in": 1,
+        "sequence_length": 4,
+        "sequence_period": 4,
+        "n_step": 2,
     },
     "rainbow": {"batch_size": 16, "hidden_sizes": (16, 16), "num_atoms": 11},
     "sac": {"batch_size": 16, "hidden_sizes": (16, 16)},

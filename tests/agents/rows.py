@@ -63,6 +63,11 @@ BC = {"hidden_sizes": (32,), "batch_size": 32, "learning_rate": 3e-3}
 SAC = {**OFF_POLICY, "batch_size": 64, "samples_per_insert": 32.0, "learning_rate": 3e-3}
 TD3 = {**SAC, "exploration_std": 0.3}
 C51 = {**DQN, "min_return": 0.0, "max_return": 2.0, "num_atoms": 11}
+R2D2 = {
+    **{"core_size": 16, "hidden_sizes": (16, 16), "burn_in": 0, "n_step": 1, "discount": 0.0},
+    **{"sequence_length": 8, "sequence_period": 8, "min_replay_size": 20, "batch_size": 16},
+    **{"learning_rate": 3e-3, "samples_per_insert": 64.0, "epsilon_decay_steps": 1_000},
+}
 AGENTS = {
     "bc": Row("bc", BC, ("discrete", "continuous", "ragged", "several", "nested", "image")),
     "c51": Row("c51", C51, ("discrete",)),
@@ -80,6 +85,7 @@ AGENTS = {
     "qrdqn, munchausen": Row(
         "qrdqn", {**DQN, "num_atoms": 8, "munchausen_scale": 0.9}, ("discrete", "image")
     ),
+    "r2d2": Row("r2d2", R2D2, ("discrete", "ragged"), recurrent=True),
     "rainbow": Row(
         "rainbow",
         {k: v for k, v in C51.items() if "epsilon" not in k} | {"n_step": 1},

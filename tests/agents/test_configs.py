@@ -16,6 +16,7 @@ from troupe.agents.configs import (
 )
 from troupe.agents.dqn import C51Config, DQNConfig, QRDQNConfig, RainbowConfig
 from troupe.agents.ppo import PPOConfig
+from troupe.agents.r2d2 import R2D2Config
 from troupe.agents.replay import Transitions
 from troupe.agents.sac import SACConfig
 
@@ -146,6 +147,7 @@ def test_fields_and_defaults_are_those_that_checkpoints_know(config, expected):
         (DQNConfig, {"loss": "absolute"}, "must be one of huber, squared"),
         (C51Config, {"distribution": "normal"}, "must be one of none, categorical, quantile"),
         (C51Config, {"loss": "squared"}, "which has a loss of its own"),
+        (R2D2Config, {"sequence_period": 21}, "there are steps that are never learned from"),
         (C51Config, {"min_return": 10.0}, "the least return must be below the greatest"),
         (DQNConfig, {"min_replay_size": 10**6}, "learning would never begin"),
         (PPOConfig, {"steps_per_dispatch": 2}, "steps_per_dispatch is 2; .* at most 1"),

@@ -65,6 +65,14 @@ BC_FIELDS = {
     "least_log_std": ("nan", "-inf", "1e9"),
     "learning_rate_steps": ("0", "nan"),
 }
+R2D2_FIELDS = {
+    "core_size": ("0", "nan", "1e9"),
+    "sequence_length": ("0", "9", "1.5"),
+    "sequence_period": ("0", "21", "nan"),
+    "burn_in": ("-1", "1.5"),
+    "priority_mix": ("-0.1", "1.1", "nan"),
+    "epsilon_exponent": ("-1", "nan", "inf"),
+}
 SAC_FIELDS = {
     "initial_temperature": ("0", "-1", "nan", "1e9"),
     "target_entropy": ("nan", "inf", "1e9", "low"),
@@ -80,6 +88,7 @@ FIELDS = {
     "dqn": DQN_FIELDS,
     "ppo": PPO_FIELDS,
     "bc": BC_FIELDS,
+    "r2d2": R2D2_FIELDS,
     "sac": SAC_FIELDS,
     "td3": TD3_FIELDS,
 }

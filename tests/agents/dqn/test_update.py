@@ -23,6 +23,7 @@ VARIANTS = {
 }
 FAMILY = {
     "categorical": {"distribution": "categorical", "num_atoms": 5, "double": False},
+    "noisy": {"noisy_std": 0.5},
     "quantile, munchausen": {
         **{"distribution": "quantile", "num_atoms": 4, "double": False},
         **{"munchausen_scale": 0.9, "munchausen_temperature": 0.5},

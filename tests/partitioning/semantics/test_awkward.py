@@ -31,6 +31,10 @@ COUNTS = {
     "time major, 5": (108, 6, 0, 0),
     "recurrent minibatches": (48, 4, 0, 0),
     "ppo": (304, 6, 0, 0),
+    # Nothing but gradients, the loss and the metrics.
+    "qrdqn": (9, 0, 0, 0),
+    "r2d2": (18, 0, 0, 0),
+    "rainbow": (14, 0, 0, 0),
     "sac": (17, 0, 0, 0),
     "td3": (14, 0, 0, 0),
     "dropout": (23, 0, 0, 0),

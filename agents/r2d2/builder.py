@@ -1,0 +1,61 @@
+"""R2D2, said once."""
+
+from __future__ import annotations
+
+from ...environments.specs import EnvironmentSpec
+from ..acting import policies
+from ..builder import OffPolicyBuilder
+from ..interfaces import ActorCore, Update
+from ..learning import schedules
+from ..networks import heads, recurrent
+from ..networks.core import require_discrete
+from ..networks.torsos import make_torso
+from ..replay.items import Item, Sequences
+from .config import R2D2Config
+from .update import make_update
+
+
+class R2D2Builder(OffPolicyBuilder[R2D2Config, recurrent.RecurrentNetwork]):
+    """Recurrent replay distributed DQN, for one discrete action."""
+
+    name = "r2d2"
+    config_class = R2D2Config
+
+    def make_networks(self, spec: EnvironmentSpec) -> recurrent.RecurrentNetwork:
+        num_actions, *sizes = require_discrete(self.name, spec), *self.config.hidden_sizes
+        return recurrent.make_recurrent(
+            spec.observations,
+            make_torso(spec.observations, sizes[:-1]),
+            recurrent.lstm(self.config.core_size),
+            lambda hidden: heads.dueling_values(hidden, num_actions, sizes[-1:]),
+        )
+
+    def make_policy(
+        self,
+        networks: recurrent.RecurrentNetwork,
+        spec: EnvironmentSpec,
+        *,
+        evaluation: bool = False,
+        num_streams: int = 1,
+    ) -> ActorCore:
+        config = self.config
+
+        def epsilon(count, stream):
+            power = 1.0 + config.epsilon_exponent * stream / max(num_streams - 1, 1)
+            steps = config.epsilon_decay_steps / num_streams
+            return schedules.linear(config.epsilon_start, config.epsilon_end**power, steps)(count)
+
+        choose = policies.epsilon_greedy(
+            lambda params, q_values: q_values,
+            config.evaluation_epsilon if evaluation else epsilon,
+            by_stream=not evaluation,
+        )
+        return policies.recurrent(networks.step, networks.initial_state, choose)
+
+    def make_item(self, spec: EnvironmentSpec) -> Item:
+        # One row more: what is bootstrapped from.
+        config = self.config
+        return Sequences(config.burn_in + config.sequence_length + 1, config.sequence_period)
+
+    def make_update(self, networks: recurrent.RecurrentNetwork, spec: EnvironmentSpec) -> Update:
+        return make_update(networks, self.config)
