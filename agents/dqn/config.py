@@ -81,7 +81,7 @@ class DQNConfig(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, M
 
 @dataclasses.dataclass(frozen=True)
 class C51Config(DQNConfig):
-    """Settings of categorical DQN (C51): Bellemare et al. (2017)."""
+    """Settings of categorical DQN (https://arxiv.org/abs/1707.06887)."""
 
     double: bool = False
     distribution: str = "categorical"
@@ -89,7 +89,7 @@ class C51Config(DQNConfig):
 
 @dataclasses.dataclass(frozen=True)
 class QRDQNConfig(DQNConfig):
-    """Settings of quantile regression DQN: Dabney et al. (2018)."""
+    """Settings of quantile regression DQN (https://arxiv.org/abs/1710.10044)."""
 
     double: bool = False
     distribution: str = "quantile"
@@ -98,7 +98,7 @@ class QRDQNConfig(DQNConfig):
 
 @dataclasses.dataclass(frozen=True)
 class RainbowConfig(DQNConfig):
-    """Settings of Rainbow: Hessel et al. (2018)."""
+    """Settings of Rainbow (https://arxiv.org/abs/1710.02298)."""
 
     dueling: bool = True
     distribution: str = "categorical"
