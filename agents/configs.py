@@ -17,7 +17,7 @@ Every number has bounds: a run with one that cannot be is refused instead of lea
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from .bounds import MOST_STEPS, Above, AllBounds, check
 
@@ -58,6 +58,50 @@ class MLPConfig(Config):
     """Units of the MLP's hidden layers; images go through the Nature network."""
 
     bounds: ClassVar[AllBounds] = {"hidden_sizes": (1, 65_536)}
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentConfig(MLPConfig):
+    """Of a network that may have a memory, in sizes from thousands of parameters to billions.
+
+    Observations go through a torso (an MLP of `hidden_sizes`, or convolutions), its features
+    through a core, and what comes of that to the agent's heads. A transformer layer has about 25
+    `core_size`^2 parameters: one of 192 features is a million, 10 of 2,048 are a billion.
+    """
+
+    torso: Literal["auto", "nature", "residual"] = "auto"
+    """What images go through: the Nature network (which auto is, where observations are images), or
+    the residual network of Espeholt et al. (2018)."""
+    torso_width: int = 1
+    """Times the channels and features that those networks were published with."""
+    core: Literal["none", "lstm", "gru", "transformer"] = "none"
+    """What remembers: an LSTM, a GRU, or a gated transformer (Parisotto et al., 2019)."""
+    core_size: int = 128
+    """Units of the LSTM or GRU, features of the transformer."""
+    core_layers: int = 1
+    """Layers of the core."""
+    core_heads: int = 4
+    """Heads of the transformer's attention; divides core_size."""
+    memory_length: int = 32
+    """Steps that each of the transformer's layers looks back."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What torso and core compute in; parameters, heads and optimizer stay float32."""
+
+    bounds: ClassVar[AllBounds] = {
+        "torso_width": (1, 64),
+        "core_size": (1, 65_536),
+        "core_layers": (1, 1_000),
+        "core_heads": (1, 1_024),
+        "memory_length": (1, 65_536),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.core == "transformer" and self.core_size % self.core_heads:
+            raise ValueError(
+                f"core_size is {self.core_size} and core_heads is {self.core_heads}; core_heads "
+                "must divide core_size."
+            )
 
 
 @dataclasses.dataclass(frozen=True)

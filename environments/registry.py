@@ -22,6 +22,13 @@ _EXTRAS = {
     "gymnasium.envs.mujoco": "mujoco",
 }
 _NEAR = 5
+_OWN = {"CartPoleMasked-v1": ("masked:MaskedCartPole", 500)}
+"""Environments of this package: where they are, and their time limits."""
+
+# As Gymnasium's own, so that all that is said of its ids holds for these.
+for _id, (_where, _limit) in _OWN.items():
+    if _id not in gymnasium.registry:
+        gymnasium.register(_id, f"{__package__}.{_where}", max_episode_steps=_limit)
 
 
 def registered_ids() -> list[str]:

@@ -37,10 +37,31 @@ def dummy(spec: Nest, *leading: int) -> Nest:
     return jax.tree.map(lambda s: jnp.zeros((*leading, *s.shape), s.dtype), spec)
 
 
+def with_float32_parameters(module: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls haiku modules, with parameters that are float32 wherever they compute.
+
+    Modules ask for parameters of their inputs' dtype: they are made and kept as float32, and cast
+    where they are used. So features in bfloat16 are all that half precision takes; gradients and
+    the optimizer's state are float32 with the parameters.
+    """
+
+    def create(next_creator: Any, shape: Any, dtype: Any, init: Any, context: Any) -> jax.Array:
+        return next_creator(shape, jnp.float32, init)
+
+    def get(next_getter: Any, value: jax.Array, context: Any) -> jax.Array:
+        return next_getter(value.astype(context.original_dtype))
+
+    def call(*inputs: Any) -> Any:
+        with hk.custom_creator(create), hk.custom_getter(get):
+            return module(*inputs)
+
+    return call
+
+
 def from_haiku(module: Callable[..., Any], *inputs: Nest) -> Network:
     """A network from a function that calls haiku modules; those that draw random numbers do so
-    where `apply` is given a key."""
-    transformed: Any = hk.transform(module)
+    where `apply` is given a key. Its parameters are float32, see `with_float32_parameters`."""
+    transformed: Any = hk.transform(with_float32_parameters(module))
 
     def apply(params: Nest, *inputs: Nest, key: jax.Array | None = None) -> Any:
         return transformed.apply(params, key, *inputs)

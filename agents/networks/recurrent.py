@@ -1,18 +1,19 @@
 """Recurrent networks: cores that are unrolled over windows of rows, and begin anew with episodes.
 
-Letters: B batch, T time, D features, H units. A core's state is a nest of [B, H].
+Letters: B batch, T time, D features, H units. A core's state is a nest of [B, ...]; that of an LSTM
+or GRU stays float32 whatever its inputs are, as sums over time are kept in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from .core import dummy
+from .core import dummy, with_float32_parameters
 
 Nest = Any
 Cell = Callable[[jax.Array, Nest], tuple[jax.Array, Nest]]
@@ -23,8 +24,8 @@ class Core(NamedTuple):
     """The recurrent part of a network, to be called inside a haiku transform.
 
     Attributes:
-      initial_state: of one stream, [H] each; what an episode begins with.
-      unroll: `(x [B, T, D], state, first [B, T], burn_in) -> (output [B, T, H], state)`. Where
+      initial_state: of one stream, without B; what an episode begins with.
+      unroll: `(x [B, T, D], state, first [B, T], burn_in=0) -> (output [B, T, H], state)`. Where
         `first` is true an episode begins, and the state before that row is the initial one.
         `burn_in` rows only warm the state up: no gradient goes back to them from those behind, but
         in windows that begin an episode, of which every row may be learned from.
@@ -32,6 +33,26 @@ class Core(NamedTuple):
 
     initial_state: Nest
     unroll: Callable[..., tuple[jax.Array, Nest]]
+
+
+def memoryless() -> Core:
+    """No memory: outputs are the inputs."""
+    return Core((), lambda x, state, first, burn_in=0: (x, state))
+
+
+def deep(cores: Sequence[Core]) -> Core:
+    """Cores on top of one another, each fed by the one before; their states as a tuple."""
+
+    def unroll(
+        x: jax.Array, state: Nest, first: jax.Array, burn_in: int = 0
+    ) -> tuple[jax.Array, Nest]:
+        states = []
+        for core, before in zip(cores, state, strict=True):
+            x, after = core.unroll(x, before, first, burn_in)
+            states.append(after)
+        return x, tuple(states)
+
+    return Core(tuple(core.initial_state for core in cores), unroll)
 
 
 class LSTMState(NamedTuple):
@@ -70,7 +91,8 @@ class _Recurrent(hk.Module):
         projected = hk.Linear(self.gates * self._size, name="input")(x)
         w_init = hk.initializers.TruncatedNormal(self._size**-0.5)
         w = hk.get_parameter("w", (self._size, self.gates * self._size), x.dtype, init=w_init)
-        return _scan(self._cell(w), initial, projected, state, first, burn_in)
+        outputs, state = _scan(self._cell(w), initial, projected, state, first, burn_in)
+        return outputs.astype(x.dtype), state
 
     def _cell(self, w: jax.Array) -> Cell:
         raise NotImplementedError
@@ -81,7 +103,7 @@ class _LSTM(_Recurrent):
 
     def _cell(self, w: jax.Array) -> Cell:
         def cell(x, state):
-            i, g, f, o = jnp.split(x + state.hidden @ w, 4, axis=-1)
+            i, g, f, o = jnp.split(x + state.hidden.astype(w.dtype) @ w, 4, axis=-1)
             c = jax.nn.sigmoid(f + 1.0) * state.cell + jax.nn.sigmoid(i) * jnp.tanh(g)
             h = jax.nn.sigmoid(o) * jnp.tanh(c)
             return h, LSTMState(h, c)
@@ -96,8 +118,9 @@ class _GRU(_Recurrent):
         size = self._size
 
         def cell(x, h):
-            z, r = jnp.split(jax.nn.sigmoid(x[..., : 2 * size] + h @ w[:, : 2 * size]), 2, axis=-1)
-            candidate = jnp.tanh(x[..., 2 * size :] + (r * h) @ w[:, 2 * size :])
+            of_h = h.astype(w.dtype) @ w[:, : 2 * size]
+            z, r = jnp.split(jax.nn.sigmoid(x[..., : 2 * size] + of_h), 2, axis=-1)
+            candidate = jnp.tanh(x[..., 2 * size :] + (r * h).astype(w.dtype) @ w[:, 2 * size :])
             h = (1.0 - z) * h + z * candidate
             return h, h
 
@@ -155,10 +178,12 @@ def make_recurrent(
 ) -> RecurrentNetwork:
     """A recurrent network from its parts; torso and head see all rows as one batch.
 
+    Parameters are float32, whatever the torso's features are; the head is given float32.
+
     Args:
       observations: their spec.
       torso: `observation [M, ...] -> [M, D]`, called inside a haiku transform.
-      core: `lstm` or `gru`.
+      core: `lstm`, `gru`, `transformer.gated_transformer`, `memoryless`, or `deep` ones.
       head: `[M, H] -> outputs [M, ...]`, likewise.
     """
 
@@ -173,9 +198,9 @@ def make_recurrent(
 
         features = split(torso(jax.tree.map(merge, observation)))
         hidden, state = core.unroll(features, state, first, burn_in)
-        return jax.tree.map(split, head(merge(hidden))), state
+        return jax.tree.map(split, head(merge(hidden).astype(jnp.float32))), state
 
-    transformed: Any = hk.without_apply_rng(hk.transform(module))
+    transformed: Any = hk.without_apply_rng(hk.transform(with_float32_parameters(module)))
     never = jnp.zeros((1, 1), bool)
 
     def init(key: jax.Array) -> Nest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import haiku as hk
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from dm_env import specs
 
 from .columns import MLP
+from .core import describe
 
 Nest = Any
 
@@ -45,12 +46,65 @@ def flatten(spec: Nest) -> Callable[[Nest], jax.Array]:
 class NatureTorso(hk.Module):
     """The convolutions of Mnih et al. (2015), https://doi.org/10.1038/nature14236."""
 
+    def __init__(self, width: int = 1, dtype: Any = jnp.float32, name: str = "nature_torso"):
+        super().__init__(name)
+        self._width, self._dtype = width, dtype
+
     def __call__(self, image: jax.Array) -> jax.Array:
-        """[B, H, W, C] uint8 to features [B, 512] after the last rectifier."""
-        x = image.astype(jnp.float32) / 255.0
+        """[B, H, W, C] uint8 to features [B, 512 width] after the last rectifier."""
+        x = image.astype(self._dtype) / 255.0
         for channels, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-            x = jax.nn.relu(hk.Conv2D(channels, kernel, stride, padding="VALID")(x))
-        return jax.nn.relu(hk.Linear(512)(hk.Flatten()(x)))
+            layer = hk.Conv2D(self._width * channels, kernel, stride, padding="VALID")
+            x = jax.nn.relu(layer(x))
+        return jax.nn.relu(hk.Linear(self._width * 512)(hk.Flatten()(x)))
+
+
+class ResidualTorso(hk.Module):
+    """The deep residual network of IMPALA: 15 convolutions.
+
+    Espeholt et al. (2018), https://arxiv.org/abs/1802.01561, figure 3, without the LSTM.
+    """
+
+    def __init__(self, width: int = 1, dtype: Any = jnp.float32, name: str = "residual_torso"):
+        super().__init__(name)
+        self._width, self._dtype = width, dtype
+
+    def __call__(self, image: jax.Array) -> jax.Array:
+        """[B, H, W, C], bytes or numbers, to features [B, 256 width] after the last rectifier."""
+        x = image.astype(self._dtype) / (255.0 if image.dtype == jnp.uint8 else 1.0)
+        for section, channels in enumerate((16, 32, 32)):
+            name = f"section_{section}"
+            x = hk.Conv2D(self._width * channels, 3, name=name)(x)
+            x = hk.max_pool(x, (3, 3, 1), (2, 2, 1), "SAME")
+            for block in range(2):
+                y = x
+                for layer in range(2):
+                    convolution = hk.Conv2D(
+                        self._width * channels, 3, name=f"{name}_block_{block}_{layer}"
+                    )
+                    y = convolution(jax.nn.relu(y))
+                x += y
+        return jax.nn.relu(hk.Linear(self._width * 256)(hk.Flatten()(jax.nn.relu(x))))
+
+
+Convolutions = Literal["auto", "nature", "residual"]
+"""Which network images go through; auto: the Nature one, where observations are images."""
+
+
+def convolves(spec: Nest, torso: Convolutions = "auto") -> bool:
+    """Whether observations go through convolutions.
+
+    Raises:
+      ValueError: where the torso is one of convolutions and observations are nothing for it.
+    """
+    is_array = isinstance(spec, specs.Array) and len(spec.shape) == 3
+    if (torso == "nature" and not is_image(spec)) or (torso == "residual" and not is_array):
+        least = "uint8 of at least 36 x 36" if torso == "nature" else "of three dimensions"
+        raise ValueError(
+            f"torso is {torso}, which is for images ({least}), and this environment's "
+            f"observations are {describe(spec)}; leave torso at auto."
+        )
+    return torso != "auto" or is_image(spec)
 
 
 def make_torso(
@@ -58,15 +112,32 @@ def make_torso(
     hidden_sizes: Sequence[int],
     activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
     w_init: hk.initializers.Initializer | None = None,
+    *,
+    torso: Convolutions = "auto",
+    width: int = 1,
+    dtype: Any = jnp.float32,
 ) -> Callable[[Nest], jax.Array]:
     """Observations [B, ...] to features [B, D].
 
-    Images go through the convolutions of `NatureTorso`, all else through an MLP of `hidden_sizes`;
-    where there are none, features are the observation's numbers.
+    Images go through convolutions, all else through an MLP of `hidden_sizes`; where there are none,
+    features are the observation's numbers.
+
+    Args:
+      spec: of the observations.
+      hidden_sizes: units of the MLP's layers.
+      activation: of the MLP.
+      w_init: of the MLP.
+      torso: which convolutions.
+      width: times their published channels.
+      dtype: that all is computed in, and that the features have.
+
+    Raises:
+      ValueError: where observations are nothing for the torso.
     """
-    if is_image(spec):
-        return lambda observation: NatureTorso()(observation)
+    if convolves(spec, torso):
+        module = ResidualTorso if torso == "residual" else NatureTorso
+        return lambda observation: module(width, dtype)(observation)
     to_vector = flatten(spec)
     return lambda observation: MLP(
         hidden_sizes, w_init=w_init, activation=activation, activate_final=True
-    )(to_vector(observation))
+    )(to_vector(observation).astype(dtype))

@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 
+import jax
+import numpy as np
 import pytest
 
 from troupe.baselines.command.line import main
@@ -50,10 +52,22 @@ def test_an_agent_uses_documented_names_alone(code):
 
 
 def test_the_launch_from_python_runs(documented, pages, tmp_path, monkeypatch):
-    (script,) = pages("agents.md")[1]
+    script, _ = pages("agents.md")[1]
     monkeypatch.chdir(tmp_path)
     exec(compile(script, "agents.md", "exec"), {})
     assert json.loads((tmp_path / "runs" / "c51" / "result.json").read_text())["agent"] == "c51"
+
+
+def test_a_policy_with_a_memory_is_made_as_it_says(pages):
+    _, script = pages("agents.md")[1]
+    scope = {}
+    exec(compile(script, "agents.md", "exec"), scope)
+    network, policy = scope["network"], scope["policy"]
+    params, key = network.init(jax.random.key(0)), jax.random.key(1)
+    observation = np.zeros(2, np.float32)
+    action, after = policy.select_action(params, observation, policy.init(key))
+    assert int(action) in (0, 1)
+    assert np.abs(after.memory).max() > 0
 
 
 COMMAND = """

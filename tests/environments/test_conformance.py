@@ -11,6 +11,7 @@ from troupe import environments
 # One row for each adapter, each kind of space and each fake.
 IDS = [
     "CartPole-v1",
+    "CartPoleMasked-v1",
     "Acrobot-v1",
     "Pendulum-v1",
     "LunarLander-v3",

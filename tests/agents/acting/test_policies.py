@@ -13,6 +13,7 @@ from troupe.agents import GenericActor, VariableClient
 from troupe.agents.acting import policies
 from troupe.agents.networks import distributions, recurrent
 from troupe.agents.networks.torsos import flatten
+from troupe.agents.networks.transformer import gated_transformer
 from troupe.agents.replay import EmbeddedReplay, ReplaySpec, Rollouts, Sequences
 from troupe.environments import make_spec
 
@@ -140,7 +141,11 @@ def play(agent, item, num_envs, batch_size, steps=120):
     return samples or [replay.sample() for _ in range(5)]
 
 
-@pytest.mark.parametrize("core", [recurrent.lstm, recurrent.gru])
+def small_transformer(size):
+    return gated_transformer(size, num_layers=2, num_heads=1, memory_length=3)
+
+
+@pytest.mark.parametrize("core", [recurrent.lstm, recurrent.gru, small_transformer])
 @pytest.mark.parametrize(("item", "batch_size"), [(Sequences(6, 3), 16), (Rollouts(20), 6)])
 def test_unrolling_from_the_stored_memory_gives_the_values_again(spec, core, item, batch_size):
     agent = Valued(spec, core)

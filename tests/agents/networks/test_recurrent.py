@@ -8,20 +8,43 @@ import pytest
 from dm_env import specs
 
 from troupe.agents.networks import recurrent
+from troupe.agents.networks.transformer import gated_transformer
 
-B, T, D, H = 3, 7, 4, 5
+B, T, D, H = 3, 7, 4, 6
 SPEC = specs.Array((D,), np.float32)
-CORES = {"lstm": recurrent.lstm, "gru": recurrent.gru}
+CORES = {
+    "lstm": recurrent.lstm(H),
+    "gru": recurrent.gru(H),
+    "transformer": gated_transformer(H, num_layers=1, num_heads=2, memory_length=7),
+}
 
 
-@pytest.fixture(params=CORES)
-def network(request):
-    return recurrent.make_recurrent(
+def make_network(core, torso=None, head=None):
+    """Compiled, and with parameters of numpy: what takes longest is compiling their draws."""
+    made = recurrent.make_recurrent(
         SPEC,
-        lambda x: jnp.tanh(hk.Linear(6)(x)),
-        CORES[request.param](H),
-        lambda x: {"values": hk.Linear(2)(x)},
+        torso or (lambda x: jnp.tanh(hk.Linear(6)(x))),
+        core,
+        head or (lambda x: {"values": hk.Linear(2)(x)}),
     )
+
+    def init(key):
+        rng = np.random.default_rng(0)
+        return jax.tree.map(
+            lambda leaf: jnp.asarray(rng.normal(size=leaf.shape, scale=0.4), jnp.float32),
+            jax.eval_shape(made.init, key),
+        )
+
+    return made._replace(
+        init=init,
+        unroll=jax.jit(made.unroll, static_argnums=4),
+        step=jax.jit(made.step),
+    )
+
+
+@pytest.fixture(params=CORES, scope="module")
+def network(request):
+    return make_network(CORES[request.param])
 
 
 @pytest.fixture
@@ -33,11 +56,12 @@ def rows():
     return x, first
 
 
-def states(network, seed=1):
-    rng = np.random.default_rng(seed)
-    return jax.tree.map(
-        lambda x: rng.normal(size=(B, *x.shape)).astype(np.float32), network.initial_state
-    )
+def states(network, seed=1, length=5):
+    """As they are some steps into an episode."""
+    x = np.random.default_rng(seed).normal(size=(B, length, D)).astype(np.float32)
+    params = network.init(jax.random.key(seed))
+    start = jax.tree.map(lambda leaf: jnp.stack([leaf] * B), network.initial_state)
+    return network.unroll(params, x, start, np.zeros((B, length), bool))[1]
 
 
 def close(actual, expected):
@@ -49,15 +73,14 @@ def close(actual, expected):
 def test_a_window_unrolled_is_its_rows_one_by_one_with_resets(network, rows):
     x, first = rows
     params = network.init(jax.random.key(0))
-    outputs, last = jax.jit(network.unroll)(params, x, states(network), first)
+    outputs, last = network.unroll(params, x, states(network), first)
     assert outputs["values"].shape == (B, T, 2)
-    step = jax.jit(network.step)
     for b in range(B):
         state = jax.tree.map(lambda s, b=b: s[b], states(network))
         for t in range(T):
             if first[b, t]:
                 state = network.initial_state
-            output, state = step(params, x[b, t], state)
+            output, state = network.step(params, x[b, t], state)
             close(output["values"], outputs["values"][b, t])
         close(state, jax.tree.map(lambda s, b=b: s[b], last))
 
@@ -72,6 +95,56 @@ def test_two_halves_are_the_whole(network, rows):
     close(jnp.concatenate([left["values"], right["values"]], 1), whole["values"])
 
 
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_memory_of_any_length_gives_the_same_unrolled_as_one_by_one(length):
+    network = make_network(gated_transformer(H, num_layers=2, num_heads=3, memory_length=length))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(B, 30, D)).astype(np.float32)
+    first = rng.uniform(size=(B, 30)) < 0.1
+    params = network.init(jax.random.key(0))
+    outputs, last = network.unroll(params, x, states(network), first)
+    state = states(network)
+    for t in range(30):
+        output, state = network.unroll(params, x[:, t : t + 1], state, first[:, t : t + 1])
+        np.testing.assert_allclose(
+            output["values"][:, 0], outputs["values"][:, t], rtol=1e-4, atol=1e-5
+        )
+    np.testing.assert_array_equal(state.held, last.held)
+    np.testing.assert_allclose(state.rows, last.rows, rtol=1e-4, atol=1e-5)
+
+
+def test_a_transformer_sees_as_far_as_its_memories_reach_and_no_further():
+    network = make_network(gated_transformer(H, num_layers=2, num_heads=1, memory_length=2))
+    x = np.random.default_rng(0).normal(size=(1, 9, D)).astype(np.float32)
+    params = network.init(jax.random.key(0))
+    start = jax.tree.map(lambda leaf: leaf[None], network.initial_state)
+
+    def last(x):
+        return jnp.sum(network.unroll(params, x, start, np.zeros((1, 9)))[0]["values"][:, -1])
+
+    reached = np.abs(jax.grad(last)(x)[0]).max(-1) > 0
+    assert reached.tolist() == [False] * 4 + [True] * 5
+
+
+def test_gates_hold_a_transformer_close_to_the_identity_at_first():
+    core = gated_transformer(64, num_layers=1, num_heads=2, memory_length=4)
+    made = recurrent.make_recurrent(SPEC, lambda x: x, core, lambda x: x)
+    network = make_network(core, lambda x: x, lambda x: x)
+    x = np.random.default_rng(0).normal(size=(1, 4, D)).astype(np.float32)
+    params = network.init(jax.random.key(0))
+    # Weights of the size that they have at first; of the draws only this is compiled.
+    bias = jax.jit(lambda key: made.init(key)["transformer"]["gate_bias"])(jax.random.key(0))
+    params["transformer"] |= {"gate_bias": bias}
+    for name in ("gate_new", "gate_old", "up", "down", "query", "key", "value", "output"):
+        params["transformer"][name] *= params["transformer"][name].shape[-2] ** -0.5 / 0.4
+    start = jax.tree.map(lambda leaf: leaf[None], network.initial_state)
+    outputs, _ = network.unroll(params, x, start, np.zeros((1, 4)))
+    embedding = params["transformer/embedding"]
+    embedded = x @ embedding["w"] + embedding["b"]
+    correlation = np.corrcoef(np.ravel(outputs), np.ravel(embedded))[0, 1]
+    assert correlation > 0.9
+
+
 def test_nothing_crosses_the_start_of_an_episode(network, rows):
     x, first = rows
     params = network.init(jax.random.key(0))
@@ -79,13 +152,15 @@ def test_nothing_crosses_the_start_of_an_episode(network, rows):
     def later(x, state):
         return jnp.sum(network.unroll(params, x, state, first)[0]["values"][:, 5] ** 2)
 
-    of_rows, of_state = jax.grad(later, argnums=(0, 1))(x, states(network))
+    of_rows, of_state = jax.grad(later, argnums=(0, 1), allow_int=True)(x, states(network))
     norms = np.abs(of_rows).max(-1) > 0
     assert norms[0].tolist() == [False, False, False, True, True, True, False]
     assert norms[1].tolist() == [False] * 5 + [True, False]
     assert norms[2].tolist() == [True] * 6 + [False]
     for leaf in jax.tree.leaves(of_state):
-        assert (np.abs(leaf).max(-1) > 0).tolist() == [False, False, True]
+        if leaf.dtype == np.float32:  # Counts have no gradient.
+            moved = np.abs(leaf).reshape(B, -1).max(-1) > 0
+            assert moved.tolist() == [False, False, True]
 
 
 def test_no_gradient_enters_a_burn_in_but_in_a_window_that_begins_an_episode(network, rows):
@@ -104,9 +179,23 @@ def test_no_gradient_enters_a_burn_in_but_in_a_window_that_begins_an_episode(net
     assert burnt[2].tolist() == [False] * 4 + [True] * 3
 
 
+def test_a_deep_core_feeds_one_with_the_other(rows):
+    x, first = rows
+    cores = recurrent.gru(H), recurrent.lstm(4)
+    network = make_network(recurrent.deep(cores), lambda x: x, lambda x: x)
+    params = network.init(jax.random.key(0))
+    zeros = jax.tree.map(lambda s: jnp.zeros((B, *s.shape)), network.initial_state)
+    outputs, state = network.unroll(params, x, zeros, first)
+    for core, before, after in zip(cores, zeros, state, strict=True):
+        alone = make_network(core, lambda x: x, lambda x: x)
+        x, expected = alone.unroll(params, x, before, first)
+        close(after, expected)
+    close(outputs, x)
+
+
 def test_an_lstm_is_that_of_haiku(rows):
     x, first = rows
-    network = recurrent.make_recurrent(SPEC, lambda x: x, recurrent.lstm(H), lambda x: x)
+    network = make_network(recurrent.lstm(H), lambda x: x, lambda x: x)
     params = network.init(jax.random.key(0))
     ours = params["lstm"], params["lstm/input"]
     theirs = {
@@ -131,7 +220,7 @@ def test_an_lstm_is_that_of_haiku(rows):
 
 def test_a_gru_is_that_of_haiku(rows):
     x, first = rows
-    network = recurrent.make_recurrent(SPEC, lambda x: x, recurrent.gru(H), lambda x: x)
+    network = make_network(recurrent.gru(H), lambda x: x, lambda x: x)
     params = network.init(jax.random.key(0))
 
     @hk.without_apply_rng

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from dm_env import specs
 
 from troupe.agents.networks import heads, torsos
@@ -41,6 +42,25 @@ def test_images_go_through_convolutions():
     network = from_haiku(lambda x: torsos.make_torso(spec, (7,))(x), image)
     features = jax.jit(network.apply)(jax.jit(network.init)(jax.random.key(0)), image)
     assert features.shape == (2, 512)
+
+
+def test_the_residual_torso_has_its_fifteen_convolutions_and_takes_small_boards():
+    spec = specs.Array((10, 9, 4), np.float32)
+    board = np.random.default_rng(0).normal(size=(2, 10, 9, 4)).astype(np.float32)
+    network = from_haiku(lambda x: torsos.make_torso(spec, (), torso="residual", width=2)(x), board)
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    kernels = [w.shape for layer in params.values() for w in layer.values() if w.ndim == 4]
+    assert len(kernels) == 15
+    assert kernels[0] == (3, 3, 4, 32)
+    features = jax.eval_shape(network.apply, params, board)
+    assert features.shape == (2, 512)
+
+
+def test_a_torso_that_observations_are_nothing_for_is_refused():
+    with pytest.raises(ValueError, match=r"torso is residual.*float32\[3\]; leave torso at auto"):
+        torsos.make_torso(specs.Array((3,), np.float32), (), torso="residual")
+    with pytest.raises(ValueError, match=r"uint8 of at least 36 x 36"):
+        torsos.make_torso(specs.Array((8, 8, 3), np.uint8), (), torso="nature")
 
 
 def test_dueling_advantages_are_over_their_mean():

@@ -1,0 +1,94 @@
+"""Networks as a config says: a torso, a core with a memory or none, and the agent's own head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from ...environments.specs import EnvironmentSpec
+from ..configs import RecurrentConfig
+from . import heads
+from .distributions import Distribution
+from .recurrent import Core, RecurrentNetwork, deep, gru, lstm, make_recurrent, memoryless
+from .torsos import make_torso
+from .transformer import gated_transformer
+
+Nest = Any
+
+
+def make_core(config: RecurrentConfig) -> Core:
+    """The config's core."""
+    if config.core == "none":
+        return memoryless()
+    if config.core == "transformer":
+        return gated_transformer(
+            config.core_size,
+            num_layers=config.core_layers,
+            num_heads=config.core_heads,
+            memory_length=config.memory_length,
+        )
+    core = {"lstm": lstm, "gru": gru}[config.core](config.core_size)
+    return core if config.core_layers == 1 else deep([core] * config.core_layers)
+
+
+def make_network(
+    observations: Nest,
+    config: RecurrentConfig,
+    head: Callable[[jax.Array], Nest],
+    activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
+    w_init: hk.initializers.Initializer | None = None,
+) -> RecurrentNetwork:
+    """A network over windows of rows; without a core its memory is empty.
+
+    Args:
+      observations: their spec.
+      config: its size, and the dtype that torso and core compute in.
+      head: features [M, D], float32, to outputs [M, ...]; called inside a haiku transform.
+      activation: of the torso, where it is an MLP.
+      w_init: likewise.
+
+    Raises:
+      ValueError: where observations are nothing for the config's torso.
+    """
+    torso = make_torso(
+        observations,
+        config.hidden_sizes,
+        activation,
+        w_init,
+        torso=config.torso,
+        width=config.torso_width,
+        dtype=jnp.dtype(config.dtype),
+    )
+    return make_recurrent(observations, torso, make_core(config), head)
+
+
+def make_actor_critic(
+    spec: EnvironmentSpec,
+    config: RecurrentConfig,
+    actions: Distribution,
+    *,
+    initial_free: float,
+    activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
+) -> RecurrentNetwork:
+    """Policy and value of one torso and core: outputs (action parameters [..., P], value [...]).
+
+    Args:
+      spec: of the environment.
+      config: as of `make_network`.
+      actions: the family of distributions.
+      initial_free: at first, of parameters that do not depend on observations.
+      activation: of the torso, where it is an MLP.
+    """
+
+    def head(features: jax.Array) -> tuple[jax.Array, jax.Array]:
+        parameters = heads.action_parameters(
+            features, actions, scale=0.01, initial_free=initial_free
+        )
+        return parameters, heads.state_value(features)
+
+    w_init = hk.initializers.Orthogonal(2.0**0.5)
+    return make_network(spec.observations, config, head, activation, w_init)
