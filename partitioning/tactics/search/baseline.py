@@ -32,7 +32,7 @@ class Places:
       start: for an op with regions, the place of the first op inside.
       times: how often the op at a place runs.
       made: where a value is made; what a loop does not change is made where it was made outside.
-      read: where a value is read, by an op or on the way into a region.
+      turns: how often a value is made anew: not in a loop that does not change it.
     """
 
     def __init__(self, program: Program):
@@ -40,37 +40,34 @@ class Places:
         self.start: dict[Op, int] = {}
         self.times: list[int] = []
         self.made: dict[Value, int] = dict.fromkeys(program.inputs, BEFORE)
-        self.read: dict[Value, list[int]] = {}
+        self.turns: dict[Value, int] = dict.fromkeys(program.inputs, 1)
         self._walk(program, 1)
 
     def _walk(self, program: Program, times: int) -> None:
         for op in program.ops:
             start = len(self.times)
-            for value in op.inputs:
-                if value.data is None:
-                    self.read.setdefault(value, []).append(start)
             if op.regions:
                 self.start[op] = start
                 for region in op.regions:
-                    self._enter(op, region, start)
+                    self._enter(op, region, start, times * op.trips)
                     self._walk(region, times * op.trips)
             self.of[op] = len(self.times)
             self.times.append(times)
-            for region in op.regions:
-                for value in region.outputs:
-                    if value.data is None:
-                        self.read.setdefault(value, []).append(self.of[op])
+            turns = max((self.turns.get(v, 1) for v in op.inputs), default=1)
             for value in op.outputs:
                 self.made[value] = self.of[op]
+                self.turns[value] = times if op.regions else turns
 
-    def _enter(self, op: Op, region: Program, start: int) -> None:
-        same = len(op.inputs) == len(region.inputs)
-        first = op.params["num_consts"] if op.name == "scan" else 0
-        changed = range(first, first + op.params["num_carry"]) if op.name == "scan" else range(0)
+    def _enter(self, op: Op, region: Program, start: int, times: int) -> None:
+        same = len(op.inputs) == len(region.inputs) and op.name != "while"
+        fixed = op.params["num_consts"] if op.name == "scan" else len(op.inputs)
+        carried = fixed + op.params["num_carry"] if op.name == "scan" else fixed
         for i, value in enumerate(region.inputs):
-            outside = op.inputs[i] if same and op.name != "while" and i not in changed else None
+            outside = op.inputs[i] if same and not fixed <= i < carried else None
             at = BEFORE + start if outside is None else self.made.get(outside, BEFORE)
             self.made[value] = at
+            known = outside is not None and i < fixed
+            self.turns[value] = self.turns.get(outside, 1) if known else times  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass

@@ -112,6 +112,10 @@ class Estimator:
             v: np.array([places.made.get(m, -1) for m in members])
             for v, members in folded.members.items()
         }
+        self._turns = {
+            v: np.array([float(places.turns.get(m, 1)) for m in members])
+            for v, members in folded.members.items()
+        }
         self._read: dict[Value, dict[Node, list[np.ndarray]]] = {}
         for folded_node, nodes in folded.alike.items():
             for node in nodes:
@@ -147,6 +151,8 @@ class Estimator:
         outputs = {folded.class_of.get(v) for v in self.folded.program.outputs}
         self._later: dict[Value, Value] = {}
         self._sum: dict[Value, Value] = {}
+        self._maker: dict[Value, Node] = {}
+        self._after_loop: dict[Value, Value] = {}
         self._view: dict[Value, tuple[Value, np.ndarray]] = {}
         for value in folded.members:
             readers = [
@@ -157,6 +163,7 @@ class Estimator:
             self._find_view(value)
             if len(readers) != 1 or value in outputs:
                 continue
+            self._find_loop(value, readers[0])
             (node,) = readers
             if node.op is None or list(node.values).count(value) != 1:
                 continue
@@ -170,6 +177,17 @@ class Estimator:
             elif at in traits.linear and all(v.data is not None or not v.shape for v in others):
                 self._later[value] = result
 
+    def _find_loop(self, value: Value, node: Node) -> None:
+        """Whether a value is what a loop adds up: what it owes is then reduced once, afterwards."""
+        if node.op is not None or node.owner is None or len(node.values) != 4:
+            return
+        _, carry, turned, result = node.values
+        added = [n for n in self.folded.touching.get(carry, ()) if n is not node]
+        if turned is value and len(added) == 1 and self._sum.get(carry, value) is value:
+            (op,) = [n.op for n in added]
+            if op is not None and traits_of(op.name).signs and result in self.folded.members:
+                self._after_loop[value] = result
+
     def _find_view(self, value: Value) -> None:
         """What a value is only another view of, with where each member comes from."""
         folded = self.folded
@@ -178,6 +196,7 @@ class Estimator:
         if len(makers) != 1:
             return
         (node,) = makers
+        self._maker[value] = node
         assert node.op is not None
         traits = traits_of(node.op.name)
         if not (traits.rearranges and traits.relayout) or node.values[0] not in folded.members:
@@ -301,7 +320,7 @@ class Estimator:
                     transfer = self._transfer(value, target, have)
                     if transfer.seconds:
                         at = self._made[value]
-                        found.append((transfer, (at, at, self._first(value), at)))
+                        found.append((transfer, (at, at, self._first(value), at, self._often(at))))
                     continue
                 more = {a for axes in target for a in axes} - {a for axes in have for a in axes}
                 if more:
@@ -312,7 +331,8 @@ class Estimator:
                     self._want(wanted, value, target, again, self._read[value][node])
         for (value, target, _), (first, last) in wanted.items():
             transfer = self._transfer(value, self._layout[value], target)
-            found.append((transfer, (first, self._made[value], first, last)))
+            at = self._made[value]
+            found.append((transfer, (first, at, first, last, self._turns[value])))
         for node, owed in self._owed.items():
             assert node.op is not None
             for value in node.values[len(node.op.inputs) :]:
@@ -349,6 +369,10 @@ class Estimator:
         else:
             known[0] = np.minimum(known[0], first)
             known[1] = np.maximum(known[1], last)
+
+    def _often(self, places: np.ndarray) -> np.ndarray:
+        """How often what stands at these places runs."""
+        return self._times[np.maximum(places, 0)]
 
     def _first(self, value: Value) -> np.ndarray:
         """Where each member is read first."""
@@ -397,18 +421,19 @@ class Estimator:
         """Follows a sum that is owed to where it is done: alone, or with the terms of a sum."""
         start, term = value, value
         for _ in range(64):
-            if self._scattered(term, owed, sliced):
+            outside = self._loop_total(term)
+            if outside is not None and self._cut(term, sliced) <= set(owed):
+                term = outside
+            elif self._cut(term, sliced):
                 break
-            if term in self._later:
+            elif term in self._later:
                 term = self._later[term]
             elif term in self._sum:
                 leaf = term
-                for _ in range(64):
-                    if term not in self._sum or self._scattered(self._sum[term], owed, sliced):
+                while term in self._sum:
+                    term = self._sum[term]
+                    if self._cut(term, {}):
                         break
-                    term = self._sum[term]
-                if term in self._sum:
-                    term = self._sum[term]
                 terms.setdefault((term, owed), []).append(leaf)
                 return
             else:
@@ -416,6 +441,16 @@ class Estimator:
             if term is start:
                 break
         terms.setdefault((term, owed), []).append(term)
+
+    def _loop_total(self, value: Value) -> Value | None:
+        """What a loop adds up of a value, as it comes out of the loop."""
+        for _ in range(64):
+            if value in self._after_loop:
+                return self._after_loop[value]
+            if value not in self._sum:
+                return None
+            value = self._sum[value]
+        return None
 
     def _scattered(self, value: Value, owed: tuple[str, ...], sliced: _Sliced) -> set[str]:
         """The axes over which what is owed is sliced as soon as it is summed."""
@@ -430,15 +465,27 @@ class Estimator:
         whole = self.state.tiles.get(value, {})
         return {a for a in found if whole.get(a) != ATOMIC}
 
+    def _cut(self, value: Value, sliced: _Sliced) -> set[str]:
+        """The axes over which less of a value is kept, or read, than its op makes."""
+        kept = {a for axes in self._layout[value] for a in axes} - self._made_axes(value)
+        return kept.union(*sliced.get(value, {}).values())
+
+    def _made_axes(self, value: Value) -> set[str]:
+        """The axes over which a value is tiled as its op makes it, before it is resharded."""
+        node = self._maker.get(value)
+        if node is None:
+            return {a for axes in self._layout[value] for a in axes}
+        dims = node.rule.results[node.values.index(value) - len(node.rule.operands)]
+        return {a for a, f in self.state.factors.get(node, {}).items() if f in dims}
+
     def _reduction(
         self, value: Value, owed: tuple[str, ...], sliced: _Sliced
     ) -> tuple[Exchange, MemberPlaces]:
         scattered = self._scattered(value, owed, sliced)
         share = 1.0
-        for axes in self._layout[value]:
-            for axis in axes:
-                if axis not in scattered:
-                    share /= self.mesh[axis]
+        # What is sliced over other axes is so afterwards.
+        for axis in self._made_axes(value) - scattered:
+            share /= self.mesh[axis]
         nbytes = value.nbytes * share
         seconds, levels = 0.0, {}
         for name, axes in (
@@ -451,4 +498,10 @@ class Estimator:
                 levels.update(dict.fromkeys(wire.levels))
                 nbytes *= self._part((axes,)) if name == "reduce_scatter" else 1.0
         at = self._made[value]
-        return Exchange(seconds, tuple(levels), 0.0), (at, at, self._first(value), at)
+        return Exchange(seconds, tuple(levels), 0.0), (
+            at,
+            at,
+            self._first(value),
+            at,
+            self._often(at),
+        )

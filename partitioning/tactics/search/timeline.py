@@ -48,9 +48,9 @@ class Exchange:
     nbytes: float
 
 
-#: For each member of a class: the place from which on it may run, where it is asked for, where it
-#: is read first and last, and how often it runs.
-MemberPlaces = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+#: For each member of a class: where it is asked for, what it waits for, where it is read first and
+#: last, and how often it runs.
+MemberPlaces = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 #: The collectives of a candidate.
 Exchanges = list[tuple[Exchange, MemberPlaces]]
@@ -81,7 +81,6 @@ class Timeline:
         self.baseline = baseline
         self.overlap = overlap
         self._end = len(baseline.places.times)
-        self._times = np.array([*baseline.places.times, 1], float)
         self._value_at, self._node_at, self._operand_at = value_at, node_at, operand_at
         self._whole = whole
         self._tables(folded)
@@ -144,12 +143,12 @@ class Timeline:
         """Seconds on the wires, and of all."""
         compute = float(done[-1])
         asked, ready, read, kind, times = [], [], [], [], []
-        for i, (_, (emit, made, first, _)) in enumerate(transfers):
+        for i, (_, (emit, made, first, _, turns)) in enumerate(transfers):
             asked.append(emit)
             ready.append(made)
             read.append(np.minimum(first, self._end))
             kind.append(np.full(len(emit), i))
-            times.append(self._times[np.minimum(emit, self._end)])
+            times.append(turns)
         if not asked:
             return 0.0, compute
         emit, made = np.concatenate(asked), np.concatenate(ready)
@@ -204,7 +203,7 @@ class Timeline:
         change = np.bincount(self._buffer_first, in_use, size) - np.bincount(
             self._buffer_last + 1, in_use, size
         )
-        for transfer, (_, _, first, last) in transfers:
+        for transfer, (_, _, first, last, _) in transfers:
             if transfer.nbytes:
                 ended = np.maximum(np.minimum(last, self._end), np.minimum(first, self._end)) + 1
                 np.add.at(change, np.minimum(first, self._end), transfer.nbytes)
