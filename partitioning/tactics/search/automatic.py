@@ -15,6 +15,9 @@ from .space import Space
 from .timeline import Estimated
 from .tree import Candidate, Search
 
+#: Plans whose predictions differ by less are alike; the simpler one is taken.
+_NEARLY = 5e-4
+
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
@@ -97,8 +100,8 @@ class SearchLog:
       wall_seconds: how long it took, without what is not its own.
       best: (estimates made, the least estimated seconds so far), where it fell.
       judged: the candidates that the simulator judged, the taken one first.
-      saves: for each move of the taken one, the seconds that it is thought to save: how much longer
-        the step would take without it.
+      saves: for each move of the taken one, the seconds that it saves by the simulator: how much
+        longer the step would take without it.
     """
 
     estimates: int
@@ -212,7 +215,9 @@ class Automatic:
             for candidate in _different(ranked, budget.judged)
         ]
         judged.sort(key=lambda item: _rank(item[1], limit))
-        taken, simulated = judged[0]
+        judged = _simplest(judged, limit)
+        taken, simulated, without = _prune(space, *judged[0], limit)
+        judged[0] = taken, simulated
         if self.goal.memory is not None and simulated.peak_memory_bytes > limit:
             least = min(s.peak_memory_bytes for _, s in judged)
             raise ValueError(
@@ -220,11 +225,8 @@ class Automatic:
                 f"{amount(least, 'B', 1024)} and the goal is {amount(limit, 'B', 1024)} of "
                 f"{judge.device.name}; give more devices, a larger goal, or more estimates"
             )
-        whole = space.estimated(taken.moves).seconds
-        saves = tuple(
-            space.estimated([m for m in taken.moves if m is not move]).seconds - whole
-            for move in taken.moves
-        )
+        whole = simulated.predicted_seconds.total
+        saves = tuple(other.predicted_seconds.total - whole for other in without)
         log = SearchLog(
             len(search.candidates),
             (len(space.folded.nodes), len(context.graph.nodes)),
@@ -264,20 +266,63 @@ def _rank(simulated: Simulation, limit: float) -> tuple[bool, float]:
     return (not fits, simulated.predicted_seconds.total if fits else float(nbytes))
 
 
+def _better(one: Simulation, other: Simulation, limit: float) -> bool:
+    """Whether one is as good as the other, or nearly so."""
+    (large, cost), (other_large, other_cost) = _rank(one, limit), _rank(other, limit)
+    return large < other_large or (large == other_large and cost <= other_cost * (1 + _NEARLY))
+
+
+def _simplest(
+    judged: list[tuple[Candidate, Simulation]], limit: float
+) -> list[tuple[Candidate, Simulation]]:
+    """Of those that are nearly as good as the first, the one with the fewest moves comes first."""
+    best = judged[0][1]
+    near = [item for item in judged if _better(item[1], best, limit)]
+    first = min(near, key=lambda item: len(item[0].moves))
+    return [first, *(item for item in judged if item is not first)]
+
+
+def _prune(
+    space: Space, candidate: Candidate, simulated: Simulation, limit: float
+) -> tuple[Candidate, Simulation, list[Simulation]]:
+    """Leaves out moves without which the simulator finds the step as good; the last ones first.
+
+    Returns:
+      What is left, what it costs, and for each of its moves what the others cost without it.
+    """
+    moves, without = list(candidate.moves), []
+    for i in range(len(moves) - 1, -1, -1):
+        fewer = [*moves[:i], *moves[i + 1 :]]
+        found = space.simulated(fewer)
+        if _better(found, simulated, limit):
+            moves, simulated = fewer, found
+        else:
+            without.append(found)
+    if len(moves) < len(candidate.moves):
+        estimated = space.estimated(moves)
+        candidate = dataclasses.replace(candidate, moves=tuple(moves), estimated=estimated)
+    return candidate, simulated, without[::-1]
+
+
 def _different(ranked: Sequence[Candidate], count: int) -> list[Candidate]:
-    """The first of them that differ in what they are thought to cost."""
+    """The first of them that differ in what they are thought to cost.
+
+    A third are the first that people could have said, of known tactics alone: where all estimates
+    are wrong in one way, these are wrong in another.
+    """
+    known = [c for c in ranked if all(move.tactic is not None for move in c.moves)]
     found: list[Candidate] = []
-    for candidate in ranked:
-        new = candidate.estimated
-        if all(
-            abs(new.seconds / c.estimated.seconds - 1) > 1e-3
-            or abs(new.peak / max(c.estimated.peak, 1.0) - 1) > 1e-3
-            for c in found
-        ):
-            found.append(candidate)
-        if len(found) == count:
-            break
+    for candidates, most in ((ranked, count - count // 3), (known, count), (ranked, count)):
+        for candidate in candidates:
+            if len(found) < most and not any(_alike(candidate, other) for other in found):
+                found.append(candidate)
     return found
+
+
+def _alike(one: Candidate, other: Candidate) -> bool:
+    a, b = one.estimated, other.estimated
+    same = math.isclose(a.seconds, b.seconds, rel_tol=1e-3)
+    return same and math.isclose(a.peak, b.peak, rel_tol=1e-3)
 
 
 def _best_so_far(candidates: Sequence[Candidate]) -> tuple[tuple[int, float], ...]:
@@ -298,7 +343,7 @@ def _tried(candidate: Candidate, simulated: Simulation, best: Simulation, limit:
         why = f"too large by {amount(nbytes - limit, 'B', 1024)}"
     else:
         slower = seconds / best.predicted_seconds.total - 1
-        why = f"{slower:.1%} slower"
+        why = f"{slower:.1%} slower" if slower >= 0.0005 else "as fast"
     return Judged(
         tuple(move.name for move in candidate.moves),
         candidate.estimated.seconds,

@@ -212,7 +212,7 @@ class Search:
             if not moves:
                 break
             move = max(moves, key=lambda m: self._bound(node, m))
-            fresh = move not in node.tried
+            before = len(self.candidates)
             child = self._child(node, move)
             if child is None:
                 continue
@@ -221,7 +221,7 @@ class Search:
                 continue
             path.append(child)
             node = child
-            if fresh:
+            if len(self.candidates) > before:
                 break
         for place in range(len(path) - 1, -1, -1):
             path[place].visits += 1
