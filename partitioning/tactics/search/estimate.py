@@ -26,8 +26,7 @@ from ...simulator.topology import Segment
 from .baseline import Baseline, share_of
 from .fold import Folded
 from .timeline import Estimated, Exchange, Exchanges, MemberPlaces, Timeline
-
-_NEVER = np.iinfo(np.int64).max
+from .ways import NEVER, Ways
 
 #: For each value and each node that reads it, the axes over which the node takes a slice of it.
 _Sliced = dict[Value, dict[Node, set[str]]]
@@ -71,8 +70,7 @@ class Estimator:
         self._transfers: dict[tuple[Value, Layout, Layout], Exchange] = {}
         self._wire: dict[tuple[str, tuple[str, ...], float], Exchange] = {}
         self._index()
-        self._find_places()
-        self._find_chains()
+        self.ways = Ways(folded, baseline.places)
         self.timeline = Timeline(
             folded,
             baseline,
@@ -101,111 +99,6 @@ class Estimator:
         self._whole = start
         self._share = np.ones(start + 1)
         self._layout: dict[Value, Layout] = {v: ((),) * v.ndim for v in folded.members}
-
-    def _find_places(self) -> None:
-        """Where members of classes are made and read."""
-        folded, places = self.folded, self.baseline.places
-        self._end = len(places.times)
-        self._times = np.array([*places.times, 1], float)
-        self._member = {v: i for values in folded.members.values() for i, v in enumerate(values)}
-        self._made = {
-            v: np.array([places.made.get(m, -1) for m in members])
-            for v, members in folded.members.items()
-        }
-        self._turns = {
-            v: np.array([float(places.turns.get(m, 1)) for m in members])
-            for v, members in folded.members.items()
-        }
-        self._read: dict[Value, dict[Node, list[np.ndarray]]] = {}
-        for folded_node, nodes in folded.alike.items():
-            for node in nodes:
-                owner = node.owner
-                for value in dict.fromkeys(node.values):
-                    stands = folded.class_of.get(value)
-                    if stands is None:
-                        continue
-                    if owner is None:
-                        at = self._end if value is not node.values[0] else _NEVER
-                    elif node.op is None:
-                        inside = value in owner.inputs
-                        at = places.start[owner] if inside else places.of[owner]
-                    elif value in node.op.inputs:
-                        at = places.of[node.op]
-                    else:
-                        continue
-                    self._note(stands, folded_node, self._member[value], at)
-
-    def _note(self, value: Value, node: Node, member: int, at: int) -> None:
-        known = self._read.setdefault(value, {})
-        if node not in known:
-            count = len(self.folded.members[value])
-            known[node] = [np.full(count, _NEVER), np.full(count, -1)]
-        first, last = known[node]
-        first[member] = min(first[member], at)
-        if at != _NEVER:
-            last[member] = max(last[member], at)
-
-    def _find_chains(self) -> None:
-        """Where a sum that is owed may wait: behind a linear op, or behind a sum of its like."""
-        folded = self.folded
-        outputs = {folded.class_of.get(v) for v in self.folded.program.outputs}
-        self._later: dict[Value, Value] = {}
-        self._sum: dict[Value, Value] = {}
-        self._maker: dict[Value, Node] = {}
-        self._after_loop: dict[Value, Value] = {}
-        self._view: dict[Value, tuple[Value, np.ndarray]] = {}
-        for value in folded.members:
-            readers = [
-                n
-                for n in folded.touching.get(value, ())
-                if n.op is None or value in n.values[: len(n.op.inputs)]
-            ]
-            self._find_view(value)
-            if len(readers) != 1 or value in outputs:
-                continue
-            self._find_loop(value, readers[0])
-            (node,) = readers
-            if node.op is None or list(node.values).count(value) != 1:
-                continue
-            at, traits = node.values.index(value), traits_of(node.op.name)
-            result = folded.class_of.get(node.op.outputs[0])
-            if result is None:
-                continue
-            others = [v for i, v in enumerate(node.op.inputs) if i != at]
-            if traits.signs and all(v.shape == value.shape for v in others):
-                self._sum[value] = result
-            elif at in traits.linear and all(v.data is not None or not v.shape for v in others):
-                self._later[value] = result
-
-    def _find_loop(self, value: Value, node: Node) -> None:
-        """Whether a value is what a loop adds up: what it owes is then reduced once, afterwards."""
-        if node.op is not None or node.owner is None or len(node.values) != 4:
-            return
-        _, carry, turned, result = node.values
-        added = [n for n in self.folded.touching.get(carry, ()) if n is not node]
-        if turned is value and len(added) == 1 and self._sum.get(carry, value) is value:
-            (op,) = [n.op for n in added]
-            if op is not None and traits_of(op.name).signs and result in self.folded.members:
-                self._after_loop[value] = result
-
-    def _find_view(self, value: Value) -> None:
-        """What a value is only another view of, with where each member comes from."""
-        folded = self.folded
-        makers = [n for n in folded.touching.get(value, ()) if n.op is not None]
-        makers = [n for n in makers if n.values[-1] is value and n.op.outputs]  # type: ignore[union-attr]
-        if len(makers) != 1:
-            return
-        (node,) = makers
-        self._maker[value] = node
-        assert node.op is not None
-        traits = traits_of(node.op.name)
-        if not (traits.rearranges and traits.relayout) or node.values[0] not in folded.members:
-            return
-        source = node.values[0]
-        at = np.zeros(len(folded.members[value]), np.int64)
-        for full in folded.alike[node]:
-            at[self._member[full.values[-1]]] = self._member[full.values[0]]
-        self._view[value] = source, at
 
     # -- what follows the decisions ---------------------------------------------------------------
 
@@ -319,7 +212,7 @@ class Estimator:
                 if made:
                     transfer = self._transfer(value, target, have)
                     if transfer.seconds:
-                        at = self._made[value]
+                        at = self.ways.made[value]
                         found.append((transfer, (at, at, self._first(value), at, self._often(at))))
                     continue
                 more = {a for axes in target for a in axes} - {a for axes in have for a in axes}
@@ -328,11 +221,11 @@ class Estimator:
                 transfer = self._transfer(value, have, target)
                 if transfer.seconds:
                     again = self.gather_again and node.op is not None and node.op.backward
-                    self._want(wanted, value, target, again, self._read[value][node])
+                    self._want(wanted, value, target, again, self.ways.read[value][node])
         for (value, target, _), (first, last) in wanted.items():
             transfer = self._transfer(value, self._layout[value], target)
-            at = self._made[value]
-            found.append((transfer, (first, at, first, last, self._turns[value])))
+            at = self.ways.made[value]
+            found.append((transfer, (first, at, first, last, self.ways.turns[value])))
         for node, owed in self._owed.items():
             assert node.op is not None
             for value in node.values[len(node.op.inputs) :]:
@@ -353,13 +246,13 @@ class Estimator:
     ) -> None:
         """Notes who wants a value in a layout; a whole view is a view of the whole."""
         first, last = read
-        while value in self._view and not any(target):
-            source, at = self._view[value]
+        while value in self.ways.view and not any(target):
+            source, at = self.ways.view[value]
             have = {a for axes in self._layout[source] for a in axes}
             if have != {a for axes in self._layout[value] for a in axes}:
                 break
             count = len(self.folded.members[source])
-            early, late = np.full(count, _NEVER), np.full(count, -1)
+            early, late = np.full(count, NEVER), np.full(count, -1)
             np.minimum.at(early, at, first)
             np.maximum.at(late, at, last)
             value, first, last, target = source, early, late, ((),) * source.ndim
@@ -372,12 +265,12 @@ class Estimator:
 
     def _often(self, places: np.ndarray) -> np.ndarray:
         """How often what stands at these places runs."""
-        return self._times[np.maximum(places, 0)]
+        return self.ways.times[np.maximum(places, 0)]
 
     def _first(self, value: Value) -> np.ndarray:
         """Where each member is read first."""
-        found = np.full(len(self.folded.members[value]), self._end)
-        for first, _ in self._read.get(value, {}).values():
+        found = np.full(len(self.folded.members[value]), self.ways.end)
+        for first, _ in self.ways.read.get(value, {}).values():
             np.minimum(found, first, out=found)
         return found
 
@@ -426,12 +319,12 @@ class Estimator:
                 term = outside
             elif self._cut(term, sliced):
                 break
-            elif term in self._later:
-                term = self._later[term]
-            elif term in self._sum:
+            elif term in self.ways.later:
+                term = self.ways.later[term]
+            elif term in self.ways.sums:
                 leaf = term
-                while term in self._sum:
-                    term = self._sum[term]
+                while term in self.ways.sums:
+                    term = self.ways.sums[term]
                     if self._cut(term, {}):
                         break
                 terms.setdefault((term, owed), []).append(leaf)
@@ -445,11 +338,11 @@ class Estimator:
     def _loop_total(self, value: Value) -> Value | None:
         """What a loop adds up of a value, as it comes out of the loop."""
         for _ in range(64):
-            if value in self._after_loop:
-                return self._after_loop[value]
-            if value not in self._sum:
+            if value in self.ways.after_loop:
+                return self.ways.after_loop[value]
+            if value not in self.ways.sums:
                 return None
-            value = self._sum[value]
+            value = self.ways.sums[value]
         return None
 
     def _scattered(self, value: Value, owed: tuple[str, ...], sliced: _Sliced) -> set[str]:
@@ -458,7 +351,7 @@ class Estimator:
         found = {a for a in owed if a in have}
         by = sliced.get(value)
         if by:
-            readers = self._read.get(value, {})
+            readers = self.ways.read.get(value, {})
             for axis in owed:
                 if all(axis in by.get(node, ()) for node in readers):
                     found.add(axis)
@@ -472,7 +365,7 @@ class Estimator:
 
     def _made_axes(self, value: Value) -> set[str]:
         """The axes over which a value is tiled as its op makes it, before it is resharded."""
-        node = self._maker.get(value)
+        node = self.ways.maker.get(value)
         if node is None:
             return {a for axes in self._layout[value] for a in axes}
         dims = node.rule.results[node.values.index(value) - len(node.rule.operands)]
@@ -497,7 +390,7 @@ class Estimator:
                 seconds += wire.seconds
                 levels.update(dict.fromkeys(wire.levels))
                 nbytes *= self._part((axes,)) if name == "reduce_scatter" else 1.0
-        at = self._made[value]
+        at = self.ways.made[value]
         return Exchange(seconds, tuple(levels), 0.0), (
             at,
             at,

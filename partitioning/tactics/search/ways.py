@@ -1,0 +1,149 @@
+"""Where the members of classes are made and read, and what ways a sum that is owed may go.
+
+None of it depends on decisions, so that it is found once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...decide.graph import Node
+from ...ir.program import Value
+from ...rules import traits_of
+from .baseline import Places
+from .fold import Folded
+
+#: The place of what never happens.
+NEVER = np.iinfo(np.int64).max
+
+
+class Ways:
+    """The fixed ways of a folded program.
+
+    Args:
+      folded: the program's classes.
+      places: where every op of the program stands.
+
+    Attributes:
+      end: the place after all ops.
+      times: how often what stands at a place runs.
+      member: a value's position among the members of its class.
+      made, turns: for a class where each member is made, and how often anew.
+      read: for a class and a node that reads it, where each member is read first and last.
+      maker: the node that makes a class, where it is one.
+      later: behind which linear op a sum may wait, for a class that nothing else reads.
+      sums: the sum in which it is a term, likewise.
+      after_loop: for what a loop adds up, how it comes out of the loop.
+      view: what it is another view of, with the member there for each member here.
+    """
+
+    def __init__(self, folded: Folded, places: Places):
+        self.folded = folded
+        self.places = places
+        self._find_places()
+        self._find_chains()
+
+    def _find_places(self) -> None:
+        """Where members of classes are made and read."""
+        folded, places = self.folded, self.places
+        self.end = len(places.times)
+        self.times = np.array([*places.times, 1], float)
+        self.member = {v: i for values in folded.members.values() for i, v in enumerate(values)}
+        self.made = {
+            v: np.array([places.made.get(m, -1) for m in members])
+            for v, members in folded.members.items()
+        }
+        self.turns = {
+            v: np.array([float(places.turns.get(m, 1)) for m in members])
+            for v, members in folded.members.items()
+        }
+        self.read: dict[Value, dict[Node, list[np.ndarray]]] = {}
+        for folded_node, nodes in folded.alike.items():
+            for node in nodes:
+                owner = node.owner
+                for value in dict.fromkeys(node.values):
+                    stands = folded.class_of.get(value)
+                    if stands is None:
+                        continue
+                    if owner is None:
+                        at = self.end if value is not node.values[0] else NEVER
+                    elif node.op is None:
+                        inside = value in owner.inputs
+                        at = places.start[owner] if inside else places.of[owner]
+                    elif value in node.op.inputs:
+                        at = places.of[node.op]
+                    else:
+                        continue
+                    self._note(stands, folded_node, self.member[value], at)
+
+    def _note(self, value: Value, node: Node, member: int, at: int) -> None:
+        known = self.read.setdefault(value, {})
+        if node not in known:
+            count = len(self.folded.members[value])
+            known[node] = [np.full(count, NEVER), np.full(count, -1)]
+        first, last = known[node]
+        first[member] = min(first[member], at)
+        if at != NEVER:
+            last[member] = max(last[member], at)
+
+    def _find_chains(self) -> None:
+        """Where a sum that is owed may wait: behind a linear op, or behind a sum of its like."""
+        folded = self.folded
+        outputs = {folded.class_of.get(v) for v in self.folded.program.outputs}
+        self.later: dict[Value, Value] = {}
+        self.sums: dict[Value, Value] = {}
+        self.maker: dict[Value, Node] = {}
+        self.after_loop: dict[Value, Value] = {}
+        self.view: dict[Value, tuple[Value, np.ndarray]] = {}
+        for value in folded.members:
+            readers = [
+                n
+                for n in folded.touching.get(value, ())
+                if n.op is None or value in n.values[: len(n.op.inputs)]
+            ]
+            self._find_view(value)
+            if len(readers) != 1 or value in outputs:
+                continue
+            self._find_loop(value, readers[0])
+            (node,) = readers
+            if node.op is None or list(node.values).count(value) != 1:
+                continue
+            at, traits = node.values.index(value), traits_of(node.op.name)
+            result = folded.class_of.get(node.op.outputs[0])
+            if result is None:
+                continue
+            others = [v for i, v in enumerate(node.op.inputs) if i != at]
+            if traits.signs and all(v.shape == value.shape for v in others):
+                self.sums[value] = result
+            elif at in traits.linear and all(v.data is not None or not v.shape for v in others):
+                self.later[value] = result
+
+    def _find_loop(self, value: Value, node: Node) -> None:
+        """Whether a value is what a loop adds up: what it owes is then reduced once, afterwards."""
+        if node.op is not None or node.owner is None or len(node.values) != 4:
+            return
+        _, carry, turned, result = node.values
+        added = [n for n in self.folded.touching.get(carry, ()) if n is not node]
+        if turned is value and len(added) == 1 and self.sums.get(carry, value) is value:
+            (op,) = [n.op for n in added]
+            if op is not None and traits_of(op.name).signs and result in self.folded.members:
+                self.after_loop[value] = result
+
+    def _find_view(self, value: Value) -> None:
+        """What a value is only another view of, with where each member comes from."""
+        folded = self.folded
+        makers = [n for n in folded.touching.get(value, ()) if n.op is not None]
+        makers = [n for n in makers if n.values[-1] is value and n.op.outputs]  # type: ignore[union-attr]
+        if len(makers) != 1:
+            return
+        (node,) = makers
+        self.maker[value] = node
+        assert node.op is not None
+        traits = traits_of(node.op.name)
+        if not (traits.rearranges and traits.relayout) or node.values[0] not in folded.members:
+            return
+        source = node.values[0]
+        at = np.zeros(len(folded.members[value]), np.int64)
+        for full in folded.alike[node]:
+            at[self.member[full.values[-1]]] = self.member[full.values[0]]
+        self.view[value] = source, at
