@@ -12,7 +12,9 @@ from .builder import Builder
 AGENTS = {
     "bc": ".bc:BCBuilder",
     "c51": ".dqn:C51Builder",
+    "d4pg": ".d4pg:D4PGBuilder",
     "dqn": ".dqn:DQNBuilder",
+    "mpo": ".mpo:MPOBuilder",
     "ppo": ".ppo:PPOBuilder",
     "qrdqn": ".dqn:QRDQNBuilder",
     "r2d2": ".r2d2:R2D2Builder",

@@ -26,9 +26,12 @@ class Distribution(NamedTuple):
       mode: `p -> action`, the likeliest.
       log_prob: `(p, action) -> []`.
       entropy: `p -> []`, in nats.
+      kl: `(p, q) -> []`, the divergence of the distribution of q from that of p, in nats.
       free_parameters: how many further parameters the family has that do not depend on the
         observation; they stand behind those of the network in `p`.
       joint: `(p, key) -> (action, log_prob)` where it is not `sample` and then `log_prob`.
+      decouple: `(p, old) -> (parameters, ...)`, each that of `p` in one respect and `old` in all
+        others, for who limits each by itself: the means and the deviations of normal distributions.
     """
 
     num_parameters: int
@@ -36,8 +39,10 @@ class Distribution(NamedTuple):
     mode: Callable[[jax.Array], jax.Array]
     log_prob: Callable[[jax.Array, jax.Array], jax.Array]
     entropy: Callable[[jax.Array], jax.Array]
+    kl: Callable[[jax.Array, jax.Array], jax.Array]
     free_parameters: int = 0
     joint: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]] | None = None
+    decouple: Callable[[jax.Array, jax.Array], tuple[jax.Array, ...]] = lambda p, old: (p,)
 
     def sample_and_log_prob(self, p: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """An action and its log-probability [], through both of which gradients flow."""
@@ -57,12 +62,17 @@ def categorical(num_values: int) -> Distribution:
         log_probs = jax.nn.log_softmax(logits)
         return -jnp.sum(jnp.exp(log_probs) * log_probs)
 
+    def kl(p, q):
+        log_probs = jax.nn.log_softmax(p)
+        return jnp.sum(jnp.exp(log_probs) * (log_probs - jax.nn.log_softmax(q)))
+
     return Distribution(
         num_values,
         lambda logits, key: jax.random.categorical(key, logits).astype(jnp.int32),
         lambda logits: jnp.argmax(logits).astype(jnp.int32),
         log_prob,
         entropy,
+        kl,
     )
 
 
@@ -90,6 +100,10 @@ def independent_categoricals(num_values: tuple[int, ...]) -> Distribution:
         lambda p: sum(
             (part.entropy(x) for part, x in zip(parts, split(p), strict=True)), jnp.zeros(())
         ),
+        lambda p, q: sum(
+            (part.kl(x, y) for part, x, y in zip(parts, split(p), split(q), strict=True)),
+            jnp.zeros(()),
+        ),
     )
 
 
@@ -109,13 +123,23 @@ def gaussian(shape: tuple[int, ...]) -> Distribution:
     def sample(p, key):
         return (p[:size] + jnp.exp(p[size:]) * jax.random.normal(key, (size,))).reshape(shape)
 
+    def kl(p, q):
+        log_ratio = p[size:] - q[size:]
+        distance = (p[:size] - q[:size]) * jnp.exp(-q[size:])
+        return jnp.sum(0.5 * (jnp.exp(2 * log_ratio) + distance**2 - 1.0) - log_ratio)
+
+    def decouple(p, old):
+        return jnp.concatenate([p[:size], old[size:]]), jnp.concatenate([old[:size], p[size:]])
+
     return Distribution(
         size,
         sample,
         lambda p: p[:size].reshape(shape),
         log_prob,
         lambda p: jnp.sum(p[size:] + 0.5 * math.log(2 * math.pi * math.e)),
+        kl,
         free_parameters=size,
+        decouple=decouple,
     )
 
 
@@ -186,18 +210,30 @@ def tanh_gaussian(minimum: np.ndarray, maximum: np.ndarray) -> Distribution:
         lambda p: squash(p[:size]),
         log_prob,
         entropy,
+        # Squashed alike, two distributions are as far apart as before.
+        lambda p, q: base.kl(split(p), split(q)),
         joint=joint,
+        decouple=base.decouple,
     )
 
 
-def for_actions(agent: str, spec: specs.Array) -> Distribution:
+def for_actions(agent: str, spec: specs.Array, *, squashed: bool = False) -> Distribution:
     """The family for an action spec.
+
+    Args:
+      agent: its name, for the message.
+      spec: of the actions.
+      squashed: whether real numbers stay within their bounds (`tanh_gaussian`), of which the
+        deviations depend on the observation; else they know none (`gaussian`).
 
     Raises:
       ValueError: where there is none, saying which there are.
     """
     if isinstance(spec, specs.DiscreteArray):
         return categorical(int(spec.num_values))
+    if squashed and isinstance(spec, specs.BoundedArray) and spec.dtype.kind == "f":
+        bounds = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
+        return tanh_gaussian(*bounds)
     if isinstance(spec, specs.Array) and np.issubdtype(spec.dtype, np.floating):
         return gaussian(spec.shape)
     if (

@@ -53,7 +53,7 @@ LARGE: dict[str, tuple[str, dict[str, Any]]] = {
     "impala": ("impala", {**_RL, "batch": 64, "length": 20}),
     "ppo": ("ppo", {**_AGENT, "num_envs": 256, "rollout_length": 64}),
     "sac": ("sac", {**_AGENT, "batch_size": 256}),
-    "mpo": ("mpo", _RL),
+    "mpo": ("mpo", {**_AGENT, "batch_size": 256}),
     "r2d2": ("r2d2", {**_RL, "batch": 64, "length": 40, "burn_in": 10, "hidden": 256}),
     "unet": ("unet", {"batch": 64, "size": 64, "width": 64, "groups": 8}),
 }

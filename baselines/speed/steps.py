@@ -16,7 +16,9 @@ from ...partitioning.models.example import DATA_AND_MODEL, Example
 
 #: Agents whose updates are steps here, and the sizes of their configs that keep a test short.
 AGENTS: dict[str, dict[str, Any]] = {
+    "d4pg": {"batch_size": 16, "hidden_sizes": (16, 16), "num_atoms": 11},
     "dqn": {"batch_size": 16, "hidden_sizes": (16, 16), "priority_exponent": 0.6, "double": True},
+    "mpo": {"batch_size": 16, "hidden_sizes": (16, 16), "num_samples": 4},
     "ppo": {"num_envs": 8, "rollout_length": 6, "hidden_sizes": (16, 16), "num_minibatches": 2},
     "qrdqn": {
         "batch_size": 16,
@@ -39,7 +41,7 @@ AGENTS: dict[str, dict[str, Any]] = {
     "td3": {"batch_size": 16, "hidden_sizes": (16, 16)},
 }
 #: Those that drive a box, of so many numbers as there are actions elsewhere.
-BOXED = ("sac", "td3")
+BOXED = ("d4pg", "mpo", "sac", "td3")
 #: Every step, by name.
 NAMES = (*models.CATALOGUE, *AGENTS)
 

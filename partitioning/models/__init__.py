@@ -8,7 +8,6 @@ from typing import Any
 
 from . import (
     actor_critic,
-    continuous,
     convolution,
     experts,
     graph,
@@ -35,7 +34,6 @@ CATALOGUE: dict[str, Callable[..., Example]] = {
     "categorical_dqn": q_learning.make_categorical_dqn,
     "r2d2": q_learning.make_r2d2,
     "impala": actor_critic.make_impala,
-    "mpo": continuous.make_mpo,
 }
 
 

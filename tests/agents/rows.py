@@ -62,6 +62,15 @@ PPO = {"hidden_sizes": (32,), "rollout_length": 16, "discount": 0.0, "learning_r
 BC = {"hidden_sizes": (32,), "batch_size": 32, "learning_rate": 3e-3}
 SAC = {**OFF_POLICY, "batch_size": 64, "samples_per_insert": 32.0, "learning_rate": 3e-3}
 TD3 = {**SAC, "exploration_std": 0.3}
+D4PG = {**TD3, "min_return": -2.0, "max_return": 2.0, "num_atoms": 11, "n_step": 1}
+MPO = {
+    **SAC,
+    "n_step": 1,
+    "num_samples": 4,
+    "samples_per_insert": 16.0,
+    "target_update_period": 20,
+    "epsilon_mean": 0.05,
+}
 C51 = {**DQN, "min_return": 0.0, "max_return": 2.0, "num_atoms": 11}
 R2D2 = {
     **{"core_size": 16, "hidden_sizes": (16, 16), "burn_in": 0, "n_step": 1, "discount": 0.0},
@@ -72,12 +81,14 @@ AGENTS = {
     "bc": Row("bc", BC, ("discrete", "continuous", "ragged", "several", "nested", "image")),
     "c51": Row("c51", C51, ("discrete",)),
     "c51 of the docs": Row("c51:C51Builder", {**DQN, "max_return": 2.0}, ("discrete",)),
+    "d4pg": Row("d4pg", D4PG, ("continuous", "several")),
     "dqn": Row("dqn", DQN, ("discrete", "ragged", "nested", "image")),
     "dqn with everything": Row(
         "dqn",
         {**DQN, "dueling": True, "priority_exponent": 0.6, "loss": "squared", "num_envs": 3},
         ("discrete",),
     ),
+    "mpo": Row("mpo", MPO, ("discrete", "continuous")),
     "ppo": Row("ppo", PPO, ("discrete", "continuous", "ragged", "nested", "image")),
     "ppo of normalised observations": Row(
         "ppo", {**PPO, "normalize_observations": True}, ("continuous", "several")

@@ -9,6 +9,7 @@ from troupe.agents import find_builder
 from . import pendulum
 
 AGENTS = {
+    "d4pg": {"min_return": -10.0, "max_return": 0.0, "n_step": 1},
     "sac": {"initial_temperature": 0.1},
     "td3": {},
 }

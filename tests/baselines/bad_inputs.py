@@ -79,6 +79,19 @@ SAC_FIELDS = {
     "num_critics": ("0", "1e9", "two"),
     "random_steps": ("-1", "nan", "1e10"),
 }
+D4PG_FIELDS = {
+    "num_atoms": ("1", "0", "nan", "1e9"),
+    "min_return": ("200", "nan", "inf"),
+    "max_return": ("-200", "nan", "-inf"),
+}
+MPO_FIELDS = {
+    "num_samples": ("1", "nan", "1e9"),
+    "epsilon": ("0", "-1", "nan", "1e9"),
+    "epsilon_mean": ("0", "nan", "inf"),
+    "epsilon_scale": ("0", "nan", "inf"),
+    "initial_multiplier": ("0", "nan", "1e9"),
+    "dual_learning_rate": ("-1", "nan", "1e9"),
+}
 TD3_FIELDS = {
     "exploration_std": ("-0.1", "nan", "inf", "1e9"),
     "smoothing_std": ("-0.1", "nan", "1e9"),
@@ -89,6 +102,8 @@ FIELDS = {
     "ppo": PPO_FIELDS,
     "bc": BC_FIELDS,
     "r2d2": R2D2_FIELDS,
+    "d4pg": D4PG_FIELDS,
+    "mpo": MPO_FIELDS,
     "sac": SAC_FIELDS,
     "td3": TD3_FIELDS,
 }

@@ -140,3 +140,43 @@ def test_other_families_draw_and_then_say_how_likely():
     action, log_prob = family.sample_and_log_prob(p, jax.random.key(4))
     assert action == family.sample(p, jax.random.key(4))
     assert log_prob == family.log_prob(p, action)
+
+
+@pytest.mark.parametrize(
+    ("family", "size"),
+    [
+        (distributions.categorical(4), 4),
+        (distributions.independent_categoricals((2, 3)), 5),
+        (distributions.gaussian((2,)), 4),
+        (TANH, 4),
+    ],
+)
+def test_divergences_are_those_of_the_draws(family, size):
+    p, q = 0.5 * jax.random.normal(jax.random.key(0), (2, size))
+    draws = jax.vmap(family.sample, (None, 0))(p, jax.random.split(jax.random.key(1), 20_000))
+    of_each = jax.vmap(lambda x: family.log_prob(p, x) - family.log_prob(q, x))(draws)
+    assert float(family.kl(p, q)) == pytest.approx(float(of_each.mean()), abs=0.03)
+    assert float(family.kl(p, p)) == pytest.approx(0.0, abs=1e-6)
+    # What is decoupled is as far away together as the whole, where one of two is the old.
+    parts = family.decouple(p, q)
+    assert [float(family.kl(q, part)) > 0 for part in parts] == [True] * len(parts)
+    same = family.decouple(p, p)
+    assert all(np.array_equal(part, p) for part in same)
+
+
+def test_means_and_deviations_are_decoupled():
+    new, old = jnp.asarray([1.0, 2.0, 3.0, 4.0]), jnp.asarray([5.0, 6.0, 7.0, 8.0])
+    by_mean, by_deviation = TANH.decouple(new, old)
+    np.testing.assert_array_equal(by_mean, [1, 2, 7, 8])
+    np.testing.assert_array_equal(by_deviation, [5, 6, 3, 4])
+
+
+def test_boxes_are_squashed_where_that_is_asked_for():
+    box = specs.BoundedArray((2,), np.float32, -1.0, [1.0, 3.0])
+    family = distributions.for_actions("mpo", box, squashed=True)
+    assert family.num_parameters == 4
+    action = family.sample(jnp.asarray([30.0, 30.0, 0.0, 0.0]), jax.random.key(0))
+    np.testing.assert_allclose(action, [1.0, 3.0], atol=1e-5)
+    assert (
+        distributions.for_actions("mpo", specs.DiscreteArray(3), squashed=True).num_parameters == 3
+    )

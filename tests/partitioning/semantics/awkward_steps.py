@@ -228,6 +228,8 @@ CASES: dict[str, Callable[[], Case]] = {
         "r2d2", batch_size=128, hidden_sizes=(32, 32), core_size=32, sequence_length=8
     ),
     "rainbow": lambda: example("rainbow", batch_size=512, hidden_sizes=(64, 64)),
+    "d4pg": lambda: example("d4pg", batch_size=256, hidden_sizes=(64, 64)),
+    "mpo": lambda: example("mpo", batch_size=256, hidden_sizes=(64, 64), num_samples=4),
     "sac": lambda: example("sac", batch_size=256, hidden_sizes=(64, 64)),
     "td3": lambda: example("td3", batch_size=256, hidden_sizes=(64, 64)),
     "dropout": lambda: example("transformer", dropout=0.1, batch=32, length=16, width=32),

@@ -64,7 +64,7 @@ def _cases():
         ("dqn", OFF_POLICY),
         ("categorical_dqn", RL),
         ("impala", {**RL, "batch": 64, "length": 20}),
-        ("mpo", RL),
+        ("mpo", OFF_POLICY),
         ("sac", OFF_POLICY),
         ("ppo", PPO),
         ("r2d2", {**RL, "batch": 64, "length": 20, "burn_in": 8, "hidden": 128}),

@@ -1,0 +1,25 @@
+"""MPO, said once."""
+
+from __future__ import annotations
+
+from ...environments.specs import EnvironmentSpec
+from ..builder import OffPolicyBuilder, StochasticPolicy
+from ..interfaces import Update
+from .config import MPOConfig
+from .networks import MPONetworks, make_networks
+from .update import make_update
+
+
+class MPOBuilder(
+    StochasticPolicy[MPOConfig, MPONetworks], OffPolicyBuilder[MPOConfig, MPONetworks]
+):
+    """Maximum a posteriori policy optimisation, for discrete and continuous actions."""
+
+    name = "mpo"
+    config_class = MPOConfig
+
+    def make_networks(self, spec: EnvironmentSpec) -> MPONetworks:
+        return make_networks(spec, self.config)
+
+    def make_update(self, networks: MPONetworks, spec: EnvironmentSpec) -> Update:
+        return make_update(networks, self.config)

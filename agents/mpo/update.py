@@ -1,0 +1,175 @@
+"""How MPO learns: a critic, and a policy that follows its own better actions within limits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..interfaces import Update, UpdateOutput
+from ..learning import optimizers, targets
+from ..learning.descent import descend
+from ..losses import actor_critic, mpo
+from ..replay.items import Sample, Transition
+from .config import MPOConfig
+from .networks import MPONetworks
+
+Nest = Any
+
+
+class Duals(NamedTuple):
+    """What the limits cost; in the state before the softplus that keeps them above 0."""
+
+    temperature: jax.Array
+    """[] of the weights of actions."""
+    multipliers: jax.Array
+    """[1 or 2] of the KLs, of as many parts as the distribution has."""
+
+
+class MPOParams(NamedTuple):
+    """What gradients move; also an optimizer's state for each."""
+
+    policy: Nest
+    critic: Nest
+    duals: Nest
+
+
+class MPOState(NamedTuple):
+    """All that learning changes."""
+
+    params: MPOParams
+    targets: MPOParams
+    """Without duals."""
+    optimizers: MPOParams
+    key: jax.Array
+    steps: jax.Array
+    """Gradient steps taken, int32."""
+
+
+def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
+    """MPO (Abdolmaleki et al., 2018), https://arxiv.org/abs/1806.06920.
+
+    The actions that are weighed are those that the critic's target is made of, of the next
+    observation: each costs one evaluation of the critic.
+    """
+    policy, critic, actions = networks
+    adam = optimizers.adam(config.learning_rate, config.adam_epsilon)
+    dual_adam = optimizers.adam(config.dual_learning_rate, config.adam_epsilon)
+    limits = (config.epsilon_mean, config.epsilon_scale)
+
+    def init(key):
+        key, policy_key, critic_key = jax.random.split(key, 3)
+        p = jnp.zeros(actions.num_parameters + actions.free_parameters)
+        num_parts = len(actions.decouple(p, p))
+        duals = Duals(
+            _inverse_softplus(config.initial_temperature, ()),
+            _inverse_softplus(config.initial_multiplier, (num_parts,)),
+        )
+        params = MPOParams(policy.init(policy_key), critic.init(critic_key), duals)
+        moments = MPOParams(
+            adam.init(params.policy), adam.init(params.critic), dual_adam.init(duals)
+        )
+        followed = targets.init(params._replace(duals=()))
+        return MPOState(params, followed, moments, key, jnp.zeros((), jnp.int32))
+
+    def draw(parameters, key):
+        """Actions [B, N, ...] of the distributions [B, P]."""
+        num_rows = parameters.shape[0]
+        keys = jax.random.split(key, num_rows * config.num_samples)
+        sample = jax.vmap(jax.vmap(actions.sample, (None, 0)))
+        return sample(parameters, keys.reshape(num_rows, config.num_samples))
+
+    def values(params, observation, drawn):
+        """Of actions [B, N, ...]: [B, N]."""
+        # Rows of one observation stay together, so that a batch that is split stays split.
+        tiled = jax.tree.map(lambda x: jnp.repeat(x, config.num_samples, axis=0), observation)
+        flat = drawn.reshape(-1, *drawn.shape[2:])
+        return critic.apply(params, tiled, flat).reshape(drawn.shape[:2])
+
+    def critic_loss(params, data: Transition, target):
+        q = critic.apply(params, data.observation, data.action)
+        return jnp.mean(actor_critic.critic_loss(q, target)), jnp.mean(q)
+
+    def policy_loss(params, duals, data: Transition, old, drawn, q_t):
+        new = policy.apply(params, data.next_observation)
+
+        def of_state(p, p_old, drawn, q):
+            """p: [P], drawn: [N, ...], q: [N]."""
+            weights = mpo.improved_weights(q, duals.temperature)
+            parts = actions.decouple(p, p_old)
+            log_probs = [jax.vmap(actions.log_prob, (None, 0))(part, drawn) for part in parts]
+            kls = jnp.stack([actions.kl(p_old, part) for part in parts])
+            return jnp.sum(duals.multipliers * kls) - jnp.sum(weights * sum(log_probs)), kls
+
+        losses, kls = jax.vmap(of_state)(new, old, drawn, q_t)
+        return jnp.mean(losses), jnp.mean(kls, axis=0)
+
+    def dual_loss(raw: Duals, q_t, kls):
+        duals = positive(raw)
+        temperature = jax.vmap(mpo.temperature_dual, (0, None, None))(
+            q_t, duals.temperature, config.epsilon
+        )
+        epsilons = jnp.asarray(limits[: kls.shape[0]])
+        multipliers = mpo.multiplier_dual(kls, duals.multipliers, epsilons)
+        return jnp.mean(temperature) + jnp.sum(multipliers), ()
+
+    def step(state: MPOState, sample: Sample):
+        data, params, moments, old = sample.data, state.params, state.optimizers, state.targets
+        key, drawn_key = jax.random.split(state.key)
+        duals = positive(params.duals)
+        parameters = policy.apply(old.policy, data.next_observation)
+        drawn = draw(parameters, drawn_key)
+        q_t = values(old.critic, data.next_observation, drawn)
+        target = data.reward + config.discount * data.discount * jnp.mean(q_t, axis=1)
+
+        max_norm = config.max_gradient_norm
+        critics = descend(
+            critic_loss, adam, params.critic, moments.critic, data, target, max_norm=max_norm
+        )
+        policies = descend(
+            policy_loss,
+            adam,
+            params.policy,
+            moments.policy,
+            duals,
+            data,
+            parameters,
+            drawn,
+            q_t,
+            max_norm=max_norm,
+        )
+        kls = policies.aux
+        dual = descend(dual_loss, dual_adam, params.duals, moments.duals, q_t, kls)
+
+        steps = state.steps + 1
+        params = MPOParams(policies.params, critics.params, dual.params)
+        followed = targets.periodic(
+            old,
+            params._replace(duals=()),
+            steps,
+            config.target_update_period,
+            rate=config.target_update_rate,
+        )
+        metrics = {
+            "critic_loss": critics.loss,
+            "policy_loss": policies.loss,
+            "mean_q": critics.aux,
+            "kl": jnp.sum(kls),
+            "temperature": duals.temperature,
+            "multiplier": duals.multipliers[0],
+        }
+        moments = MPOParams(policies.optimizer, critics.optimizer, dual.optimizer)
+        return MPOState(params, followed, moments, key, steps), UpdateOutput(metrics)
+
+    return Update(init, step, lambda state: {"policy": state.params.policy})
+
+
+def positive(raw: Duals) -> Duals:
+    """What duals are learned as."""
+    return jax.tree.map(lambda x: jax.nn.softplus(x) + 1e-8, raw)
+
+
+def _inverse_softplus(value: float, shape: tuple[int, ...]) -> jax.Array:
+    return jnp.full(shape, value + math.log(-math.expm1(-value)))

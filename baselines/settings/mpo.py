@@ -1,0 +1,45 @@
+"""Settings of MPO."""
+
+from __future__ import annotations
+
+from ..tuned import Tuned
+
+SETTINGS = (
+    Tuned(
+        "mpo",
+        "CartPole-v1",
+        config={
+            "hidden_sizes": (64, 64),
+            "learning_rate": 1e-3,
+            "batch_size": 64,
+            "min_replay_size": 500,
+            "samples_per_insert": 32.0,
+            "epsilon_mean": 0.01,
+        },
+        steps=20_000,
+        target=475.0,
+        source="chosen here",
+        evaluation_every=4_000,
+    ),
+    Tuned(
+        "mpo",
+        "Pendulum-v1",
+        config={
+            "hidden_sizes": (64, 64),
+            "discount": 0.98,
+            "learning_rate": 1e-3,
+            "batch_size": 64,
+            "num_samples": 10,
+            "min_replay_size": 500,
+            "random_steps": 500,
+            "samples_per_insert": 64.0,
+            "n_step": 3,
+            "epsilon_mean": 0.01,
+            "epsilon_scale": 1e-4,
+        },
+        steps=15_000,
+        target=-200.0,
+        source="chosen here",
+        evaluation_every=2_500,
+    ),
+)
