@@ -23,6 +23,16 @@ def main(source: str, destination: str) -> None:
     quantiles = [jnp.swapaxes(x, 1, 2) for x in logits]
     midpoints = (jnp.arange(len(atoms)) + 0.5) / len(atoms)
     quantile = jax.vmap(rlax.quantile_q_learning, (0, None, 0, 0, 0, 0, 0, None))
+    vtrace = jax.vmap(rlax.vtrace_td_error_and_advantage, (0, 0, 0, 0, 0, None, None, None))(
+        given["values"][:, :-1],
+        given["values"][:, 1:],
+        given["rewards"],
+        given["discounts"],
+        given["ratios"],
+        float(given["lambda"]),
+        1.3,
+        1.3,
+    )
     np.savez(
         destination,
         project=jax.vmap(rlax.categorical_l2_project, (0, 0, None))(
@@ -43,6 +53,8 @@ def main(source: str, destination: str) -> None:
         advantages=advantages(
             given["rewards"], given["discounts"], float(given["lambda"]), given["values"]
         ),
+        vtrace_errors=vtrace.errors,
+        vtrace_advantages=vtrace.pg_advantage,
         surrogate=surrogate(given["ratios"], given["rewards"], 0.2),
     )
 

@@ -146,6 +146,51 @@ def test_advantages_stop_at_the_last_row_of_an_episode():
     np.testing.assert_allclose(terminated, [0.0, 0.0, 6.0])
 
 
+def test_vtrace_by_hand():
+    # Errors: .5 * (1 + .5*2 - 1) = .5; min(3, 1) * (1 + .5*4 - 2) = 1. Traces: .5 * .5, .5 * 1.
+    # Targets: 1 + .5 + .25*1 and 2 + 1. Advantages: .5 * (1 + .5*3 - 1) and 1 * (1 + .5*4 - 2).
+    found = returns.vtrace(
+        jnp.log(f(0.5, 3)), f(1, 1), f(0.5, 0.5), f(1, 2, 4), f(1, 1), lambda_=1.0
+    )
+    np.testing.assert_allclose(found.targets, [1.75, 3.0], rtol=1e-6)
+    np.testing.assert_allclose(found.advantages, [0.75, 1.0], rtol=1e-6)
+    # Errors and advantages by up to 2 now; the traces as before.
+    found = returns.vtrace(
+        jnp.log(f(0.5, 3)), f(1, 1), f(0.5, 0.5), f(1, 2, 4), f(1, 1), lambda_=1.0, clip_ratio=2.0
+    )
+    np.testing.assert_allclose(found.targets, [2.0, 4.0], rtol=1e-6)
+    np.testing.assert_allclose(found.advantages, [1.0, 2.0], rtol=1e-6)
+
+
+def test_vtrace_stops_at_the_last_row_of_an_episode():
+    rewards, estimates, is_step = f(1, 0, 7), f(1, 2, 3, 4), f(1, 0, 1)
+    for discount, expected in ((0.5, 2.0), (0.0, 1.0)):  # Cut short; terminated.
+        found = returns.vtrace(
+            jnp.zeros(3), rewards, f(discount, 0.5, 0.5), estimates, is_step, lambda_=1.0
+        )
+        np.testing.assert_allclose(found.targets, [expected, 2.0, 9.0])
+        np.testing.assert_allclose(found.advantages, [expected - 1.0, 0.0, 6.0])
+
+
+def test_vtrace_of_ones_own_steps_is_generalized_advantages():
+    rng = np.random.default_rng(0)
+    rewards, estimates = (jnp.asarray(rng.normal(size=n), jnp.float32) for n in (9, 10))
+    discounts = jnp.asarray(rng.uniform(size=9), jnp.float32)
+    is_step = f(1, 1, 0, 1, 1, 1, 0, 1, 1)
+    found = returns.vtrace(jnp.zeros(9), rewards, discounts, estimates, is_step, lambda_=0.9)
+    advantages = returns.generalized_advantages(rewards, discounts, estimates, is_step, 0.9)
+    np.testing.assert_allclose(found.targets, estimates[:-1] + advantages, rtol=1e-5)
+
+
+def test_no_gradient_flows_through_vtrace():
+    def total(log_ratios, estimates):
+        found = returns.vtrace(log_ratios, f(1, 1), f(1, 1), estimates, f(1, 1), lambda_=1.0)
+        return jnp.sum(found.targets + found.advantages)
+
+    for gradient in jax.grad(total, argnums=(0, 1))(f(0.1, 0.2), f(1, 2, 3)):
+        np.testing.assert_array_equal(gradient, 0.0)
+
+
 def test_clipped_surrogate_by_hand():
     loss = policy.clipped_surrogate(jnp.log(f(2, 2, 0.5, 0.5)), jnp.zeros(4), f(1, -1, 1, -1), 0.2)
     np.testing.assert_allclose(loss, [-1.2, 2.0, -0.5, 0.8], rtol=1e-6)

@@ -77,6 +77,20 @@ def test_generalized_advantages(given, twin):
     close(advantages, twin["advantages"])
 
 
+def test_vtrace(given, twin):
+    found = jax.vmap(returns.vtrace, (0, 0, 0, 0, None, None, None))(
+        np.log(given["ratios"]),
+        given["rewards"],
+        given["discounts"],
+        given["values"],
+        jnp.ones(9),
+        0.9,
+        1.3,
+    )
+    close(found.targets - given["values"][:, :-1], twin["vtrace_errors"])
+    close(found.advantages, twin["vtrace_advantages"])
+
+
 def test_clipped_surrogate(given, twin):
     log_prob = jnp.log(given["ratios"])
     loss = policy.clipped_surrogate(log_prob, jnp.zeros_like(log_prob), given["rewards"], 0.2)
