@@ -224,7 +224,7 @@ def recurrent(
 
     Args:
       network: `(params, observation, memory) -> (output, memory)`, of one observation.
-      initial_memory: what an episode begins with.
+      initial_memory: what an episode begins with; where it is empty, nothing is forgotten.
       choose: a policy without memory whose observations are the network's outputs, such as
         `epsilon_greedy(lambda params, values: values, 0.1)`.
     """
@@ -238,13 +238,16 @@ def recurrent(
         assert choose.set_stream is not None
         return state._replace(choice=choose.set_stream(state.choice, number))
 
+    def forget(state):
+        return state._replace(memory=initial_memory)
+
     return ActorCore(
         lambda key: RecurrentState(initial_memory, choose.init(key)),
         select_action,
         lambda before, after: RecurrentExtras(
             before.memory, choose.get_extras(before.choice, after.choice)
         ),
-        lambda state: state._replace(memory=initial_memory),
+        forget if jax.tree.leaves(initial_memory) else None,
         lambda state, count: state._replace(choice=choose.set_num_actions(state.choice, count)),
         None if choose.set_stream is None else set_stream,
     )

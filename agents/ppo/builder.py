@@ -11,6 +11,7 @@ from ...environments.specs import EnvironmentSpec
 from ..acting import policies
 from ..builder import Builder
 from ..interfaces import ActorCore, Update
+from ..networks.recurrent import RecurrentNetwork
 from ..replay.items import ReplaySpec, Rollouts
 from .config import PPOConfig
 from .networks import PPONetworks, make_networks
@@ -38,13 +39,26 @@ class PPOBuilder(Builder[PPOConfig, PPONetworks]):
     ) -> ActorCore:
         network, actions = networks
 
+        def choose(parameters) -> ActorCore:
+            if evaluation:
+                return policies.mode(parameters, actions)
+            return policies.stochastic(parameters, actions, stores_log_prob=True)
+
+        if isinstance(network, RecurrentNetwork):
+
+            def step(variables: Variables, observation, memory):
+                observation = observe(variables, observation)
+                (parameters, _), memory = network.step(variables.params, observation, memory)
+                return parameters, memory
+
+            found = choose(lambda params, parameters: parameters)
+            return policies.recurrent(step, network.initial_state, found)
+
         def parameters(variables: Variables, observation):
             batch = jax.tree.map(lambda x: x[None], observe(variables, observation))
             return network.apply(variables.params, batch)[0][0]
 
-        if evaluation:
-            return policies.mode(parameters, actions)
-        return policies.stochastic(parameters, actions, stores_log_prob=True)
+        return choose(parameters)
 
     def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
         return ReplaySpec(

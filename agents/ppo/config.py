@@ -6,26 +6,31 @@ import dataclasses
 from typing import ClassVar
 
 from ..bounds import MOST_STEPS, Above, AllBounds
-from ..configs import AdamConfig, MLPConfig
+from ..configs import AdamConfig, RecurrentConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class PPOConfig(AdamConfig, MLPConfig):
+class PPOConfig(AdamConfig, RecurrentConfig):
     """Settings of proximal policy optimisation. The defaults suit small control tasks."""
 
     hidden_sizes: tuple[int, ...] = (64, 64)
-    """Units of the hidden layers of policy and value, each an MLP (images: the Nature network)."""
+    """Units of the hidden layers of policy and value, each an MLP; on images, or with a core, one
+    torso is of both."""
     num_envs: int = 8
     rollout_length: int = 128
     """Steps of every environment that an update learns from."""
     num_epochs: int = 4
     """Passes over a rollout."""
     num_minibatches: int = 4
-    """Parts of a pass, each one gradient step; divides num_envs * rollout_length."""
+    """Parts of a pass, each one gradient step; divides num_envs * rollout_length, and with a core,
+    which learns from whole rollouts, num_envs."""
     gae_lambda: float = 0.95
     """lambda of generalised advantage estimation."""
     clip: float = 0.2
     """How far the ratio of new to old probabilities may leave 1 and still be rewarded."""
+    target_kl: float | None = None
+    """How far the policy may go from the one that acted, in nats: once a minibatch finds it at more
+    than 1.5 times this, the rest of the passes is left out. None leaves nothing out."""
     entropy_cost: float = 0.0
     """Weight of the entropy bonus."""
     value_cost: float = 0.5
@@ -50,6 +55,7 @@ class PPOConfig(AdamConfig, MLPConfig):
         "num_minibatches": (1, 1_000_000),
         "gae_lambda": (0.0, 1.0),
         "clip": Above(0.0, 100.0),
+        "target_kl": Above(0.0, 1e3),
         "entropy_cost": (0.0, 1e3),
         "value_cost": (0.0, 1e3),
         "anneal_steps": (1, MOST_STEPS),
@@ -60,8 +66,14 @@ class PPOConfig(AdamConfig, MLPConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_envs * self.rollout_length % self.num_minibatches:
+        rows = self.num_envs * (1 if self.is_recurrent else self.rollout_length)
+        if rows % self.num_minibatches:
+            what = "num_envs" if self.is_recurrent else "num_envs * rollout_length"
             raise ValueError(
-                f"num_minibatches is {self.num_minibatches}; it must divide num_envs * "
-                f"rollout_length = {self.num_envs} * {self.rollout_length}."
+                f"num_minibatches is {self.num_minibatches}; it must divide {what} = {rows}."
             )
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it learns from rollouts as wholes, with a memory."""
+        return self.core != "none"

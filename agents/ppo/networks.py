@@ -9,24 +9,26 @@ import jax
 import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
-from ..networks import heads
+from ..networks import assembly, heads
 from ..networks.core import Network, dummy, from_haiku
 from ..networks.distributions import Distribution, for_actions
-from ..networks.torsos import is_image, make_torso
+from ..networks.recurrent import RecurrentNetwork
+from ..networks.torsos import convolves, make_torso
 from .config import PPOConfig
 
 Nest = Any
 
 
 class PPONetworks(NamedTuple):
-    """`network.apply(params, observation [B, ...])` gives (action parameters [B, P], value [B])."""
+    """Networks that give (action parameters [..., P], value [...])."""
 
-    network: Network
+    network: Network | RecurrentNetwork
+    """`apply(params, observation [B, ...])`, or `unroll` over windows of rows."""
     actions: Distribution
 
 
 def make_networks(spec: EnvironmentSpec, config: PPOConfig) -> PPONetworks:
-    """Two MLPs of hyperbolic tangents; one shared torso of convolutions on images.
+    """Two MLPs of hyperbolic tangents; one torso of both on images, or with a core behind it.
 
     Orthogonal initialisation with a small last layer of the policy, as Andrychowicz et al. (2021),
     https://arxiv.org/abs/2006.05990, found to matter.
@@ -35,16 +37,28 @@ def make_networks(spec: EnvironmentSpec, config: PPOConfig) -> PPONetworks:
       ValueError: where there is no distribution for the environment's actions.
     """
     actions = for_actions("ppo", spec.actions)
-    image = is_image(spec.observations)
+    if config.is_recurrent:
+        network = assembly.make_actor_critic(
+            spec, config, actions, initial_free=config.initial_log_std, activation=jnp.tanh
+        )
+        return PPONetworks(network, actions)
+    is_image = convolves(spec.observations, config.torso)
 
     def apply(observation: Nest) -> tuple[jax.Array, jax.Array]:
         def torso():
-            orthogonal = hk.initializers.Orthogonal(2.0**0.5)
-            make = make_torso(spec.observations, config.hidden_sizes, jnp.tanh, orthogonal)
-            return make(observation)
+            make = make_torso(
+                spec.observations,
+                config.hidden_sizes,
+                jnp.tanh,
+                hk.initializers.Orthogonal(2.0**0.5),
+                torso=config.torso,
+                width=config.torso_width,
+                dtype=jnp.dtype(config.dtype),
+            )
+            return make(observation).astype(jnp.float32)
 
         policy_features = torso()
-        value_features = policy_features if image else torso()
+        value_features = policy_features if is_image else torso()
         parameters = heads.action_parameters(
             policy_features, actions, scale=0.01, initial_free=config.initial_log_std
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import dm_env
@@ -14,6 +15,7 @@ from ..interfaces import Update, UpdateOutput
 from ..learning import normalization, optimizers
 from ..learning.descent import descend
 from ..losses import masks, policy, returns
+from ..networks.recurrent import RecurrentNetwork
 from ..replay.items import Sample, Sequence
 from .config import PPOConfig
 from .networks import PPONetworks
@@ -40,7 +42,7 @@ class PPOState(NamedTuple):
 
 
 class MinibatchRows(NamedTuple):
-    """The rows of a batch, [B * T, ...], in any order."""
+    """Rows of a batch, [M, ...], in any order; with a core its rollouts, [B, T, ...]."""
 
     observation: Nest
     action: Nest
@@ -48,6 +50,10 @@ class MinibatchRows(NamedTuple):
     advantage: jax.Array
     value_target: jax.Array
     mask: jax.Array
+    memory: Nest = ()
+    """[B, ...] that each rollout begins with."""
+    first: Any = ()
+    """[B, T] where an episode begins."""
 
 
 def observe(variables: Variables, observation: Nest) -> Nest:
@@ -60,6 +66,7 @@ def observe(variables: Variables, observation: Nest) -> Nest:
 def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig) -> Update:
     """Proximal policy optimisation (Schulman et al., 2017)."""
     network, actions = networks
+    is_recurrent = isinstance(network, RecurrentNetwork)
     steps_per_update = config.num_envs * config.rollout_length
     optimizer = optimizers.scale_by_adam(epsilon=config.adam_epsilon)
 
@@ -79,16 +86,26 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
             Variables(params, statistics), optimizer.init(params), key, jnp.zeros((), jnp.int32)
         )
 
+    def evaluate(params, rows: MinibatchRows) -> tuple[jax.Array, jax.Array]:
+        """Action parameters and value of every row."""
+        if isinstance(network, RecurrentNetwork):
+            return network.unroll(params, rows.observation, rows.memory, rows.first)[0]
+        return network.apply(params, rows.observation)
+
+    def of_each(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        """A function of one row as one of all."""
+        return jax.vmap(jax.vmap(function)) if is_recurrent else jax.vmap(function)
+
     def loss(params, rows: MinibatchRows, clip):
-        parameters, value = network.apply(params, rows.observation)
-        log_prob = jax.vmap(actions.log_prob)(parameters, rows.action)
+        parameters, value = evaluate(params, rows)
+        log_prob = of_each(actions.log_prob)(parameters, rows.action)
         advantage = rows.advantage
         if config.normalize_advantages:
             advantage = masks.normalize(advantage, rows.mask)
         surrogate = policy.clipped_surrogate(log_prob, rows.log_prob, advantage, clip)
         policy_loss = masks.mean(surrogate, rows.mask)
         value_loss = masks.mean((value - rows.value_target) ** 2, rows.mask)
-        entropy = masks.mean(jax.vmap(actions.entropy)(parameters), rows.mask)
+        entropy = masks.mean(of_each(actions.entropy)(parameters), rows.mask)
         total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
         metrics = {
             "policy_loss": policy_loss,
@@ -101,8 +118,16 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
     def prepare(variables: Variables, data: Sequence) -> MinibatchRows:
         """Advantages and value targets, with the parameters that acted."""
         observation = observe(variables, data.observation)
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
-        values = network.apply(variables.params, flat)[1].reshape(data.mask.shape)
+        extras, memory, first = data.extras, (), ()
+        if isinstance(network, RecurrentNetwork):
+            memory = jax.tree.map(lambda x: x[:, 0], extras.memory)
+            first = data.step_type == int(dm_env.StepType.FIRST)
+            extras = extras.choice
+            values = network.unroll(variables.params, observation, memory, first)[0][1]
+            first = first[:, :-1]
+        else:
+            flat = jax.tree.map(_merge, observation)
+            values = network.apply(variables.params, flat)[1].reshape(data.mask.shape)
         is_step = data.mask * (data.step_type != int(dm_env.StepType.LAST))
         advantages = jax.vmap(returns.generalized_advantages, in_axes=(0, 0, 0, 0, None))(
             data.reward[:, :-1],
@@ -114,12 +139,14 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         rows = MinibatchRows(
             jax.tree.map(lambda x: x[:, :-1], observation),
             jax.tree.map(lambda x: x[:, :-1], data.action),
-            data.extras["log_prob"][:, :-1],
+            extras["log_prob"][:, :-1],
             advantages,
             advantages + values[:, :-1],
             is_step[:, :-1],
         )
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
+        if is_recurrent:
+            return rows._replace(memory=memory, first=first)
+        return jax.tree.map(_merge, rows)
 
     def step(state: PPOState, sample: Sample):
         variables, data = state.variables, sample.data
@@ -128,7 +155,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         size = rows.mask.shape[0]
 
         def minibatch(carry, minibatch_rows):
-            params, opt_state = carry
+            params, opt_state, goes_on = carry
             descent = descend(
                 loss,
                 optimizer,
@@ -139,7 +166,15 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
                 max_norm=config.max_gradient_norm,
                 step_size=part * config.learning_rate,
             )
-            return (descent.params, descent.optimizer), descent.aux
+            learned, metrics = (descent.params, descent.optimizer), descent.aux
+            if config.target_kl is not None:
+                goes_on &= metrics["kl"] <= 1.5 * config.target_kl
+                # Not left out, but undone: so it is one program, which can be spread and fused.
+                learned = jax.tree.map(
+                    lambda new, old: jnp.where(goes_on, new, old), learned, (params, opt_state)
+                )
+                metrics["left_out"] = 1.0 - goes_on
+            return (*learned, goes_on), metrics
 
         def epoch(carry, key):
             if config.num_minibatches == 1:  # There is nothing to shuffle.
@@ -150,9 +185,10 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
             return carry, jax.tree.map(jnp.mean, metrics)
 
         key, epochs_key = jax.random.split(state.key)
-        (params, opt_state), metrics = jax.lax.scan(
+        goes_on = None if config.target_kl is None else jnp.ones((), bool)
+        (params, opt_state, _), metrics = jax.lax.scan(
             epoch,
-            (variables.params, state.optimizer),
+            (variables.params, state.optimizer, goes_on),
             jax.random.split(epochs_key, config.num_epochs),
         )
         statistics = variables.statistics
@@ -166,3 +202,8 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         return state, UpdateOutput(jax.tree.map(lambda x: x[-1], metrics))
 
     return Update(init, step, lambda state: {"policy": state.variables})
+
+
+def _merge(x: jax.Array) -> jax.Array:
+    """[B, T, ...] to [B T, ...]."""
+    return x.reshape(-1, *x.shape[2:])

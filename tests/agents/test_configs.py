@@ -57,7 +57,19 @@ DQN = {
     "steps_per_dispatch": 8,
     "num_envs": 1,
 }
+RECURRENT = {
+    "torso": "auto",
+    "torso_width": 1,
+    "core": "none",
+    "core_size": 128,
+    "core_layers": 1,
+    "core_heads": 4,
+    "memory_length": 32,
+    "dtype": "float32",
+}
 PPO = {
+    **RECURRENT,
+    "target_kl": None,
     "hidden_sizes": (64, 64),
     "num_envs": 8,
     "rollout_length": 128,
@@ -152,6 +164,9 @@ def test_fields_and_defaults_are_those_that_checkpoints_know(config, expected):
         (DQNConfig, {"min_replay_size": 10**6}, "learning would never begin"),
         (PPOConfig, {"steps_per_dispatch": 2}, "steps_per_dispatch is 2; .* at most 1"),
         (PPOConfig, {"num_minibatches": 3}, "it must divide num_envs"),
+        (PPOConfig, {"num_minibatches": 16, "core": "gru"}, "it must divide num_envs = 8"),
+        (PPOConfig, {"core": "gri"}, "core is 'gri'; it must be one of none, lstm, gru, trans"),
+        (PPOConfig, {"core": "transformer", "core_size": 10}, "core_heads must divide core_size"),
     ],
 )
 def test_a_value_out_of_bounds_is_named_with_them(config, values, message):
