@@ -14,6 +14,7 @@ AGENTS = {
     "c51": ".dqn:C51Builder",
     "d4pg": ".d4pg:D4PGBuilder",
     "dqn": ".dqn:DQNBuilder",
+    "impala": ".impala:IMPALABuilder",
     "mpo": ".mpo:MPOBuilder",
     "ppo": ".ppo:PPOBuilder",
     "qrdqn": ".dqn:QRDQNBuilder",

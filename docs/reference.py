@@ -42,6 +42,7 @@ MODULES = (
     "troupe.agents.bc",
     "troupe.agents.d4pg",
     "troupe.agents.dqn",
+    "troupe.agents.impala",
     "troupe.agents.mpo",
     "troupe.agents.ppo",
     "troupe.agents.r2d2",

@@ -18,6 +18,7 @@ from ...partitioning.models.example import DATA_AND_MODEL, Example
 AGENTS: dict[str, dict[str, Any]] = {
     "d4pg": {"batch_size": 16, "hidden_sizes": (16, 16), "num_atoms": 11},
     "dqn": {"batch_size": 16, "hidden_sizes": (16, 16), "priority_exponent": 0.6, "double": True},
+    "impala": {"num_envs": 8, "rollout_length": 6, "hidden_sizes": (16, 16)},
     "mpo": {"batch_size": 16, "hidden_sizes": (16, 16), "num_samples": 4},
     "ppo": {"num_envs": 8, "rollout_length": 6, "hidden_sizes": (16, 16), "num_minibatches": 2},
     "qrdqn": {

@@ -59,6 +59,8 @@ OFF_POLICY = {
 }
 DQN = {**OFF_POLICY, "epsilon_decay_steps": 1_000}
 PPO = {"hidden_sizes": (32,), "rollout_length": 16, "discount": 0.0, "learning_rate": 3e-3}
+IMPALA = {"hidden_sizes": (32,), "discount": 0.0, "learning_rate": 1e-2}
+GRU = {"core": "gru", "core_size": 16}
 BC = {"hidden_sizes": (32,), "batch_size": 32, "learning_rate": 3e-3}
 SAC = {**OFF_POLICY, "batch_size": 64, "samples_per_insert": 32.0, "learning_rate": 3e-3}
 TD3 = {**SAC, "exploration_std": 0.3}
@@ -88,8 +90,18 @@ AGENTS = {
         {**DQN, "dueling": True, "priority_exponent": 0.6, "loss": "squared", "num_envs": 3},
         ("discrete",),
     ),
+    "impala": Row("impala", IMPALA, ("discrete", "continuous", "image")),
+    "impala with a memory": Row(
+        "impala", {**IMPALA, **GRU, "optimizer": "rmsprop"}, ("discrete",), recurrent=True
+    ),
     "mpo": Row("mpo", MPO, ("discrete", "continuous")),
     "ppo": Row("ppo", PPO, ("discrete", "continuous", "ragged", "nested", "image")),
+    "ppo with a memory": Row(
+        "ppo",
+        {**PPO, **GRU, "num_minibatches": 1, "num_epochs": 8, "target_kl": 0.1},
+        ("discrete", "ragged"),
+        recurrent=True,
+    ),
     "ppo of normalised observations": Row(
         "ppo", {**PPO, "normalize_observations": True}, ("continuous", "several")
     ),

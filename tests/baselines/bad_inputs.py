@@ -42,10 +42,12 @@ DQN_FIELDS = {
     "noisy_std": ("0", "-1", "nan", "inf"),
 }
 PPO_FIELDS = {
+    "core": ("rnn", "''"),
     "num_envs": ("0", "nan", "1e9"),
     "rollout_length": ("0", "-1", "nan", "inf", "1e9", "1.5"),
     "num_epochs": ("0", "nan", "1e9", "1.5"),
     "num_minibatches": ("0", "3", "nan", "1e9"),
+    "target_kl": ("0", "-1", "nan", "inf", "1e9"),
     "gae_lambda": ("-0.1", "1.1", "nan", "inf"),
     "clip": ("0", "-0.1", "nan", "inf", "1e9"),
     "entropy_cost": ("-1", "nan", "inf", "1e9"),
@@ -56,6 +58,32 @@ PPO_FIELDS = {
     "normalize_advantages": ("maybe",),
     "normalize_observations": ("maybe", "3"),
     "max_gradient_norm": ("0", "nan"),
+}
+RECURRENT_FIELDS = {
+    "torso": ("resnet", "''"),
+    "torso_width": ("0", "1.5", "1e9", "nan"),
+    "core": ("rnn", "''", "1"),
+    "core_size": ("0", "-1", "nan", "1e9"),
+    "core_layers": ("0", "1.5", "1e9"),
+    "core_heads": ("0", "nan", "1e9"),
+    "memory_length": ("0", "-1", "1e9"),
+    "dtype": ("float64", "half"),
+}
+IMPALA_FIELDS = {
+    **RECURRENT_FIELDS,
+    "num_envs": ("0", "nan", "1e9"),
+    "rollout_length": ("0", "-1", "nan", "1.5", "1e9"),
+    "batch_size": ("0", "nan", "1e9"),
+    "num_passes": ("0", "1.5", "1e9"),
+    "vtrace_lambda": ("-0.1", "1.1", "nan"),
+    "clip_ratio": ("0", "nan", "inf", "1e9"),
+    "entropy_cost": ("-1", "nan"),
+    "value_cost": ("-1", "inf"),
+    "optimizer": ("sgd", "''"),
+    "rmsprop_decay": ("-0.1", "1.1", "nan"),
+    "rmsprop_epsilon": ("0", "-1", "nan", "1e-60"),
+    "anneal_steps": ("0", "nan", "1e10"),
+    "initial_log_std": ("nan", "1e9"),
 }
 BC_FIELDS = {
     "batch_size": ("0", "nan", "1e9"),
@@ -99,6 +127,7 @@ TD3_FIELDS = {
 }
 FIELDS = {
     "dqn": DQN_FIELDS,
+    "impala": IMPALA_FIELDS,
     "ppo": PPO_FIELDS,
     "bc": BC_FIELDS,
     "r2d2": R2D2_FIELDS,

@@ -223,6 +223,19 @@ CASES: dict[str, Callable[[], Case]] = {
     "ppo": lambda: example(
         "ppo", num_envs=64, rollout_length=16, hidden_sizes=(64, 64), num_minibatches=4
     ),
+    "ppo, recurrent": lambda: example(
+        "ppo",
+        num_envs=64,
+        rollout_length=8,
+        hidden_sizes=(32,),
+        core="gru",
+        core_size=32,
+        target_kl=0.01,
+    ),
+    "impala": lambda: example("impala", batch_size=64, rollout_length=8, hidden_sizes=(64, 64)),
+    "impala, transformer": lambda: example(
+        "impala", batch_size=64, hidden_sizes=(32,), core="transformer", memory_length=8
+    ),
     "qrdqn": lambda: example("qrdqn", batch_size=512, hidden_sizes=(64, 64)),
     "r2d2": lambda: example(
         "r2d2", batch_size=128, hidden_sizes=(32, 32), core_size=32, sequence_length=8

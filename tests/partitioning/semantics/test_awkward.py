@@ -31,6 +31,9 @@ COUNTS = {
     "time major, 5": (108, 6, 0, 0),
     "recurrent minibatches": (48, 4, 0, 0),
     "ppo": (304, 6, 0, 0),
+    "ppo, recurrent": (248, 8, 0, 0),
+    "impala": (13, 0, 0, 0),
+    "impala, transformer": (36, 0, 0, 0),
     # Nothing but gradients, the loss and the metrics.
     "qrdqn": (9, 0, 0, 0),
     "r2d2": (18, 0, 0, 0),

@@ -1,0 +1,51 @@
+"""Settings of IMPALA."""
+
+from __future__ import annotations
+
+from ..tuned import Tuned
+from .sources import ATARI, IMPALA
+
+_STEPS = 32 * 20
+"""Of a published batch, over which losses are summed there, and are means here."""
+
+SETTINGS = (
+    Tuned(
+        "impala",
+        "CartPole-v1",
+        config={
+            "hidden_sizes": (64, 64),
+            "num_envs": 8,
+            "rollout_length": 20,
+            "batch_size": 8,
+            "learning_rate": 3e-3,
+            "discount": 0.98,
+            "anneal_steps": 150_000,
+        },
+        steps=150_000,
+        target=475.0,
+        source="chosen here",
+        evaluation_every=15_000,
+    ),
+    Tuned(
+        "impala",
+        "ALE/Pong-v5",
+        config={
+            "torso": "residual",
+            "num_envs": 32,
+            "rollout_length": 20,
+            "batch_size": 32,
+            "entropy_cost": 0.01,
+            "optimizer": "rmsprop",
+            "learning_rate": 6e-4,
+            "rmsprop_decay": 0.99,
+            "rmsprop_epsilon": 0.01 / _STEPS**2,
+            "max_gradient_norm": 40.0 / _STEPS,
+            "anneal_steps": 50_000_000,
+        },
+        steps=50_000_000,
+        target=18.0,
+        source=f"{IMPALA}, whose 200 million frames are as many steps; sums as means",
+        training_environment=ATARI,
+        evaluation_every=1_000_000,
+    ),
+)
