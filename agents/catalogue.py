@@ -12,9 +12,11 @@ from .builder import Builder
 AGENTS = {
     "bc": ".bc:BCBuilder",
     "c51": ".dqn:C51Builder",
+    "crr": ".crr:CRRBuilder",
     "d4pg": ".d4pg:D4PGBuilder",
     "dqn": ".dqn:DQNBuilder",
     "impala": ".impala:IMPALABuilder",
+    "iql": ".iql:IQLBuilder",
     "mpo": ".mpo:MPOBuilder",
     "ppo": ".ppo:PPOBuilder",
     "qrdqn": ".dqn:QRDQNBuilder",

@@ -252,6 +252,43 @@ class OfflineConfig(Config):
     bounds: ClassVar[AllBounds] = {"num_envs": (1, 1), "batch_size": (1, 1_000_000)}
 
 
+@dataclasses.dataclass(frozen=True)
+class GaussianConfig(Config):
+    """Of a policy whose real actions are drawn from normal distributions."""
+
+    initial_log_std: float = 0.0
+    """Logarithm of the standard deviation of continuous actions at the start."""
+    least_log_std: float = -5.0
+    """Lower bound of that logarithm: without one, data of a policy that draws nothing would have
+    the deviation shrink for ever."""
+
+    bounds: ClassVar[AllBounds] = {
+        "initial_log_std": (-20.0, 20.0),
+        "least_log_std": (-20.0, 20.0),
+    }
+
+    def log_stds(self) -> dict[str, float]:
+        """These two, as `networks.policies.make_stochastic_policy` takes them."""
+        return {"initial_log_std": self.initial_log_std, "least_log_std": self.least_log_std}
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightedConfig(OfflineConfig, TargetConfig, GaussianConfig):
+    """Of a policy that makes actions of the data likely, the more the better they are."""
+
+    temperature: float = 1.0
+    """Of the weights exp(advantage / temperature): near 0 only the best actions count."""
+    max_weight: float = 20.0
+    """The greatest weight."""
+    target_update_period: int = 1
+    target_update_rate: float = 0.005
+
+    bounds: ClassVar[AllBounds] = {
+        "temperature": Above(0.0, 1e6),
+        "max_weight": Above(0.0, 1e6),
+    }
+
+
 def require_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:
     """Checks that a field is one of the choices."""
     value = getattr(config, name)

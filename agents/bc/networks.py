@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import jax
-import jax.numpy as jnp
+from typing import NamedTuple
 
 from ...environments.specs import EnvironmentSpec
-from ..networks import heads
-from ..networks.core import Network, dummy, from_haiku
+from ..networks.core import Network
 from ..networks.distributions import Distribution, for_actions
-from ..networks.torsos import make_torso
+from ..networks.policies import make_stochastic_policy
 from .config import BCConfig
-
-Nest = Any
 
 
 class BCNetworks(NamedTuple):
@@ -30,16 +24,5 @@ def make_networks(spec: EnvironmentSpec, config: BCConfig) -> BCNetworks:
     Raises:
       ValueError: where there is no distribution for the environment's actions.
     """
-    actions = for_actions("bc", spec.actions)
-
-    def apply(observation: Nest) -> jax.Array:
-        features = make_torso(spec.observations, config.hidden_sizes)(observation)
-        parameters = heads.action_parameters(
-            features, actions, scale=0.01, initial_free=config.initial_log_std
-        )
-        if not actions.free_parameters:
-            return parameters
-        means, log_std = jnp.split(parameters, [actions.num_parameters], axis=-1)
-        return jnp.concatenate([means, jnp.maximum(log_std, config.least_log_std)], axis=-1)
-
-    return BCNetworks(from_haiku(apply, dummy(spec.observations, 1)), actions)
+    actions, stds = for_actions("bc", spec.actions), config.log_stds()
+    return BCNetworks(make_stochastic_policy(spec, actions, config.hidden_sizes, **stds), actions)

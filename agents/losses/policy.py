@@ -44,3 +44,21 @@ def kl_estimate(log_prob: jax.Array, old_log_prob: jax.Array) -> jax.Array:
     chex.assert_equal_shape([log_prob, old_log_prob])
     log_ratio = log_prob - old_log_prob
     return jnp.expm1(log_ratio) - log_ratio
+
+
+def exponential_weight(advantage: jax.Array, temperature: float, greatest: float) -> jax.Array:
+    """How much an action of the data counts in regression weighted by advantages.
+
+    exp(A / temperature), no more than `greatest`: Peng et al. (2019),
+    https://arxiv.org/abs/1910.00177, equation 4. No gradient flows through it.
+
+    Args:
+      advantage: [...] of the action.
+      temperature: near 0 only the best actions count, above all alike.
+      greatest: the bound, which keeps single actions from counting for all.
+
+    Returns:
+      [...].
+    """
+    weight = jnp.minimum(jnp.exp(advantage / temperature), greatest)
+    return jax.lax.stop_gradient(weight)

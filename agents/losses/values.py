@@ -111,3 +111,18 @@ def huber(error: jax.Array, threshold: float) -> jax.Array:
 def squared(error: jax.Array) -> jax.Array:
     """Half the square of the error."""
     return 0.5 * error**2
+
+
+def expectile(error: jax.Array, level: float) -> jax.Array:
+    """The square of an error, whose two signs weigh differently: minimal at an expectile.
+
+    Kostrikov et al. (2021), https://arxiv.org/abs/2110.06169, equation 5.
+
+    Args:
+      error: [...] of the sample less the estimate.
+      level: tau: 0.5 is the mean, near 1 the greatest sample.
+
+    Returns:
+      [...].
+    """
+    return jnp.where(error > 0, level, 1.0 - level) * error**2

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
+from . import heads
 from .core import Network, dummy, from_haiku
 from .torsos import flatten, make_torso
 
@@ -35,6 +36,15 @@ def ensemble(network: Network, size: int) -> Network:
         return jax.vmap(lambda member: network.apply(member, *inputs))(params)
 
     return Network(init, apply)
+
+
+def make_value(spec: EnvironmentSpec, hidden_sizes: Sequence[int]) -> Network:
+    """Values [B] of observations [B, ...]: an MLP, or the Nature network on images."""
+
+    def value(observation: Nest) -> jax.Array:
+        return heads.state_value(make_torso(spec.observations, hidden_sizes)(observation))
+
+    return from_haiku(value, dummy(spec.observations, 1))
 
 
 def make_critic(

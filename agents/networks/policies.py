@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from dm_env import specs
 
 from ...environments.specs import EnvironmentSpec
@@ -23,6 +24,7 @@ def make_stochastic_policy(
     hidden_sizes: Sequence[int],
     *,
     initial_log_std: float = 0.0,
+    least_log_std: float | None = None,
 ) -> Network:
     """Observations [B, ...] to parameters [B, P] of a distribution over actions.
 
@@ -31,11 +33,16 @@ def make_stochastic_policy(
       actions: the family; at first it is near the same everywhere.
       hidden_sizes: units of the MLP's hidden layers; images go through the Nature network.
       initial_log_std: of a family whose standard deviations do not depend on the observation.
+      least_log_std: lower bound of these; None: none.
     """
 
     def parameters(observation: Nest) -> jax.Array:
         features = make_torso(spec.observations, hidden_sizes)(observation)
-        return heads.action_parameters(features, actions, scale=0.01, initial_free=initial_log_std)
+        found = heads.action_parameters(features, actions, scale=0.01, initial_free=initial_log_std)
+        if not actions.free_parameters or least_log_std is None:
+            return found
+        means, log_std = jnp.split(found, [actions.num_parameters], axis=-1)
+        return jnp.concatenate([means, jnp.maximum(log_std, least_log_std)], axis=-1)
 
     return from_haiku(parameters, dummy(spec.observations, 1))
 

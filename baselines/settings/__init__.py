@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from ..tuned import Tuned
-from . import bc, c51, d4pg, dqn, impala, mpo, ppo, qrdqn, r2d2, rainbow, sac, td3
+from . import bc, c51, crr, d4pg, dqn, impala, iql, mpo, ppo, qrdqn, r2d2, rainbow, sac, td3
 
 SETTINGS: tuple[Tuned, ...] = (
     *bc.SETTINGS,
     *c51.SETTINGS,
+    *crr.SETTINGS,
     *d4pg.SETTINGS,
     *dqn.SETTINGS,
     *impala.SETTINGS,
+    *iql.SETTINGS,
     *mpo.SETTINGS,
     *ppo.SETTINGS,
     *qrdqn.SETTINGS,

@@ -9,3 +9,15 @@ IMPALA = "Espeholt et al. (2018), https://arxiv.org/abs/1802.01561, appendix G, 
 
 ATARI = {"reward_clip": 1.0, "episodic_life": True}
 """Of the environment in training on Atari games."""
+
+OFFLINE = {"hidden_sizes": (64, 64), "learning_rate": 1e-3, "batch_size": 128}
+"""Of small tasks that are learned from data."""
+MIXED_CARTPOLE = (
+    "chosen here, on 20,000 steps of a C51 that returns 500, with two in five actions drawn "
+    "uniformly (`troupe record --epsilon 0.4`): 233"
+)
+MIXED_PENDULUM = (
+    "chosen here, on 20,000 steps of a SAC that returns -151, with half of the actions drawn "
+    "uniformly (`troupe record --epsilon 0.5`): -488"
+)
+"""Data of policies that stray, and the mean return of its episodes."""

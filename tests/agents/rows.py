@@ -79,11 +79,15 @@ R2D2 = {
     **{"sequence_length": 8, "sequence_period": 8, "min_replay_size": 20, "batch_size": 16},
     **{"learning_rate": 3e-3, "samples_per_insert": 64.0, "epsilon_decay_steps": 1_000},
 }
+OFFLINE = {**BC, "discount": 0.0}
+EVERY = ("discrete", "continuous", "ragged", "several", "nested", "image")
 AGENTS = {
-    "bc": Row("bc", BC, ("discrete", "continuous", "ragged", "several", "nested", "image")),
+    "bc": Row("bc", BC, EVERY),
     "c51": Row("c51", C51, ("discrete",)),
     "c51 of the docs": Row("c51:C51Builder", {**DQN, "max_return": 2.0}, ("discrete",)),
     "d4pg": Row("d4pg", D4PG, ("continuous", "several")),
+    "crr": Row("crr", OFFLINE, EVERY),
+    "crr of binary weights": Row("crr", {**OFFLINE, "weights": "binary"}, ("discrete",)),
     "dqn": Row("dqn", DQN, ("discrete", "ragged", "nested", "image")),
     "dqn with everything": Row(
         "dqn",
@@ -95,6 +99,7 @@ AGENTS = {
         "impala", {**IMPALA, **GRU, "optimizer": "rmsprop"}, ("discrete",), recurrent=True
     ),
     "mpo": Row("mpo", MPO, ("discrete", "continuous")),
+    "iql": Row("iql", OFFLINE, EVERY),
     "ppo": Row("ppo", PPO, ("discrete", "continuous", "ragged", "nested", "image")),
     "ppo with a memory": Row(
         "ppo",

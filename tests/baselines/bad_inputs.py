@@ -125,6 +125,17 @@ TD3_FIELDS = {
     "smoothing_std": ("-0.1", "nan", "1e9"),
     "smoothing_clip": ("-0.1", "nan", "1e9"),
 }
+WEIGHTED_FIELDS = {
+    "temperature": ("0", "-1", "nan", "inf"),
+    "max_weight": ("0", "-1", "nan", "inf"),
+    "least_log_std": ("nan", "1e9"),
+}
+IQL_FIELDS = {**WEIGHTED_FIELDS, "expectile": ("0.4", "1", "nan", "high")}
+CRR_FIELDS = {
+    **WEIGHTED_FIELDS,
+    "weights": ("linear", "''"),
+    "num_action_samples": ("0", "1.5", "nan", "1e9"),
+}
 FIELDS = {
     "dqn": DQN_FIELDS,
     "impala": IMPALA_FIELDS,
@@ -133,6 +144,8 @@ FIELDS = {
     "r2d2": R2D2_FIELDS,
     "d4pg": D4PG_FIELDS,
     "mpo": MPO_FIELDS,
+    "crr": CRR_FIELDS,
+    "iql": IQL_FIELDS,
     "sac": SAC_FIELDS,
     "td3": TD3_FIELDS,
 }

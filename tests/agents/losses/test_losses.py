@@ -231,3 +231,18 @@ def test_steps_learned_from(step_type, seen, burn_in, expected):
     mask = f(*(float(t < seen) for t in range(5)))
     learned = masks.learned_steps(jnp.asarray(step_type), mask, burn_in)
     np.testing.assert_array_equal(learned, expected)
+
+
+def test_an_expectile_by_hand():
+    # Below the estimate: 0.2 of the square; above it: 0.8.
+    np.testing.assert_allclose(values.expectile(f(-2, 0, 3), 0.8), [0.8, 0.0, 7.2], rtol=1e-6)
+    # Of two samples 0 and 1 the estimate v with 0.8 (1 - v) = 0.2 v: no gradient at 0.8.
+    total = lambda v: jnp.sum(values.expectile(f(0, 1) - v, 0.8))  # noqa: E731
+    assert float(jax.grad(total)(0.8)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_weights_of_advantages_by_hand():
+    found = policy.exponential_weight(f(-1, 0, 1, 9), temperature=0.5, greatest=10.0)
+    np.testing.assert_allclose(found, [np.exp(-2), 1.0, np.exp(2), 10.0], rtol=1e-6)
+    gradient = jax.grad(lambda a: jnp.sum(policy.exponential_weight(a, 0.5, 10.0)))(f(1, 2))
+    np.testing.assert_array_equal(gradient, [0, 0])
