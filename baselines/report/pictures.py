@@ -32,6 +32,7 @@ def draw_returns(entries: Sequence[Entry], path: pathlib.Path) -> None:
             axes.plot([found.mean] * 2, [row - 0.28, row + 0.28], color=color, lw=2.5)
             axes.plot(one.returns, [row] * len(one.returns), "o", color="0.25", ms=3, alpha=0.6)
         _draw_targets(axes.axvline, some)
+        axes.use_sticky_edges = False  # A bar at the edge would hide where it ends.
         axes.set_yticks(range(len(some)), [one.name for one in some], fontsize=8)
         axes.set_ylim(len(some) - 0.5, -0.5)
         axes.set_xlabel("return")
@@ -60,7 +61,6 @@ def draw_curves(entries: Sequence[Entry], path: pathlib.Path) -> None:
         _draw_targets(axes.axhline, some)
         axes.set_xlim(left=0)
         axes.set_xlabel(" and ".join(dict.fromkeys(one.clock.words for one in some)))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.set_ylabel("return")
         _draw_legend(axes)
 
@@ -85,7 +85,7 @@ def draw_profiles(
 
     def panel(axes: Any, some: Sequence[tuple[str, Sequence[np.ndarray]]]) -> None:
         values = np.concatenate([x for _, strata in some for x in strata])
-        margin = 0.05 * (np.ptp(values) or 1.0)
+        margin = 0.05 * (np.ptp(values) or max(1.0, abs(values[0])))
         grid = np.linspace(values.min() - margin, values.max() + margin, _POINTS)
         for name, strata in some:
             low, high = statistics.interval(
@@ -151,6 +151,7 @@ def _panels(
     for axes, (title, content) in zip(places, panels.items(), strict=False):
         axes.set_title(title)
         draw(axes, content)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     for axes in places[len(panels) :]:

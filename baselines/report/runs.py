@@ -14,6 +14,7 @@ from ...launch.clock import StepCount
 from ...launch.errors import RequestError
 from ...launch.files.directory import RunDirectory
 from ...launch.telling.groups import group
+from ..settings import find
 
 Curve = tuple[np.ndarray, np.ndarray]
 _RESULT = "result.json"
@@ -53,7 +54,7 @@ class Entry:
     env: str
     clock: StepCount
     target: float | None
-    """Return that its runs were to reach."""
+    """Return that its runs were to reach, or that is known for good ones; None: neither."""
     seeds: tuple[Seed, ...]
 
     @property
@@ -81,12 +82,17 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> list[Entry]:
             ", ".join((one.agent, *one.differences)),
             one.env,
             one.clock,
-            max(one.targets, default=None),
+            max(one.targets, default=_tuned_target(one.agent, one.env)),
             _seeds(found[os.path.realpath(run.path)] for run in one.runs),
         )
         for one in group(list(found))
     ]
     return sorted(entries, key=lambda one: (one.env, one.name))
+
+
+def _tuned_target(agent: str, env: str) -> float | None:
+    tuned = find(agent, env)
+    return None if tuned is None else tuned.target
 
 
 def _directories(path: pathlib.Path) -> list[pathlib.Path]:
