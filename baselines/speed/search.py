@@ -7,7 +7,8 @@ Three parts, all predictions of the simulator for devices that need not be there
   estimate's first eight, what its first choice costs above the best, milliseconds a candidate.
 - experts: a transformer with its batch split by hand; the search does the rest, and is held against
   the best of the schedules that people write for it.
-- free: nothing by hand, over both axes: every example, two sizes, three meshes, two devices.
+- free: nothing by hand, over all axes: every example and every agent's own update, two sizes, three
+  meshes, two devices; held against the listed schedules and against no split at all.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ...partitioning.partition import partition
 from ...partitioning.simulator.simulate import Simulation
 from ...partitioning.tactics.search.moves import Move
 from ...partitioning.tactics.search.space import Space
+from . import steps
 from .ranking import spearman
 
 _PARTS = ("estimate", "experts", "free")
@@ -50,7 +52,9 @@ LARGER: dict[str, dict[str, Any]] = {
     "experts": {"batch": 64, "length": 128, "width": 1024, "hidden": 4096, "experts": 8},
     "categorical_dqn": {"batch": 4096, "features": 256, "hidden": 2048, "atoms": 51},
     "impala": {"batch": 256, "length": 16, "features": 256, "hidden": 2048},
-    "sac": {"batch": 4096, "features": 256, "hidden": 2048},
+    "dqn": {"batch_size": 4096, "features": 256, "hidden_sizes": (2048, 2048)},
+    "sac": {"batch_size": 4096, "features": 256, "hidden_sizes": (2048, 2048)},
+    "ppo": {"num_envs": 512, "rollout_length": 32, "features": 256, "hidden_sizes": (2048, 2048)},
 }
 #: What estimates are held against the simulator on.
 FAMILIES = ("transformer", "mlp", "experts", "residual_net", "impala")
@@ -184,14 +188,14 @@ class Case:
     device: str
 
     def example(self) -> models.Example:
-        return models.make(self.model, **(LARGER[self.model] if self.larger else {}))
+        return steps.make(self.model, **(LARGER[self.model] if self.larger else {}))
 
 
 def cases() -> list[Case]:
-    """Every example on every mesh and device, and larger ones."""
+    """Every example and every agent's own update on every mesh and device, and larger ones."""
     return [
         Case(model, larger, mesh, device)
-        for model in models.CATALOGUE
+        for model in dict.fromkeys(steps.NAMES)
         for larger in (False, True)
         if not larger or model in LARGER
         for mesh in MESHES
