@@ -55,7 +55,7 @@ def _categorical(config: DQNConfig) -> Estimate:
 
     def loss(logits_tm1, r_t, discount_t, probabilities_t):
         divergence = distributional.categorical_divergence(
-            logits_tm1, r_t, discount_t, probabilities_t, jnp.asarray(atoms)
+            logits_tm1, r_t, discount_t, probabilities_t, atoms
         )
         return divergence, divergence
 

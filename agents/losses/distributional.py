@@ -11,11 +11,14 @@ from __future__ import annotations
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from . import values
 
 
-def project(returns: jax.Array, probabilities: jax.Array, atoms: jax.Array) -> jax.Array:
+def project(
+    returns: jax.Array, probabilities: jax.Array, atoms: jax.Array | np.ndarray
+) -> jax.Array:
     """A categorical distribution on other atoms, by the least distance of Cramer.
 
     Bellemare et al. (2017), equation 7: every return's probability goes to its two neighbours, to
@@ -41,7 +44,7 @@ def categorical_divergence(
     r_t: jax.Array,
     discount_t: jax.Array,
     probabilities_t: jax.Array,
-    atoms: jax.Array,
+    atoms: jax.Array | np.ndarray,
 ) -> jax.Array:
     """The divergence of an estimated distribution from the one bootstrapped.
 

@@ -7,32 +7,31 @@ from ..acting import policies
 from ..builder import OffPolicyBuilder
 from ..interfaces import ActorCore, Update
 from ..learning import schedules
-from ..networks import heads, recurrent
+from ..networks import assembly, heads
 from ..networks.core import require_discrete
-from ..networks.torsos import make_torso
+from ..networks.recurrent import RecurrentNetwork
 from ..replay.items import Item, Sequences
 from .config import R2D2Config
 from .update import make_update
 
 
-class R2D2Builder(OffPolicyBuilder[R2D2Config, recurrent.RecurrentNetwork]):
+class R2D2Builder(OffPolicyBuilder[R2D2Config, RecurrentNetwork]):
     """Recurrent replay distributed DQN, for one discrete action."""
 
     name = "r2d2"
     config_class = R2D2Config
 
-    def make_networks(self, spec: EnvironmentSpec) -> recurrent.RecurrentNetwork:
-        num_actions, *sizes = require_discrete(self.name, spec), *self.config.hidden_sizes
-        return recurrent.make_recurrent(
+    def make_networks(self, spec: EnvironmentSpec) -> RecurrentNetwork:
+        num_actions, sizes = require_discrete(self.name, spec), self.config.hidden_sizes[-1:]
+        return assembly.make_network(
             spec.observations,
-            make_torso(spec.observations, sizes[:-1]),
-            recurrent.lstm(self.config.core_size),
-            lambda hidden: heads.dueling_values(hidden, num_actions, sizes[-1:]),
+            self.config,
+            lambda features: heads.dueling_values(features, num_actions, sizes),
         )
 
     def make_policy(
         self,
-        networks: recurrent.RecurrentNetwork,
+        networks: RecurrentNetwork,
         spec: EnvironmentSpec,
         *,
         evaluation: bool = False,
@@ -57,5 +56,5 @@ class R2D2Builder(OffPolicyBuilder[R2D2Config, recurrent.RecurrentNetwork]):
         config = self.config
         return Sequences(config.burn_in + config.sequence_length + 1, config.sequence_period)
 
-    def make_update(self, networks: recurrent.RecurrentNetwork, spec: EnvironmentSpec) -> Update:
+    def make_update(self, networks: RecurrentNetwork, spec: EnvironmentSpec) -> Update:
         return make_update(networks, self.config)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from ..bounds import MOST_STEPS, AllBounds
 from ..configs import (
     AdamConfig,
     EpsilonGreedyConfig,
-    MLPConfig,
     PriorityConfig,
+    RecurrentConfig,
     TargetConfig,
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class R2D2Config(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, MLPConfig):
+class R2D2Config(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, RecurrentConfig):
     """Settings of R2D2. The defaults suit small control tasks; replayed items are sequences."""
 
+    core: Literal["none", "lstm", "gru", "transformer"] = "lstm"
     core_size: int = 64
-    """Units of the recurrent core."""
+    hidden_sizes: tuple[int, ...] = (64,)
+    """Units of the hidden layers of the torso, where it is an MLP; the last also those of the
+    streams of value and advantages behind the core."""
     sequence_length: int = 20
     """Steps of a sequence that are learned from."""
     sequence_period: int = 10
@@ -39,13 +42,11 @@ class R2D2Config(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, 
     n_step: int = 5
     priority_exponent: float | None = 0.9
     importance_exponent: float = 0.6
-    hidden_sizes: tuple[int, ...] = (64, 64)
     batch_size: int = 32
     min_replay_size: int = 100
     max_replay_size: int = 10_000
 
     bounds: ClassVar[AllBounds] = {
-        "core_size": (1, 65_536),
         "sequence_length": (1, 100_000),
         "sequence_period": (1, 100_000),
         "burn_in": (0, 100_000),

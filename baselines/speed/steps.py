@@ -21,23 +21,6 @@ AGENTS: dict[str, dict[str, Any]] = {
     "impala": {"num_envs": 8, "rollout_length": 6, "hidden_sizes": (16, 16)},
     "mpo": {"batch_size": 16, "hidden_sizes": (16, 16), "num_samples": 4},
     "ppo": {"num_envs": 8, "rollout_length": 6, "hidden_sizes": (16, 16), "num_minibatches": 2},
-    "qrdqn": {
-        "batch_size": 16,
-        "hidden_sizes": (16, 16),
-        "num_atoms": 8,
-        "munchausen_scale": 0.9,
-        "munchausen_temperature": 0.5,
-    },
-    "r2d2": {
-        "batch_size": 16,
-        "core_size": 8,
-        "hidden_sizes": (8, 8),
-        "burn_in": 1,
-        "sequence_length": 4,
-        "sequence_period": 4,
-        "n_step": 2,
-    },
-    "rainbow": {"batch_size": 16, "hidden_sizes": (16, 16), "num_atoms": 11},
     "sac": {"batch_size": 16, "hidden_sizes": (16, 16)},
     "td3": {"batch_size": 16, "hidden_sizes": (16, 16)},
 }

@@ -75,7 +75,7 @@ MPO = {
 }
 C51 = {**DQN, "min_return": 0.0, "max_return": 2.0, "num_atoms": 11}
 R2D2 = {
-    **{"core_size": 16, "hidden_sizes": (16, 16), "burn_in": 0, "n_step": 1, "discount": 0.0},
+    **{"core_size": 16, "hidden_sizes": (16,), "burn_in": 0, "n_step": 1, "discount": 0.0},
     **{"sequence_length": 8, "sequence_period": 8, "min_replay_size": 20, "batch_size": 16},
     **{"learning_rate": 3e-3, "samples_per_insert": 64.0, "epsilon_decay_steps": 1_000},
 }

@@ -236,11 +236,6 @@ CASES: dict[str, Callable[[], Case]] = {
     "impala, transformer": lambda: example(
         "impala", batch_size=64, hidden_sizes=(32,), core="transformer", memory_length=8
     ),
-    "qrdqn": lambda: example("qrdqn", batch_size=512, hidden_sizes=(64, 64)),
-    "r2d2": lambda: example(
-        "r2d2", batch_size=128, hidden_sizes=(32, 32), core_size=32, sequence_length=8
-    ),
-    "rainbow": lambda: example("rainbow", batch_size=512, hidden_sizes=(64, 64)),
     "d4pg": lambda: example("d4pg", batch_size=256, hidden_sizes=(64, 64)),
     "mpo": lambda: example("mpo", batch_size=256, hidden_sizes=(64, 64), num_samples=4),
     "sac": lambda: example("sac", batch_size=256, hidden_sizes=(64, 64)),

@@ -34,10 +34,6 @@ COUNTS = {
     "ppo, recurrent": (248, 8, 0, 0),
     "impala": (13, 0, 0, 0),
     "impala, transformer": (36, 0, 0, 0),
-    # Nothing but gradients, the loss and the metrics.
-    "qrdqn": (9, 0, 0, 0),
-    "r2d2": (18, 0, 0, 0),
-    "rainbow": (14, 0, 0, 0),
     "d4pg": (15, 0, 0, 0),
     "mpo": (18, 0, 0, 0),
     "sac": (17, 0, 0, 0),
