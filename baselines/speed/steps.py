@@ -25,7 +25,7 @@ AGENTS: dict[str, dict[str, Any]] = {
     "td3": {"batch_size": 16, "hidden_sizes": (16, 16)},
 }
 #: Those that drive a box, of so many numbers as there are actions elsewhere.
-BOXED = ("d4pg", "mpo", "sac", "td3")
+BOXED = ("d4pg", "sac", "td3")
 #: Every step, by name.
 NAMES = (*models.CATALOGUE, *AGENTS)
 
