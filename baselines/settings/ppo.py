@@ -41,14 +41,15 @@ SETTINGS = (
             "num_minibatches": 1,
             "gae_lambda": 0.9,
             "discount": 0.98,
-            "learning_rate": 3e-3,
+            "learning_rate": 2e-3,
+            "target_kl": 0.03,
             # Returns of hundreds would drown the policy in the torso that both have.
             "value_cost": 0.05,
             # Velocities are differences of small numbers.
             "normalize_observations": True,
-            "anneal_steps": 200_000,
+            "anneal_steps": 150_000,
         },
-        steps=200_000,
+        steps=150_000,
         target=400.0,
         source="chosen here",
         evaluation_every=25_000,
