@@ -17,12 +17,12 @@ import numpy as np
 from jax.extend import core as jex_core
 
 Nest = Any
+Size = tuple[int, int, int, int]
+"""(B, M, K, N) of B products of [M, K] with [K, N] at once."""
 
 
-def products(step: Callable[..., Any], *shapes: Nest) -> dict[tuple[int, int, int], float]:
-    """How often a step computes a product of each size, [M, K] with [K, N].
-
-    One over a batch of matrices counts as so many. Of a choice each branch counts in part, all
+def products(step: Callable[..., Any], *shapes: Nest) -> dict[Size, float]:
+    """How often a step computes products of each size. Of a choice each branch counts in part, all
     alike.
 
     Args:
@@ -30,14 +30,14 @@ def products(step: Callable[..., Any], *shapes: Nest) -> dict[tuple[int, int, in
       *shapes: of its arguments.
 
     Returns:
-      (M, K, N) to a count; nothing at all where there are convolutions, which are not counted.
+      Size to a count; nothing at all where there are convolutions, which are not counted.
     """
-    found: collections.Counter[tuple[int, int, int]] = collections.Counter()
+    found: collections.Counter[Size] = collections.Counter()
     program = jax.make_jaxpr(step)(*shapes).jaxpr
     return dict(found) if _count(program, 1.0, found) else {}
 
 
-def _count(program: Any, times: float, found: collections.Counter[tuple[int, int, int]]) -> bool:
+def _count(program: Any, times: float, found: collections.Counter[Size]) -> bool:
     """Adds what a program computes; whether that is all of its work."""
     for equation in program.eqns:
         name, params = equation.primitive.name, equation.params
@@ -48,8 +48,8 @@ def _count(program: Any, times: float, found: collections.Counter[tuple[int, int
             left, right = (v.aval.shape for v in equation.invars)
             free = [size for i, size in enumerate(left) if i not in (*of_left, *batch)]
             others = [size for i, size in enumerate(right) if i not in (*of_right, *batch_right)]
-            size = (math.prod(free), math.prod(left[i] for i in of_left), math.prod(others))
-            found[size] += times * math.prod(left[i] for i in batch)
+            at_once, depth = (math.prod(left[i] for i in dims) for dims in (batch, of_left))
+            found[at_once, math.prod(free), depth, math.prod(others)] += times
         inner = [part for value in params.values() for part in _programs(value)]
         each = times * params.get("length", 1) if name == "scan" else times
         each /= len(inner) if name == "cond" else 1
@@ -66,17 +66,18 @@ def _programs(value: Any) -> list[Any]:
     return [part for one in value for part in _programs(one)] if isinstance(value, tuple) else []
 
 
-def seconds(counts: dict[tuple[int, int, int], float], budget: float = 1.0) -> float:
+def seconds(counts: dict[Size, float], budget: float = 1.0) -> float:
     """Seconds that a loop of these products takes, each measured for its part of `budget` seconds.
 
     The best of several rounds: what the processor can do, whoever else it has to serve.
     """
     total = 0.0
-    for (m, k, n), count in counts.items():
-        left, right = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
-        out = np.empty((m, n), np.float32)
+    for (b, m, k, n), count in counts.items():
+        batch = (b,) if b > 1 else ()
+        left, right = np.ones((*batch, m, k), np.float32), np.ones((*batch, k, n), np.float32)
+        out = np.empty((*batch, m, n), np.float32)
         best, until = math.inf, time.perf_counter() + budget / len(counts)
-        repeats = min(max(1, round(1e8 / (2 * m * k * n))), 1_000)
+        repeats = min(max(1, round(1e8 / (2 * b * m * k * n))), 1_000)
         while time.perf_counter() < until:
             start = time.perf_counter()
             for _ in range(repeats):
