@@ -45,8 +45,9 @@ def test_every_window_is_learned_from_once(batch_size, fused):
 @pytest.mark.parametrize("core", ["none", "gru"])
 def test_a_batch_that_is_all_of_a_round_is_on_policy_and_further_ones_are_corrected(core):
     # Four environments: with batches of four every window is of the policy that learns from it.
-    assert abs(train(200, batch_size=4, core=core).learner.metrics()["kl"]) < 1e-6
-    assert train(200, batch_size=1, core=core, learning_rate=0.05).learner.metrics()["kl"] > 1e-6
+    config = {"core": core, "core_size": 8, "learning_rate": 0.01}
+    assert abs(train(200, batch_size=4, **config).learner.metrics()["kl"]) < 1e-6
+    assert train(200, batch_size=1, **config).learner.metrics()["kl"] > 1e-6
 
 
 def make_update(**config):
