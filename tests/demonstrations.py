@@ -39,23 +39,33 @@ def episodes(environment, count, act=None):
         yield Episode(observation, action, reward, discount)
 
 
-def match(count=40, **options):
-    """A dataset of so many episodes of `fake/match`, all of them perfect."""
+def match(count=40, mistakes=0.0, **options):
+    """A dataset of so many episodes of `fake/match`, in which a share of the actions is drawn."""
     environment = environments.make("fake/match", seed=7, **options)
     spec = environments.make_spec(environment)
-    played = episodes(environment, count)
-    return of_episodes(spec.observations, spec.actions, played, "a perfect player")
+    right, random = perfect(environment), np.random.default_rng(7)
+
+    def act(observation):
+        if random.random() < mistakes:
+            return _draw(random, spec.actions)
+        return right(observation)
+
+    played = episodes(environment, count, act)
+    return of_episodes(spec.observations, spec.actions, played, "a player of `fake/match`")
 
 
 def drawn(env, count=40, **options):
     """A dataset of so many episodes of any environment, whose actions are drawn uniformly."""
     environment = environments.make(env, seed=7, **options)
     spec, random = environments.make_spec(environment), np.random.default_rng(7)
-
-    def draw(part):
-        if isinstance(part, specs.DiscreteArray):
-            return part.dtype.type(random.integers(part.num_values))
-        return random.uniform(part.minimum, part.maximum, part.shape).astype(part.dtype)
-
-    played = episodes(environment, count, lambda _: jax.tree.map(draw, spec.actions))
+    played = episodes(
+        environment, count, lambda _: jax.tree.map(lambda part: _draw(random, part), spec.actions)
+    )
     return of_episodes(spec.observations, spec.actions, played, "a player who draws")
+
+
+def _draw(random, part):
+    """An action within a spec, uniformly."""
+    if isinstance(part, specs.DiscreteArray):
+        return part.dtype.type(random.integers(part.num_values))
+    return random.uniform(part.minimum, part.maximum, part.shape).astype(part.dtype)

@@ -47,6 +47,9 @@ class Row(NamedTuple):
     kinds: tuple[str, ...]
     recurrent: bool = False
     """Whether its policy has a memory."""
+    mistakes: float = 0.0
+    """Of data: the share of the actions that are drawn. Who imitates learns from none; who compares
+    actions has to see some."""
 
 
 TINY = ("hidden_sizes",)
@@ -86,8 +89,10 @@ AGENTS = {
     "c51": Row("c51", C51, ("discrete",)),
     "c51 of the docs": Row("c51:C51Builder", {**DQN, "max_return": 2.0}, ("discrete",)),
     "d4pg": Row("d4pg", D4PG, ("continuous", "several")),
-    "crr": Row("crr", OFFLINE, EVERY),
-    "crr of binary weights": Row("crr", {**OFFLINE, "weights": "binary"}, ("discrete",)),
+    "crr": Row("crr", OFFLINE, EVERY, mistakes=0.5),
+    "crr of binary weights": Row(
+        "crr", {**OFFLINE, "weights": "binary"}, ("discrete",), mistakes=0.5
+    ),
     "dqn": Row("dqn", DQN, ("discrete", "ragged", "nested", "image")),
     "dqn with everything": Row(
         "dqn",
@@ -99,7 +104,7 @@ AGENTS = {
         "impala", {**IMPALA, **GRU, "optimizer": "rmsprop"}, ("discrete",), recurrent=True
     ),
     "mpo": Row("mpo", MPO, ("discrete", "continuous")),
-    "iql": Row("iql", OFFLINE, EVERY),
+    "iql": Row("iql", OFFLINE, EVERY, mistakes=0.5),
     "ppo": Row("ppo", PPO, ("discrete", "continuous", "ragged", "nested", "image")),
     "ppo with a memory": Row(
         "ppo",
@@ -141,7 +146,7 @@ class Case(NamedTuple):
         """What an agent learns from that never acts."""
         if self.kind.best is None:
             return demonstrations.drawn(self.kind.env, **self.kind.options)
-        return demonstrations.match(**self.kind.options)
+        return demonstrations.match(mistakes=self.row.mistakes, **self.kind.options)
 
     def experiment(self, seed=0, steps=100_000):
         """What is run; `steps` are actor steps, and ten times the gradient steps where it learns
