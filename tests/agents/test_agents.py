@@ -232,6 +232,7 @@ def check_that_learning_forgets(tried):
     assert any(jax.tree.leaves(jax.tree.map(lambda a, b: np.any(a != b), *results)))
 
 
+@pytest.mark.long
 @checked
 def test_eight_devices_split_the_work(tried):
     """With networks as large as by default: in tiny ones Adam and the like weigh too much."""
@@ -246,6 +247,7 @@ def test_eight_devices_split_the_work(tried):
     assert plan.steps[-1].split["data"] >= LEAST_SPLIT
 
 
+@pytest.mark.long
 @checked
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_eight_devices_learn_what_one_does(tried, schedule):
