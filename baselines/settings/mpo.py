@@ -20,7 +20,7 @@ SETTINGS = (
         },
         steps=20_000,
         target=475.0,
-        source="chosen here",
+        source="chosen here; seed 0 came to 500, seed 1 to 452",
         evaluation_every=4_000,
     ),
     Tuned(

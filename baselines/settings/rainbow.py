@@ -22,7 +22,8 @@ SETTINGS = (
         },
         steps=50_000,
         target=475.0,
-        source=ZOO.format("dqn") + ", as those of dqn; exploration by noise",
+        source=ZOO.format("dqn")
+        + ", as those of dqn; exploration by noise; seed 0 came to 500, seed 1 to 428",
     ),
     Tuned(
         "rainbow",

@@ -24,7 +24,10 @@ from ..results import assert_equal_results, assert_same_bits, raw
 from .rows import AGENTS, CASES, CHECKED, TO_LEARN
 
 STREAMS, STEPS = 3, 20  # Of acting side by side.
-TOLERANCE, LEAST = 1e-5, 1e-3  # Of the norm of each array, between one device and eight.
+TOLERANCE = 1e-5  # Of the norm of each array, between one device and eight.
+# A mean over a batch of terms near 1 has their rounding, 1e-7, however little is left of it: what
+# normalised advantages of both signs leave of a bias' gradient, for one.
+LEAST = 1e-2
 LEAST_SPLIT = 0.95  # Of the floating point operations of an update.
 MESH, SCHEDULES = pt.Mesh({"data": 8}), ("batch:data", "batch:data,zero3:data")
 FEW = 8  # Gradient steps, where it does not matter how many.
