@@ -32,12 +32,12 @@ def products(step: Callable[..., Any], *shapes: Nest) -> dict[Size, float]:
     Returns:
       Size to a count; nothing at all where there are convolutions, which are not counted.
     """
-    found: collections.Counter[Size] = collections.Counter()
+    found: collections.defaultdict[Size, float] = collections.defaultdict(float)
     program = jax.make_jaxpr(step)(*shapes).jaxpr
     return dict(found) if _count(program, 1.0, found) else {}
 
 
-def _count(program: Any, times: float, found: collections.Counter[Size]) -> bool:
+def _count(program: Any, times: float, found: dict[Size, float]) -> bool:
     """Adds what a program computes; whether that is all of its work."""
     for equation in program.eqns:
         name, params = equation.primitive.name, equation.params
