@@ -51,7 +51,12 @@ LARGER: dict[str, dict[str, Any]] = {
     "lstm": {"batch": 512, "length": 16, "features": 512, "hidden": 2048},
     "experts": {"batch": 64, "length": 128, "width": 1024, "hidden": 4096, "experts": 8},
     "categorical_dqn": {"batch": 4096, "features": 256, "hidden": 2048, "atoms": 51},
-    "impala": {"batch": 256, "length": 16, "features": 256, "hidden": 2048},
+    "impala": {
+        "batch_size": 256,
+        "rollout_length": 16,
+        "features": 256,
+        "hidden_sizes": (2048, 2048),
+    },
     "dqn": {"batch_size": 4096, "features": 256, "hidden_sizes": (2048, 2048)},
     "sac": {"batch_size": 4096, "features": 256, "hidden_sizes": (2048, 2048)},
     "ppo": {"num_envs": 512, "rollout_length": 32, "features": 256, "hidden_sizes": (2048, 2048)},
@@ -106,7 +111,7 @@ def estimating(
     name: str, sizes: dict[str, Any], mesh: str, device: str, count: int
 ) -> dict[str, Any]:
     """One family: the estimate against the simulator."""
-    plan = planned(models.make(name, **sizes), mesh, (), device)
+    plan = planned(steps.make(name, **sizes), mesh, (), device)
     space = Space(plan.context(("candidate",)), tuple(parse_mesh(mesh).axes))
     seconds, peaks, slow = [], [], 0.0
     found: dict[tuple[float, float], tuple[float, float]] = {}

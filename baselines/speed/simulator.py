@@ -50,7 +50,7 @@ LARGE: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "dqn": ("dqn", {**_AGENT, "batch_size": 256}),
     "categorical_dqn": ("categorical_dqn", {**_RL, "atoms": 51}),
-    "impala": ("impala", {**_RL, "batch": 64, "length": 20}),
+    "impala": ("impala", {**_AGENT, "batch_size": 64, "rollout_length": 20}),
     "ppo": ("ppo", {**_AGENT, "num_envs": 256, "rollout_length": 64}),
     "sac": ("sac", {**_AGENT, "batch_size": 256}),
     "mpo": ("mpo", {**_AGENT, "batch_size": 256}),

@@ -63,7 +63,7 @@ def _cases():
         ("gru", recurrent),
         ("dqn", OFF_POLICY),
         ("categorical_dqn", RL),
-        ("impala", {**RL, "batch": 64, "length": 20}),
+        ("impala", {**AGENT, "batch_size": 64, "rollout_length": 20}),
         ("mpo", OFF_POLICY),
         ("sac", OFF_POLICY),
         ("ppo", PPO),
