@@ -61,7 +61,8 @@ def make_network(
         w_init,
         torso=config.torso,
         width=config.torso_width,
-        dtype=jnp.dtype(config.dtype),
+        # By attribute: where TensorFlow is imported, the name bfloat16 is of a type of its own.
+        dtype=jnp.dtype(getattr(jnp, config.dtype)),
     )
     return make_recurrent(observations, torso, make_core(config), head)
 

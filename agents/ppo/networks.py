@@ -53,7 +53,7 @@ def make_networks(spec: EnvironmentSpec, config: PPOConfig) -> PPONetworks:
                 hk.initializers.Orthogonal(2.0**0.5),
                 torso=config.torso,
                 width=config.torso_width,
-                dtype=jnp.dtype(config.dtype),
+                dtype=jnp.dtype(getattr(jnp, config.dtype)),
             )
             return make(observation).astype(jnp.float32)
 

@@ -63,6 +63,16 @@ def test_half_precision_keeps_parameters_gradients_and_moments_whole(core):
     assert "bf16" in str(jax.make_jaxpr(loss)(params))
 
 
+@pytest.mark.distributed
+def test_half_precision_is_that_of_jax_where_tensorflow_has_one_too():
+    pytest.importorskip("tensorflow")
+    network = make(dtype="bfloat16", hidden_sizes=(8,))
+    params = jax.jit(network.init)(jax.random.key(0))
+    x = np.zeros((2, 5, 4), np.float32)
+    unroll = jax.make_jaxpr(lambda params: network.unroll(params, x, (), np.zeros((2, 5))))
+    assert "bf16" in str(unroll(params))
+
+
 def test_features_are_as_exact_as_asked():
     torso = make_torso(SPEC, (8,), dtype=jnp.bfloat16)
     network = from_haiku(torso, jnp.zeros((1, 4)))
