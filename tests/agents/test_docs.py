@@ -64,7 +64,7 @@ def test_a_policy_with_a_memory_is_made_as_it_says(pages):
     exec(compile(script, "agents.md", "exec"), scope)
     network, policy = scope["network"], scope["policy"]
     params, key = network.init(jax.random.key(0)), jax.random.key(1)
-    observation = np.zeros(2, np.float32)
+    observation = np.ones(2, np.float32)  # Of zeros nothing would be remembered.
     action, after = policy.select_action(params, observation, policy.init(key))
     assert int(action) in (0, 1)
     assert np.abs(after.memory).max() > 0
