@@ -35,6 +35,7 @@ from ...launch.local.components import make_environment
 from ...launch.local.loop import CatchUp, Loop
 from ...launch.signals import Stop
 from ..settings import find
+from ..settings.dqn import CARTPOLE_ZOO as DQN_CARTPOLE_ZOO
 from ..settings.ppo import PPO_CARTPOLE_ZOO
 from ..settings.sac import SAC_MUJOCO_ZOO
 from ..settings.td3 import TD3_MUJOCO_ZOO
@@ -52,19 +53,7 @@ class Workload:
     has_peers: bool = True
 
 
-_DQN_ZOO = {
-    "hidden_sizes": (256, 256),
-    "double": False,
-    "learning_rate": 2.3e-3,
-    "batch_size": 64,
-    "max_replay_size": 100_000,
-    "min_replay_size": 1_000,
-    "target_update_period": 128,
-    "samples_per_insert": 32.0,
-    "steps_per_dispatch": 128,
-    "epsilon_end": 0.04,
-    "epsilon_decay_steps": 8_000,
-}
+_DQN_ZOO = {**DQN_CARTPOLE_ZOO, "double": False}
 WORKLOADS: dict[tuple[str, str, str], Workload] = {
     ("dqn", "CartPole-v1", "zoo"): Workload(_DQN_ZOO, steps=50_000),
     ("dqn", "CartPole-v1", "prioritised"): Workload(
