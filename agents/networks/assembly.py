@@ -35,6 +35,29 @@ def make_core(config: RecurrentConfig) -> Core:
     return core if config.core_layers == 1 else deep([core] * config.core_layers)
 
 
+def make_configured_torso(
+    observations: Nest,
+    config: RecurrentConfig,
+    activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
+    w_init: hk.initializers.Initializer | None = None,
+) -> Callable[[Nest], jax.Array]:
+    """The config's torso: observations [B, ...] to features [B, D], in the config's dtype.
+
+    Raises:
+      ValueError: where observations are nothing for the config's torso.
+    """
+    return make_torso(
+        observations,
+        config.hidden_sizes,
+        activation,
+        w_init,
+        torso=config.torso,
+        width=config.torso_width,
+        # By attribute: where TensorFlow is imported, the name bfloat16 is of a type of its own.
+        dtype=jnp.dtype(getattr(jnp, config.dtype)),
+    )
+
+
 def make_network(
     observations: Nest,
     config: RecurrentConfig,
@@ -54,16 +77,7 @@ def make_network(
     Raises:
       ValueError: where observations are nothing for the config's torso.
     """
-    torso = make_torso(
-        observations,
-        config.hidden_sizes,
-        activation,
-        w_init,
-        torso=config.torso,
-        width=config.torso_width,
-        # By attribute: where TensorFlow is imported, the name bfloat16 is of a type of its own.
-        dtype=jnp.dtype(getattr(jnp, config.dtype)),
-    )
+    torso = make_configured_torso(observations, config, activation, w_init)
     return make_recurrent(observations, torso, make_core(config), head)
 
 

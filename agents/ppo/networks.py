@@ -13,7 +13,7 @@ from ..networks import assembly, heads
 from ..networks.core import Network, dummy, from_haiku
 from ..networks.distributions import Distribution, for_actions
 from ..networks.recurrent import RecurrentNetwork
-from ..networks.torsos import convolves, make_torso
+from ..networks.torsos import convolves
 from .config import PPOConfig
 
 Nest = Any
@@ -46,14 +46,8 @@ def make_networks(spec: EnvironmentSpec, config: PPOConfig) -> PPONetworks:
 
     def apply(observation: Nest) -> tuple[jax.Array, jax.Array]:
         def torso():
-            make = make_torso(
-                spec.observations,
-                config.hidden_sizes,
-                jnp.tanh,
-                hk.initializers.Orthogonal(2.0**0.5),
-                torso=config.torso,
-                width=config.torso_width,
-                dtype=jnp.dtype(getattr(jnp, config.dtype)),
+            make = assembly.make_configured_torso(
+                spec.observations, config, jnp.tanh, hk.initializers.Orthogonal(2.0**0.5)
             )
             return make(observation).astype(jnp.float32)
 
