@@ -50,7 +50,7 @@ LARGER: dict[str, dict[str, Any]] = {
     "graph_net": {"graphs": 512, "nodes": 32, "edges": 128, "features": 256, "hidden": 1024},
     "lstm": {"batch": 512, "length": 16, "features": 512, "hidden": 2048},
     "experts": {"batch": 64, "length": 128, "width": 1024, "hidden": 4096, "experts": 8},
-    "categorical_dqn": {"batch": 4096, "features": 256, "hidden": 2048, "atoms": 51},
+    "c51": {"batch_size": 4096, "features": 256, "hidden_sizes": (2048, 2048), "num_atoms": 51},
     "impala": {
         "batch_size": 256,
         "rollout_length": 16,
@@ -200,7 +200,7 @@ def cases() -> list[Case]:
     """Every example and every agent's own update on every mesh and device, and larger ones."""
     return [
         Case(model, larger, mesh, device)
-        for model in dict.fromkeys(steps.NAMES)
+        for model in steps.NAMES
         for larger in (False, True)
         if not larger or model in LARGER
         for mesh in MESHES

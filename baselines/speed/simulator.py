@@ -25,7 +25,6 @@ from typing import Any
 
 from .steps import make
 
-_RL = {"batch": 256, "features": 64, "hidden": 512, "actions": 8, "optimizer": "adam"}
 _AGENT = {"features": 64, "hidden_sizes": (512, 512), "actions": 8}
 _TRANSFORMER = {
     "batch": 8,
@@ -49,12 +48,22 @@ LARGE: dict[str, tuple[str, dict[str, Any]]] = {
         {"batch": 256, "size": 64, "width": 64, "groups": 8, "classes": 100},
     ),
     "dqn": ("dqn", {**_AGENT, "batch_size": 256}),
-    "categorical_dqn": ("categorical_dqn", {**_RL, "atoms": 51}),
+    "c51": ("c51", {**_AGENT, "batch_size": 256, "num_atoms": 51}),
     "impala": ("impala", {**_AGENT, "batch_size": 64, "rollout_length": 20}),
     "ppo": ("ppo", {**_AGENT, "num_envs": 256, "rollout_length": 64}),
     "sac": ("sac", {**_AGENT, "batch_size": 256}),
     "mpo": ("mpo", {**_AGENT, "batch_size": 256}),
-    "r2d2": ("r2d2", {**_RL, "batch": 64, "length": 40, "burn_in": 10, "hidden": 256}),
+    "r2d2": (
+        "r2d2",
+        {
+            **_AGENT,
+            "batch_size": 64,
+            "core_size": 256,
+            "sequence_length": 40,
+            "sequence_period": 40,
+            "burn_in": 10,
+        },
+    ),
     "unet": ("unet", {"batch": 64, "size": 64, "width": 64, "groups": 8}),
 }
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {

@@ -16,11 +16,21 @@ from ...partitioning.models.example import DATA_AND_MODEL, Example
 
 #: Agents whose updates are steps here, and the sizes of their configs that keep a test short.
 AGENTS: dict[str, dict[str, Any]] = {
+    "c51": {"batch_size": 16, "hidden_sizes": (16, 16), "num_atoms": 11},
     "d4pg": {"batch_size": 16, "hidden_sizes": (16, 16), "num_atoms": 11},
     "dqn": {"batch_size": 16, "hidden_sizes": (16, 16), "priority_exponent": 0.6, "double": True},
     "impala": {"num_envs": 8, "rollout_length": 6, "hidden_sizes": (16, 16)},
     "mpo": {"batch_size": 16, "hidden_sizes": (16, 16), "num_samples": 4},
     "ppo": {"num_envs": 8, "rollout_length": 6, "hidden_sizes": (16, 16), "num_minibatches": 2},
+    "r2d2": {
+        "batch_size": 16,
+        "hidden_sizes": (16,),
+        "core_size": 16,
+        "sequence_length": 5,
+        "sequence_period": 5,
+        "burn_in": 2,
+        "n_step": 2,
+    },
     "sac": {"batch_size": 16, "hidden_sizes": (16, 16)},
     "td3": {"batch_size": 16, "hidden_sizes": (16, 16)},
 }

@@ -6,17 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from . import (
-    actor_critic,
-    convolution,
-    experts,
-    graph,
-    mlp,
-    q_learning,
-    recurrent,
-    returns,
-    transformer,
-)
+from . import convolution, experts, graph, mlp, recurrent, returns, transformer
 from .example import Example as Example
 from .values import mid_training as mid_training
 
@@ -31,9 +21,6 @@ CATALOGUE: dict[str, Callable[..., Example]] = {
     "gru": recurrent.make_gru,
     "vtrace": returns.make_vtrace,
     "experts": experts.make,
-    "categorical_dqn": q_learning.make_categorical_dqn,
-    "r2d2": q_learning.make_r2d2,
-    "impala": actor_critic.make_impala,
 }
 
 

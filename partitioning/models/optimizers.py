@@ -93,13 +93,3 @@ def make(name: str, **options: Any) -> Optimizer:
     if name not in known:
         raise ValueError(f"no optimizer {name!r}; there are {', '.join(known)}")
     return known[name](**options)
-
-
-def soft_update(target: Tree, online: Tree, rate: float) -> Tree:
-    """Moves the target a fraction of the way to the online parameters."""
-    return jax.tree_util.tree_map(lambda t, o: t + rate * (o - t), target, online)
-
-
-def periodic_update(target: Tree, online: Tree, count: jax.Array, period: int) -> Tree:
-    """The online parameters every `period` steps, else the target unchanged."""
-    return jax.lax.cond(count % period == 0, lambda: online, lambda: target)

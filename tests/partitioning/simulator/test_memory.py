@@ -30,7 +30,6 @@ MLP = {
     "bias": True,
     "optimizer": "adam",
 }
-RL = {"batch": 128, "features": 32, "hidden": 256, "actions": 6, "optimizer": "adam"}
 AGENT = {"features": 32, "hidden_sizes": (256, 256), "actions": 6}
 OFF_POLICY = {**AGENT, "batch_size": 128}
 PPO = {**AGENT, "num_envs": 64, "rollout_length": 16}
@@ -62,12 +61,12 @@ def _cases():
         ("lstm", recurrent),
         ("gru", recurrent),
         ("dqn", OFF_POLICY),
-        ("categorical_dqn", RL),
+        ("c51", OFF_POLICY),
         ("impala", {**AGENT, "batch_size": 64, "rollout_length": 20}),
         ("mpo", OFF_POLICY),
         ("sac", OFF_POLICY),
         ("ppo", PPO),
-        ("r2d2", {**RL, "batch": 64, "length": 20, "burn_in": 8, "hidden": 128}),
+        ("r2d2", {**AGENT, "batch_size": 64, "core_size": 128, "burn_in": 8}),
         ("graph_net", {"graphs": 32, "nodes": 16, "edges": 64, "features": 64, "hidden": 128}),
     ):
         for schedule in ENDS:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from troupe import partitioning as pt
+from troupe.baselines.speed import steps
 from troupe.baselines.speed.search import estimating
 from troupe.partitioning import models
 from troupe.partitioning.decide.resume import settle
@@ -56,7 +57,7 @@ def decided(plan: pt.Plan) -> dict[str, Any]:
 
 @functools.cache
 def space(name: str, **sizes: Any) -> Space:
-    return Space(planned(models.make(name, **sizes)).context(("tried",)), ("data", "model"))
+    return Space(planned(steps.make(name, **sizes)).context(("tried",)), ("data", "model"))
 
 
 # -- folding --------------------------------------------------------------------------------------
