@@ -212,6 +212,33 @@ class PriorityConfig(OffPolicyConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class AtomsConfig(Config):
+    """Of estimating distributions of returns."""
+
+    num_atoms: int = 51
+    """Returns that a categorical distribution tells apart, evenly spaced; or quantiles, where those
+    are estimated."""
+    min_return: float = -10.0
+    """The least return of a categorical distribution."""
+    max_return: float = 10.0
+    """The greatest."""
+
+    bounds: ClassVar[AllBounds] = {
+        "num_atoms": (2, 10_000),
+        "min_return": (-1e9, 1e9),
+        "max_return": (-1e9, 1e9),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.min_return < self.max_return:
+            raise ValueError(
+                f"min_return is {self.min_return} and max_return is {self.max_return}; the least "
+                "return must be below the greatest."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class ActorCriticConfig(OffPolicyConfig, TargetConfig, AdamConfig, MLPConfig):
     """Of learning a policy, and critics that judge its actions, from a replay."""
 

@@ -22,6 +22,7 @@ MODULES = (
     "troupe.agents.learning.schedules",
     "troupe.agents.learning.targets",
     "troupe.agents.losses.distributional",
+    "troupe.agents.losses.estimates",
     "troupe.agents.losses.actor_critic",
     "troupe.agents.losses.masks",
     "troupe.agents.losses.mpo",

@@ -30,9 +30,8 @@ MOST_LINES, MOST_FILES = 500, 20
 AGENTS = sorted(path.parent for path in (ROOT / "agents").glob("*/builder.py"))
 #: Lines of an agent's folder, and of all of them.
 MOST_OF_AN_AGENT, MOST_OF_ALL_AGENTS = 300, 3_200
-#: MuZero brings a model and a search. The other two are over the limit and must not grow: DQN's
-#: folder is that of C51, QR-DQN and Rainbow too, PPO's learns with a memory and without.
-MOST_OF = {"muzero": 450, "dqn": 320, "ppo": 312}
+#: MuZero brings a model and a search.
+MOST_OF = {"muzero": 450}
 MOST_SHARED = 1 / 5  # Of two builders.
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, targets
 from ..learning.descent import descend
-from ..losses import distributional
+from ..losses import estimates
 from ..replay.items import Sample, Transition
 from .config import D4PGConfig
 from .networks import D4PGNetworks
@@ -30,7 +30,7 @@ def make_update(networks: D4PGNetworks, config: D4PGConfig) -> Update:
     """D4PG (Barth-Maron et al., 2018), https://arxiv.org/abs/1804.08617, algorithm 1."""
     policy, critic = networks
     adam = optimizers.adam(config.learning_rate, config.adam_epsilon)
-    atoms = jnp.linspace(config.min_return, config.max_return, config.num_atoms)
+    estimate = estimates.categorical(config.min_return, config.max_return, config.num_atoms)
 
     def init(key):
         policy_key, critic_key = jax.random.split(key)
@@ -44,21 +44,21 @@ def make_update(networks: D4PGNetworks, config: D4PGConfig) -> Update:
 
     def critic_loss(params, data: Transition, probabilities_t):
         logits_tm1 = returns_of(params, data.observation, data.action)
-        losses = jax.vmap(distributional.categorical_divergence, (0, 0, 0, 0, None))(
-            logits_tm1, data.reward, config.discount * data.discount, probabilities_t, atoms
+        losses, _ = jax.vmap(estimate.loss)(
+            logits_tm1, data.reward, config.discount * data.discount, probabilities_t
         )
-        return jnp.mean(losses), jnp.mean(jax.nn.softmax(logits_tm1) @ atoms)
+        return jnp.mean(losses), jnp.mean(estimate.mean(logits_tm1))
 
     def policy_loss(params, critic_params, data: Transition):
         action = policy.apply(params, data.observation)
         logits = returns_of(critic_params, data.observation, action)
-        return -jnp.mean(jax.nn.softmax(logits) @ atoms), ()
+        return -jnp.mean(estimate.mean(logits)), ()
 
     def step(state: D4PGState, sample: Sample):
         data, params, moments = sample.data, state.params, state.optimizers
         following = policy.apply(state.targets.policy, data.next_observation)
         logits_t = returns_of(state.targets.critic, data.next_observation, following)
-        target = jax.nn.softmax(logits_t)
+        target = estimate.read(logits_t)
         max_norm = config.max_gradient_norm
         critics = descend(
             critic_loss, adam, params.critic, moments.critic, data, target, max_norm=max_norm

@@ -10,9 +10,8 @@ from ..builder import OffPolicyBuilder
 from ..interfaces import ActorCore, Update
 from ..learning import schedules
 from ..networks.core import Network
-from . import estimates
 from .config import C51Config, DQNConfig, QRDQNConfig, RainbowConfig
-from .networks import make_q_network
+from .networks import make_estimate, make_q_network
 from .update import make_update
 
 
@@ -33,7 +32,7 @@ class DQNBuilder(OffPolicyBuilder[DQNConfig, Network]):
         evaluation: bool = False,
         num_streams: int = 1,
     ) -> ActorCore:
-        config, estimate = self.config, estimates.make(self.config)
+        config, estimate = self.config, make_estimate(self.config)
 
         def q_values(params, observation, key=None):
             batch = jax.tree.map(lambda x: x[None], observation)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from ..bounds import MOST_STEPS, Above, AllBounds
 from ..configs import (
     AdamConfig,
+    AtomsConfig,
     EpsilonGreedyConfig,
     MLPConfig,
     PriorityConfig,
@@ -17,7 +18,9 @@ from ..configs import (
 
 
 @dataclasses.dataclass(frozen=True)
-class DQNConfig(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, MLPConfig):
+class DQNConfig(
+    PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, MLPConfig, AtomsConfig
+):
     """Settings of DQN and its well-known additions. The defaults suit small control tasks."""
 
     dueling: bool = False
@@ -34,12 +37,6 @@ class DQNConfig(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, M
     distribution: str = "none"
     """What is estimated of an action's return: none, its mean alone; categorical, probabilities of
     fixed returns (Bellemare et al., 2017); quantile, its quantiles (Dabney et al., 2018)."""
-    num_atoms: int = 51
-    """Returns that a categorical distribution tells apart, evenly spaced; or quantiles."""
-    min_return: float = -10.0
-    """The least return of a categorical distribution."""
-    max_return: float = 10.0
-    """The greatest."""
     munchausen_scale: float | None = None
     """Adds this much of the log-policy to the reward and bootstraps by a softmax of the values
     (Vieillard et al., 2020, who take 0.9 and double false); None does not."""
@@ -54,9 +51,6 @@ class DQNConfig(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, M
     bounds: ClassVar[AllBounds] = {
         "learning_rate_steps": (1, MOST_STEPS),
         "huber_threshold": Above(0.0, 1e6),
-        "num_atoms": (2, 10_000),
-        "min_return": (-1e9, 1e9),
-        "max_return": (-1e9, 1e9),
         "munchausen_scale": (0.0, 1.0),
         "munchausen_temperature": Above(0.0, 1e6),
         "munchausen_least": (-1e6, 0.0),
@@ -71,11 +65,6 @@ class DQNConfig(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, M
             raise ValueError(
                 f"loss is {self.loss!r} and distribution is {self.distribution!r}, which has a "
                 "loss of its own; leave loss at 'huber'."
-            )
-        if not self.min_return < self.max_return:
-            raise ValueError(
-                f"min_return is {self.min_return} and max_return is {self.max_return}; the least "
-                "return must be below the greatest."
             )
 
 

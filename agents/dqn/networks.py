@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from ...environments.specs import EnvironmentSpec
+from ..losses import estimates, values
 from ..networks import heads
 from ..networks.columns import Linear
 from ..networks.core import Network, dummy, from_haiku, require_discrete
 from ..networks.noisy import NoisyLinear
 from ..networks.torsos import is_image, make_torso
-from . import estimates
 from .config import DQNConfig
 
 Nest = Any
+
+
+def make_estimate(config: DQNConfig) -> estimates.Estimate:
+    """What is estimated of an action's return."""
+    if config.distribution == "categorical":
+        return estimates.categorical(config.min_return, config.max_return, config.num_atoms)
+    if config.distribution == "quantile":
+        return estimates.quantiles(config.num_atoms, config.huber_threshold)
+    if config.loss == "huber":
+        return estimates.mean(lambda error: values.huber(error, config.huber_threshold))
+    return estimates.mean(values.squared)
 
 
 def make_q_network(agent: str, spec: EnvironmentSpec, config: DQNConfig) -> Network:
@@ -27,25 +37,18 @@ def make_q_network(agent: str, spec: EnvironmentSpec, config: DQNConfig) -> Netw
       ValueError: where the environment's actions are not one discrete choice.
     """
     num_actions = require_discrete(agent, spec)
-    shape = estimates.make(config).shape
-    is_noisy, linear = config.noisy_std is not None, _linear(config)
+    shape, std = make_estimate(config).shape, config.noisy_std
+    linear = Linear if std is None else functools.partial(NoisyLinear, std=std)
     torso_sizes = config.hidden_sizes
     head_sizes: tuple[int, ...] = ()
-    if config.dueling or is_noisy:
+    if config.dueling or std is not None:
         head_sizes = config.hidden_sizes[-1:]
         if not is_image(spec.observations):
             torso_sizes = config.hidden_sizes[:-1]
 
-    def values(observation: Nest) -> jax.Array:
+    def apply(observation: Nest) -> jax.Array:
         features = make_torso(spec.observations, torso_sizes)(observation)
         head = heads.dueling_values if config.dueling else heads.action_values
         return head(features, num_actions, head_sizes, shape=shape, linear=linear)
 
-    return from_haiku(values, dummy(spec.observations, 1))
-
-
-def _linear(config: DQNConfig) -> Callable[..., Linear]:
-    """Makes the layers behind the torso."""
-    if config.noisy_std is None:
-        return Linear
-    return functools.partial(NoisyLinear, std=config.noisy_std)
+    return from_haiku(apply, dummy(spec.observations, 1))

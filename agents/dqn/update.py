@@ -14,8 +14,8 @@ from ..learning.descent import descend
 from ..losses import priorities, values
 from ..networks.core import Network
 from ..replay.items import Sample, Transition
-from . import estimates
 from .config import DQNConfig
+from .networks import make_estimate
 
 Nest = Any
 
@@ -61,7 +61,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
     importance = schedules.linear(config.importance_exponent, 1.0, config.importance_exponent_steps)
     prioritised = config.priority_exponent is not None
     is_noisy = config.noisy_std is not None
-    estimate = estimates.make(config)
+    estimate = make_estimate(config)
 
     def init(key):
         noise_key: Nest = ()

@@ -19,6 +19,24 @@ class Statistics(NamedTuple):
     variance: Nest
 
 
+class Variables(NamedTuple):
+    """What a policy runs with whose observations may be normalised."""
+
+    params: Nest
+    statistics: Statistics | None
+    """Of observations; None leaves them as they are."""
+
+    def observe(self, observation: Nest) -> Nest:
+        """The observation as the network takes it."""
+        return observation if self.statistics is None else apply(self.statistics, observation)
+
+    def learned(self, params: Nest, observation: Nest, mask: jax.Array) -> Variables:
+        """With new parameters, and the batch in the statistics: see `update`."""
+        if self.statistics is None:
+            return Variables(params, None)
+        return Variables(params, update(self.statistics, observation, mask))
+
+
 def init(spec: Nest) -> Statistics:
     """Of no observation: mean 0 and variance 1.
 

@@ -11,11 +11,12 @@ from ...environments.specs import EnvironmentSpec
 from ..acting import policies
 from ..builder import Builder
 from ..interfaces import ActorCore, Update
+from ..learning.normalization import Variables
 from ..networks.recurrent import RecurrentNetwork
 from ..replay.items import ReplaySpec, Rollouts
 from .config import PPOConfig
 from .networks import PPONetworks, make_networks
-from .update import Variables, make_update, observe
+from .update import make_update
 
 
 class PPOBuilder(Builder[PPOConfig, PPONetworks]):
@@ -47,15 +48,15 @@ class PPOBuilder(Builder[PPOConfig, PPONetworks]):
         if isinstance(network, RecurrentNetwork):
 
             def step(variables: Variables, observation, memory):
-                observation = observe(variables, observation)
-                (parameters, _), memory = network.step(variables.params, observation, memory)
+                observed = variables.observe(observation)
+                (parameters, _), memory = network.step(variables.params, observed, memory)
                 return parameters, memory
 
             found = choose(lambda params, parameters: parameters)
             return policies.recurrent(step, network.initial_state, found)
 
         def parameters(variables: Variables, observation):
-            batch = jax.tree.map(lambda x: x[None], observe(variables, observation))
+            batch = jax.tree.map(lambda x: x[None], variables.observe(observation))
             return network.apply(variables.params, batch)[0][0]
 
         return choose(parameters)

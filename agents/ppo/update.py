@@ -14,6 +14,7 @@ from ...environments.specs import EnvironmentSpec
 from ..interfaces import Update, UpdateOutput
 from ..learning import normalization, optimizers
 from ..learning.descent import descend
+from ..learning.normalization import Variables
 from ..losses import masks, policy, returns
 from ..networks.recurrent import RecurrentNetwork
 from ..replay.items import Sample, Sequence
@@ -21,14 +22,6 @@ from .config import PPOConfig
 from .networks import PPONetworks
 
 Nest = Any
-
-
-class Variables(NamedTuple):
-    """What a policy runs with."""
-
-    params: Nest
-    statistics: normalization.Statistics | None
-    """Of observations, where they are normalised."""
 
 
 class PPOState(NamedTuple):
@@ -56,13 +49,6 @@ class MinibatchRows(NamedTuple):
     """[B, T] where an episode begins."""
 
 
-def observe(variables: Variables, observation: Nest) -> Nest:
-    """The observation as the network takes it."""
-    if variables.statistics is None:
-        return observation
-    return normalization.apply(variables.statistics, observation)
-
-
 def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig) -> Update:
     """Proximal policy optimisation (Schulman et al., 2017)."""
     network, actions = networks
@@ -79,12 +65,11 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
     def init(key):
         key, params_key = jax.random.split(key)
         params = network.init(params_key)
-        statistics = (
-            normalization.init(spec.observations) if config.normalize_observations else None
-        )
-        return PPOState(
-            Variables(params, statistics), optimizer.init(params), key, jnp.zeros((), jnp.int32)
-        )
+        statistics = None
+        if config.normalize_observations:
+            statistics = normalization.init(spec.observations)
+        variables = Variables(params, statistics)
+        return PPOState(variables, optimizer.init(params), key, jnp.zeros((), jnp.int32))
 
     def evaluate(params, rows: MinibatchRows) -> tuple[jax.Array, jax.Array]:
         """Action parameters and value of every row."""
@@ -117,7 +102,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
 
     def prepare(variables: Variables, data: Sequence) -> MinibatchRows:
         """Advantages and value targets, with the parameters that acted."""
-        observation = observe(variables, data.observation)
+        observation = variables.observe(data.observation)
         extras, memory, first = data.extras, (), ()
         if isinstance(network, RecurrentNetwork):
             memory = jax.tree.map(lambda x: x[:, 0], extras.memory)
@@ -191,14 +176,9 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
             (variables.params, state.optimizer, goes_on),
             jax.random.split(epochs_key, config.num_epochs),
         )
-        statistics = variables.statistics
-        if statistics is not None:
-            statistics = normalization.update(
-                statistics,
-                jax.tree.map(lambda x: x[:, :-1], data.observation),
-                data.mask[:, :-1],
-            )
-        state = PPOState(Variables(params, statistics), opt_state, key, state.steps + 1)
+        observed = jax.tree.map(lambda x: x[:, :-1], data.observation)
+        variables = variables.learned(params, observed, data.mask[:, :-1])
+        state = PPOState(variables, opt_state, key, state.steps + 1)
         return state, UpdateOutput(jax.tree.map(lambda x: x[-1], metrics))
 
     return Update(init, step, lambda state: {"policy": state.variables})
