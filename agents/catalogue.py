@@ -12,6 +12,7 @@ from .builder import Builder
 AGENTS = {
     "bc": ".bc:BCBuilder",
     "c51": ".dqn:C51Builder",
+    "cql": ".cql:CQLBuilder",
     "crr": ".crr:CRRBuilder",
     "d4pg": ".d4pg:D4PGBuilder",
     "dqn": ".dqn:DQNBuilder",

@@ -41,6 +41,7 @@ MODULES = (
     "troupe.agents.networks.torsos",
     "troupe.agents.networks.transformer",
     "troupe.agents.bc",
+    "troupe.agents.cql",
     "troupe.agents.crr",
     "troupe.agents.d4pg",
     "troupe.agents.dqn",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -57,6 +59,28 @@ def critic_loss(q: jax.Array, target: jax.Array) -> jax.Array:
     """
     chex.assert_equal_shape([q[0], target])
     return 0.5 * jnp.sum((jax.lax.stop_gradient(target) - q) ** 2, axis=0)
+
+
+def conservative_gap(q: jax.Array, q_drawn: jax.Array, log_density: jax.Array) -> jax.Array:
+    """How far the soft maximum of E critics lies above their values of the data's actions.
+
+    Kumar et al. (2020), https://arxiv.org/abs/2006.04779, equation 4: log of the integral of exp(Q)
+    over actions, less Q, summed over critics. The integral is the mean of exp(Q) over densities of
+    N drawn actions. Gradients flow through the values alone.
+
+    Args:
+      q: [E, ...] of the data's actions.
+      q_drawn: [N, E, ...] of drawn ones.
+      log_density: [N, ...] of those, in what they were drawn from.
+
+    Returns:
+      [...]
+    """
+    chex.assert_equal_shape([q, q_drawn[0]])
+    chex.assert_equal_shape([q_drawn[:, 0], log_density])
+    ratios = q_drawn - jax.lax.stop_gradient(log_density)[:, None]
+    integral = jax.nn.logsumexp(ratios, axis=0) - math.log(len(q_drawn))
+    return jnp.sum(integral - q, axis=0)
 
 
 def smoothed_action(

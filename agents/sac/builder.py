@@ -19,7 +19,7 @@ class SACBuilder(
     config_class = SACConfig
 
     def make_networks(self, spec: EnvironmentSpec) -> SACNetworks:
-        return make_networks(spec, self.config)
+        return make_networks(self.name, spec, self.config)
 
     def make_update(self, networks: SACNetworks, spec: EnvironmentSpec) -> Update:
         return make_update(networks, spec, self.config)

@@ -6,12 +6,12 @@ import dataclasses
 from typing import ClassVar
 
 from ..bounds import Above, AllBounds
-from ..configs import ActorCriticConfig
+from ..configs import ActorCriticConfig, AdamConfig, MLPConfig, TargetConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class SACConfig(ActorCriticConfig):
-    """Settings of soft actor-critic. The defaults are those of its paper."""
+class SoftConfig(TargetConfig, AdamConfig, MLPConfig):
+    """Of critics and a policy that is paid for its entropy, wherever transitions come from."""
 
     initial_temperature: float = 1.0
     """What a nat of entropy is worth in rewards, at first."""
@@ -26,3 +26,8 @@ class SACConfig(ActorCriticConfig):
         "target_entropy": (-1e6, 1e6),
         "num_critics": (1, 100),
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class SACConfig(ActorCriticConfig, SoftConfig):
+    """Settings of soft actor-critic. The defaults are those of its paper."""

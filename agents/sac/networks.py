@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import jax
 
 from ...environments.specs import EnvironmentSpec
 from ..networks.core import Network, require_box
 from ..networks.critics import make_critic
 from ..networks.distributions import Distribution, tanh_gaussian
 from ..networks.policies import make_stochastic_policy
-from .config import SACConfig
+from .config import SoftConfig
+
+Nest = Any
 
 
 class SACNetworks(NamedTuple):
@@ -21,14 +25,25 @@ class SACNetworks(NamedTuple):
     """`apply(params, observation [B, ...], action [B, ...])` gives values [E, B]."""
     actions: Distribution
 
+    def draw(self, params: Nest, observation: Nest, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Actions [B, ...] of the policy and their log-probabilities [B]."""
+        parameters = self.policy.apply(params, observation)
+        keys = jax.random.split(key, parameters.shape[0])
+        return jax.vmap(self.actions.sample_and_log_prob)(parameters, keys)
 
-def make_networks(spec: EnvironmentSpec, config: SACConfig) -> SACNetworks:
+
+def make_networks(agent: str, spec: EnvironmentSpec, config: SoftConfig) -> SACNetworks:
     """MLPs, with the Nature network before them on images, each with its own.
+
+    Args:
+      agent: whose they are, for the message.
+      spec: of the environment.
+      config: their sizes.
 
     Raises:
       ValueError: where actions are not real numbers between finite bounds.
     """
-    box = require_box("sac", spec)
+    box = require_box(agent, spec)
     actions = tanh_gaussian(box.minimum, box.maximum)
     return SACNetworks(
         make_stochastic_policy(spec, actions, config.hidden_sizes),

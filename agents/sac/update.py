@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +17,7 @@ from ..learning.descent import descend
 from ..losses import actor_critic
 from ..networks.core import require_box
 from ..replay.items import Sample, Transition
-from .config import SACConfig
+from .config import SoftConfig
 from .networks import SACNetworks
 
 Nest = Any
@@ -41,9 +42,25 @@ class SACState(NamedTuple):
     """Gradient steps taken, int32."""
 
 
-def make_update(networks: SACNetworks, spec: EnvironmentSpec, config: SACConfig) -> Update:
-    """Soft actor-critic (Haarnoja et al., 2018), https://arxiv.org/abs/1812.05905."""
-    policy, critic, actions = networks
+Penalty = Callable[[Nest, Nest, Transition, jax.Array], tuple[jax.Array, dict[str, jax.Array]]]
+"""`(critic params, policy params, data, key) -> (loss [], metrics)`."""
+
+
+def make_update(
+    networks: SACNetworks,
+    spec: EnvironmentSpec,
+    config: SoftConfig,
+    penalty: Penalty | None = None,
+) -> Update:
+    """Soft actor-critic (Haarnoja et al., 2018), https://arxiv.org/abs/1812.05905.
+
+    Args:
+      networks: policy and critics.
+      spec: of the environment.
+      config: the settings.
+      penalty: what the critics' loss has besides their errors; None: nothing.
+    """
+    policy, critic, _ = networks
     adam = optimizers.adam(config.learning_rate, config.adam_epsilon)
     target_entropy = config.target_entropy
     if target_entropy is None:
@@ -61,18 +78,17 @@ def make_update(networks: SACNetworks, spec: EnvironmentSpec, config: SACConfig)
         steps = jnp.zeros((), jnp.int32)
         return SACState(params, targets.init(params.critic), moments, key, steps)
 
-    def draw(params, observation, key):
-        """Actions [B, ...] of the policy and their log-probabilities [B]."""
-        parameters = policy.apply(params, observation)
-        keys = jax.random.split(key, parameters.shape[0])
-        return jax.vmap(actions.sample_and_log_prob)(parameters, keys)
-
-    def critic_loss(params, data: Transition, target):
+    def critic_loss(params, policy_params, data: Transition, target, penalty_key):
         q = critic.apply(params, data.observation, data.action)
-        return jnp.mean(actor_critic.critic_loss(q, target)), jnp.mean(q)
+        loss = jnp.mean(actor_critic.critic_loss(q, target))
+        metrics = {"critic_loss": loss, "mean_q": jnp.mean(q)}
+        if penalty is not None:
+            more, said = penalty(params, policy_params, data, penalty_key)
+            loss, metrics = loss + more, {**metrics, **said}
+        return loss, metrics
 
     def policy_loss(params, critic_params, temperature, data: Transition, key):
-        action, log_prob = draw(params, data.observation, key)
+        action, log_prob = networks.draw(params, data.observation, key)
         q = critic.apply(critic_params, data.observation, action)
         return -jnp.mean(actor_critic.soft_value(q, log_prob, temperature)), log_prob
 
@@ -83,6 +99,7 @@ def make_update(networks: SACNetworks, spec: EnvironmentSpec, config: SACConfig)
     def step(state: SACState, sample: Sample):
         data, params, moments = sample.data, state.params, state.optimizers
         key, next_key, policy_key = jax.random.split(state.key, 3)
+        penalty_key = jax.random.fold_in(state.key, 3)  # A fourth, which leaves those three.
         temperature = jnp.exp(params.log_temperature)
 
         def descend_by(loss, field: str, *args: Any):
@@ -95,11 +112,11 @@ def make_update(networks: SACNetworks, spec: EnvironmentSpec, config: SACConfig)
                 max_norm=config.max_gradient_norm,
             )
 
-        next_action, log_prob = draw(params.policy, data.next_observation, next_key)
+        next_action, log_prob = networks.draw(params.policy, data.next_observation, next_key)
         q_t = critic.apply(state.target_critic, data.next_observation, next_action)
         value_t = actor_critic.soft_value(q_t, log_prob, temperature)
         target = data.reward + config.discount * data.discount * value_t
-        critics = descend_by(critic_loss, "critic", data, target)
+        critics = descend_by(critic_loss, "critic", params.policy, data, target, penalty_key)
         policies = descend_by(policy_loss, "policy", critics.params, temperature, data, policy_key)
         temperatures = descend_by(temperature_loss, "log_temperature", policies.aux)
 
@@ -112,9 +129,8 @@ def make_update(networks: SACNetworks, spec: EnvironmentSpec, config: SACConfig)
             rate=config.target_update_rate,
         )
         metrics = {
-            "critic_loss": critics.loss,
+            **critics.aux,
             "policy_loss": policies.loss,
-            "mean_q": critics.aux,
             "entropy": -jnp.mean(policies.aux),
             "temperature": temperature,
         }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ..tuned import Tuned
-from . import bc, c51, crr, d4pg, dqn, impala, iql, mpo, ppo, qrdqn, r2d2, rainbow, sac, td3
+from . import bc, c51, cql, crr, d4pg, dqn, impala, iql, mpo, ppo, qrdqn, r2d2, rainbow, sac, td3
 
 SETTINGS: tuple[Tuned, ...] = (
     *bc.SETTINGS,
     *c51.SETTINGS,
+    *cql.SETTINGS,
     *crr.SETTINGS,
     *d4pg.SETTINGS,
     *dqn.SETTINGS,

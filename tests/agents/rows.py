@@ -83,12 +83,14 @@ R2D2 = {
     **{"learning_rate": 3e-3, "samples_per_insert": 64.0, "epsilon_decay_steps": 1_000},
 }
 OFFLINE = {**BC, "discount": 0.0}
+CQL = {**OFFLINE, "conservative_weight": 0.1, "num_action_samples": 4, "initial_temperature": 0.1}
 EVERY = ("discrete", "continuous", "ragged", "several", "nested", "image")
 AGENTS = {
     "bc": Row("bc", BC, EVERY),
     "c51": Row("c51", C51, ("discrete",)),
     "c51 of the docs": Row("c51:C51Builder", {**DQN, "max_return": 2.0}, ("discrete",)),
     "d4pg": Row("d4pg", D4PG, ("continuous", "several")),
+    "cql": Row("cql", CQL, ("continuous", "several"), mistakes=0.5),
     "crr": Row("crr", OFFLINE, EVERY, mistakes=0.5),
     "crr of binary weights": Row(
         "crr", {**OFFLINE, "weights": "binary"}, ("discrete",), mistakes=0.5

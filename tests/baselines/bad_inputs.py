@@ -136,6 +136,11 @@ CRR_FIELDS = {
     "weights": ("linear", "''"),
     "num_action_samples": ("0", "1.5", "nan", "1e9"),
 }
+CQL_FIELDS = {
+    "conservative_weight": ("-1", "nan", "inf", "1e9"),
+    "num_action_samples": ("0", "1.5", "nan", "1e9"),
+    "target_entropy": ("nan", "inf"),
+}
 FIELDS = {
     "dqn": DQN_FIELDS,
     "impala": IMPALA_FIELDS,
@@ -144,6 +149,7 @@ FIELDS = {
     "r2d2": R2D2_FIELDS,
     "d4pg": D4PG_FIELDS,
     "mpo": MPO_FIELDS,
+    "cql": CQL_FIELDS,
     "crr": CRR_FIELDS,
     "iql": IQL_FIELDS,
     "sac": SAC_FIELDS,

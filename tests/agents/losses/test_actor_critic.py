@@ -38,6 +38,31 @@ def test_errors_of_critics_are_summed():
     np.testing.assert_array_equal(of_target, [0, 0])
 
 
+def test_a_conservative_gap_is_the_soft_maximum_less_the_data():
+    # Critics of one value, of actions drawn uniformly from [0, 4]: the integral is 4 exp(value).
+    q, drawn = jnp.asarray([[1.0], [3.0]]), jnp.asarray([[[2.0], [3.0]]] * 5)
+    density = jnp.full((5, 1), -np.log(4.0))
+    gap = actor_critic.conservative_gap(q, drawn, density)
+    np.testing.assert_allclose(gap, [(2.0 + np.log(4.0) - 1.0) + (3.0 + np.log(4.0) - 3.0)], 1e-6)
+    # Q(a) = 2 a in [0, 1], whose integral of exp is (e^2 - 1) / 2, by actions of another density.
+    u = (np.arange(20_000) + 0.5) / 20_000
+    action = np.sqrt(u)  # Of density 2 a.
+    gap = actor_critic.conservative_gap(
+        f(0.7)[None], 2 * f(*action)[:, None, None], jnp.log(2 * f(*action))[:, None]
+    )
+    np.testing.assert_allclose(gap, [np.log((np.exp(2) - 1) / 2) - 0.7], rtol=5e-3)
+
+
+def test_a_conservative_gap_moves_values_alone():
+    q, drawn, density = f(1)[None], f(0, np.log(3.0))[:, None, None], jnp.zeros((2, 1))
+    slopes = jax.grad(lambda *x: jnp.sum(actor_critic.conservative_gap(*x)), argnums=(0, 1, 2))(
+        q, drawn, density
+    )
+    np.testing.assert_allclose(slopes[0], [[-1.0]])
+    np.testing.assert_allclose(slopes[1][:, 0, 0], [0.25, 0.75], rtol=1e-6)  # Shares of exp(Q).
+    np.testing.assert_array_equal(slopes[2], 0)
+
+
 def test_smoothing_noise_is_clipped_and_scaled_and_keeps_the_bounds():
     low, high = f(-1, 0), f(1, 10)
     action = jnp.tile(f(0.9, 5.0), (4_000, 1))

@@ -1,0 +1,61 @@
+"""How CQL learns: as SAC, with critics that promise little of what the data does not hold."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...environments.specs import EnvironmentSpec
+from ..interfaces import Update
+from ..losses import actor_critic
+from ..networks.core import require_box
+from ..replay.items import Transition
+from ..sac import update as sac
+from ..sac.networks import SACNetworks
+from .config import CQLConfig
+
+
+def make_update(networks: SACNetworks, spec: EnvironmentSpec, config: CQLConfig) -> Update:
+    """Conservative Q-learning: Kumar et al. (2020), https://arxiv.org/abs/2006.04779.
+
+    CQL(H), equation 4: the soft maximum over actions of the critics' values is held down, the
+    values of the data's actions up. The maximum is estimated as in its appendix F, by actions drawn
+    uniformly, of the policy, and of the policy a step later, each over its density.
+    """
+    box = require_box("cql", spec)
+    log_uniform = -float(np.sum(np.log(box.maximum - box.minimum)))
+
+    def uniform(observation, key):
+        """Actions [B, ...] of the box and the logarithms of their densities, [B]."""
+        batch_size = len(jax.tree.leaves(observation)[0])
+        shape = (batch_size, *box.shape)
+        action = jax.random.uniform(key, shape, box.dtype, box.minimum, box.maximum)
+        return action, jnp.full(batch_size, log_uniform)
+
+    def penalty(critic_params, policy_params, data: Transition, key):
+        def policy(observation, key):
+            return networks.draw(policy_params, observation, key)
+
+        def drawn(key):
+            """Three actions for each state: their values [3, E, B] and densities [3, B]."""
+            found = [
+                draw(observation, each)
+                for draw, observation, each in zip(
+                    (uniform, policy, policy),
+                    (data.observation, data.observation, data.next_observation),
+                    jax.random.split(key, 3),
+                    strict=True,
+                )
+            ]
+            actions, log_densities = map(jnp.stack, zip(*found, strict=True))
+            values = jax.vmap(networks.critic.apply, (None, None, 0))
+            return values(critic_params, data.observation, actions), log_densities
+
+        keys = jax.random.split(key, config.num_action_samples)
+        q_drawn, log_densities = (x.reshape(-1, *x.shape[2:]) for x in jax.vmap(drawn)(keys))
+        q = networks.critic.apply(critic_params, data.observation, data.action)
+        gap = jnp.mean(actor_critic.conservative_gap(q, q_drawn, log_densities))
+        return config.conservative_weight * gap, {"conservative_gap": gap}
+
+    return sac.make_update(networks, spec, config, penalty)
