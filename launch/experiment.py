@@ -96,6 +96,8 @@ class Partition:
     """A `partitioning` mesh, over the devices of this process."""
     schedule: Any
     """Tactics of `partitioning`, in order."""
+    recompute: Any = None
+    """A `partitioning.Recompute`: how much memory the step may need; None: what it needs."""
 
 
 @dataclasses.dataclass(frozen=True)

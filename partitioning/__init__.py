@@ -18,12 +18,15 @@ from .partition import Partitioned as Partitioned
 from .partition import partition as partition
 from .plan import Plan as Plan
 from .plan import PlanStep as PlanStep
+from .rematerialization.recompute import Recompute as Recompute
+from .rematerialization.recompute import recompute_of as recompute_of
 from .simulator import Calibration as Calibration
 from .simulator import Device as Device
 from .simulator import Level as Level
 from .simulator import Simulator as Simulator
 from .simulator import Topology as Topology
 from .simulator import calibrate as calibrate
+from .simulator import nearest as nearest
 from .simulator import profile as profile
 from .simulator import simulate as simulate
 from .tactics import parse_schedule as parse_schedule

@@ -13,6 +13,7 @@ from .mesh import Mesh, parse_mesh
 from .partition import partition
 from .plan import Plan
 from .printing import report
+from .rematerialization.recompute import Recompute, recompute_of
 from .simulator.attach import Simulator
 from .simulator.device import DEVICES, Device, get_device
 from .simulator.pictures import save_plan
@@ -55,6 +56,12 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--hosts-of", type=int, default=0, metavar="N", help="devices in one host")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--profile", action="store_true", help="also print FLOPs by module")
+    parser.add_argument(
+        "--recompute", choices=("auto",), help="compute activations again to keep to --memory"
+    )
+    parser.add_argument(
+        "--memory", type=float, metavar="SHARE", help="of the device's that a step may need"
+    )
     parser.add_argument("--no-overlap", action="store_true", help="collectives wait for kernels")
     parser.add_argument("--save", metavar="FILE.png", help="draw memory, time and tactics")
     args, rest = parser.parse_known_args(list(argv))
@@ -65,7 +72,8 @@ def run(argv: Sequence[str]) -> int:
     if args.hosts_of > 0:
         topology = _hosts_of(args.hosts_of, device.name, mesh.size)
     topology.place(mesh.axes)
-    plan = _plan(example, mesh, args.schedule, device, topology, not args.no_overlap)
+    recompute = recompute_of(args.recompute, args.memory)
+    plan = _plan(example, mesh, args.schedule, device, topology, not args.no_overlap, recompute)
     last = plan.steps[-1].simulation
     if args.json:
         print(plan.to_json())
@@ -87,10 +95,16 @@ def _plan(
     device: Device,
     topology: Topology,
     overlap: bool,
+    recompute: Recompute | None = None,
 ) -> Plan:
     simulator = Simulator(device, topology, overlap and device.kind != "cpu")
     step = partition(
-        example.update, mesh, parse_schedule(schedule), donate=("state",), simulate=simulator
+        example.update,
+        mesh,
+        parse_schedule(schedule),
+        donate=("state",),
+        simulate=simulator,
+        recompute=recompute,
     )
     return step.plan(example.state_shapes, example.batch_shapes)
 

@@ -17,6 +17,7 @@ from .ir.program import Program, Value
 from .ir.trace import argument_names, trace
 from .mesh import Mesh
 from .plan import Plan
+from .rematerialization.recompute import Recompute
 from .rules import traits_of
 
 BACKENDS = ("explicit", "constraints")
@@ -32,6 +33,7 @@ def partition(
     gather_again: bool = False,
     simulate: Any = None,
     bundle: bool = False,
+    recompute: Recompute | None = None,
 ) -> Partitioned:
     """Partitions a step over a mesh.
 
@@ -51,16 +53,27 @@ def partition(
       bundle: with the explicit backend, whether sums over devices wait until one of them is read
         and are then exchanged in one message: for devices between which a message costs more than
         a copy does. Plans do not show it.
+      recompute: with the explicit backend, how much of a device's memory the step may need;
+        activations are computed again in the backward pass where that takes it. By default the step
+        needs what it needs.
 
     Returns:
       A callable step with `plan`, `lower_text` and `compile`.
 
     Raises:
-      ValueError: an unknown backend, or a tactic on an axis that the mesh lacks.
+      ValueError: an unknown backend, a tactic on an axis that the mesh lacks, or recomputation
+        that is left to the compiler.
       TypeError: something in the schedule that is not a tactic.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend {backend!r} is not one of {list(BACKENDS)}")
+    if recompute is not None and not isinstance(recompute, Recompute):
+        raise TypeError(f"recompute is {recompute!r}; write e.g. pt.Recompute(memory=0.9)")
+    if recompute is not None and backend != "explicit":
+        raise ValueError(
+            f"recompute rewrites the program of one device, which backend {backend!r} leaves to "
+            "the compiler; use backend='explicit'"
+        )
     if not isinstance(mesh, Mesh):
         raise TypeError(
             f"mesh must be a pt.Mesh, not {type(mesh).__name__}; write pt.Mesh({{'data': 8}})"
@@ -84,7 +97,7 @@ def partition(
     if isinstance(donate, str):
         donate = (donate,)
     return Partitioned(
-        fn, mesh, tuple(schedule), tuple(donate), backend, gather_again, simulate, bundle
+        fn, mesh, tuple(schedule), tuple(donate), backend, gather_again, simulate, bundle, recompute
     )
 
 
@@ -101,6 +114,7 @@ class Partitioned:
         gather_again: bool,
         simulate: Any,
         bundle: bool = False,
+        recompute: Recompute | None = None,
     ):
         self.fn = fn
         self.mesh = mesh
@@ -110,6 +124,7 @@ class Partitioned:
         self.gather_again = gather_again
         self.simulate = simulate
         self.bundle = bundle
+        self.recompute = recompute
         self._plans: dict[Any, Plan] = {}
         self._runs: dict[Any, Compiled] = {}
         self._last: Plan | None = None
@@ -152,8 +167,9 @@ class Partitioned:
                     )
             program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
             plan = Plan(
-                program, self.mesh, self.schedule, self.gather_again, self.simulate, self.donate
-            )
+                program, self.mesh, self.schedule, self.gather_again, self.simulate, self.donate,
+                self.recompute,
+            )  # fmt: skip
             self._plans[key] = plan
         self._last = plan
         return plan

@@ -25,6 +25,7 @@ from .ir.verify import verify
 from .lower.cleanup import clean_up
 from .lower.lower import lower
 from .mesh import Mesh
+from .rematerialization.recompute import Recompute, Recomputed
 from .rules import traits_of
 from .rules.canonical import canonicalize
 from .simulator.attach import Simulator
@@ -63,6 +64,8 @@ class PlanStep:
       axes: its mesh axes, where it has several.
       moves: what a tactic that searches decided, move by move.
       log: what it tried; None for other tactics.
+      recomputed: what it made of the program before it, where it is the step that computes
+        activations again.
     """
 
     name: str
@@ -75,6 +78,7 @@ class PlanStep:
     axes: tuple[str, ...] = ()
     moves: tuple[PlanMove, ...] = ()
     log: Any = None
+    recomputed: Recomputed | None = None
 
     @functools.cached_property
     def state(self) -> Decisions:
@@ -85,6 +89,8 @@ class PlanStep:
     @functools.cached_property
     def program(self) -> Program:
         """The local program after this tactic."""
+        if self.recomputed is not None:
+            return self.recomputed.program
         state = self.state
         program = lower(self.plan.graph, state, self.plan.gather_again)
         clean_up(program, state.mesh)
@@ -169,6 +175,8 @@ class PlanStep:
         }
         if self.log is not None:
             found["search"] = self.log.to_json()
+        if self.recomputed is not None:
+            found["recompute"] = self.recomputed.to_json()
         return found
 
 
@@ -220,6 +228,10 @@ class _PlanJudge:
     def overlap(self) -> bool:
         return self.simulator.overlaps
 
+    def predict(self, program: Program) -> Simulation:
+        """What a local program costs."""
+        return self.simulator.predict(program, self.plan.mesh.axes, self.plan.donated)
+
     @property
     def donated(self) -> tuple[str, ...]:
         return self.plan.donated
@@ -249,6 +261,7 @@ class Plan:
       simulate: what simulates a step; by default `Simulator()`.
       donated: names of the donated arguments, whose memory results may take.
       work: the floating point operations of the program's ops.
+      recompute: what memory it is to keep to by computing activations again; None: as it comes.
     """
 
     def __init__(
@@ -259,6 +272,7 @@ class Plan:
         gather_again: bool = False,
         simulate: Callable[[PlanStep], Simulation] | None = None,
         donated: Sequence[str] = (),
+        recompute: Recompute | None = None,
     ):
         self.mesh = mesh
         self.donated = tuple(donated)
@@ -277,6 +291,8 @@ class Plan:
             steps.append(PlanStep("unpartitioned", "", (), (), self, 0))
         last = steps[-1]
         steps[-1] = dataclasses.replace(last, notes=last.notes + tuple(self._gathered()))
+        if recompute is not None:
+            steps.append(self._recomputed(steps[-1], recompute))
         self.steps: tuple[PlanStep, ...] = tuple(steps)
 
     def context(self, names: tuple[str, ...]) -> Context:
@@ -307,6 +323,14 @@ class Plan:
             len(self.state.journal), tuple(resumed), axes_of(tactic), tuple(moves),
             None if found is None else found.log,
         )  # fmt: skip
+
+    def _recomputed(self, last: PlanStep, recompute: Recompute) -> PlanStep:
+        """The step in which the program of the last tactic computes activations again."""
+        judge = _PlanJudge(self)
+        found = recompute.fit(last.program, judge.device, self.donated, judge.predict)
+        verify(found.program, self.mesh.axes)
+        count = len(self.state.journal)
+        return PlanStep("recompute", "", (), (found.note,), self, count, recomputed=found)
 
     def _gathered(self) -> list[str]:
         """A line for each op without a rule that gets operands which are tiled, and for each that

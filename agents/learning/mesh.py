@@ -44,6 +44,9 @@ class Partitioning(Protocol):
     @property
     def schedule(self) -> Sequence[partitioning.Tactic]: ...
 
+    @property
+    def recompute(self) -> partitioning.Recompute | None: ...
+
 
 class MeshProgram:
     """K gradient steps over the devices of a mesh, as one program; see `plain.PlainProgram`.
@@ -97,7 +100,19 @@ class MeshProgram:
         shapes = jax.eval_shape(update.init, key)
         # Between processes on CPU every message costs a wake-up of each; copies cost less.
         bundle = self._size > 1 and device.platform == "cpu"
-        spread = partitioning.partition(step, partition.mesh, partition.schedule, bundle=bundle)
+        simulate = None
+        if partition.recompute is not None:
+            # What has to fit is the memory of these devices.
+            like = partitioning.nearest(device, len(jax.local_devices()))
+            simulate = partitioning.Simulator(like)
+        spread = partitioning.partition(
+            step,
+            partition.mesh,
+            partition.schedule,
+            simulate=simulate,
+            bundle=bundle,
+            recompute=partition.recompute,
+        )
         one = spread.compile(shapes, batch)
         self.plan = one.plan
         leaves, structure = jax.tree.flatten(shapes)

@@ -58,6 +58,11 @@ def roles(options: argparse.Namespace) -> dict[str, Any]:
     )
 
 
+def partition(options: argparse.Namespace) -> dict[str, Any]:
+    """What was said of a mesh (`parser.add_partition`)."""
+    return {name: getattr(options, name) for name in ("mesh", "schedule", "recompute", "memory")}
+
+
 def given(**values: Any) -> dict[str, Any]:
     """Those that were given; the others keep the defaults of where they go."""
     return {name: value for name, value in values.items() if value is not None}

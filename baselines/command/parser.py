@@ -119,7 +119,7 @@ def add_roles(group: argparse._ActionsContainer) -> None:
 
 
 def add_partition(command: argparse.ArgumentParser, required: bool = False) -> None:
-    """--mesh and --schedule."""
+    """--mesh, --schedule, --recompute and --memory."""
     command.add_argument(
         "--mesh",
         metavar="AXES",
@@ -131,6 +131,17 @@ def add_partition(command: argparse.ArgumentParser, required: bool = False) -> N
         metavar="TACTICS",
         required=required,
         help="how they share it: batch:data,zero3:data",
+    )
+    command.add_argument(
+        "--recompute",
+        choices=("auto",),
+        help="compute activations again where memory does not suffice",
+    )
+    command.add_argument(
+        "--memory",
+        type=float,
+        metavar="SHARE",
+        help="of a device's memory, that the step may need; default: 0.9",
     )
 
 

@@ -42,6 +42,9 @@ class Begun:
     python: Mapping[str, Any]
     """Where its parts are imported from (`imports.where`), by field of the experiment; null: they
     cannot be."""
+    recompute: str | None = None
+    memory: float | None = None
+    """Of a `Partition`, as of its mesh and its schedule."""
 
     def experiment(self) -> Experiment:
         """The experiment.
@@ -75,7 +78,13 @@ class Begun:
         """
         python = {name: place for name, place in self.python.items() if name != "data"}
         return dataclasses.replace(
-            self, mesh=None, schedule=None, data=None, python=python
+            self,
+            mesh=None,
+            schedule=None,
+            recompute=None,
+            memory=None,
+            data=None,
+            python=python,
         ).experiment()
 
     def _part(self, name: str) -> Any:
@@ -96,7 +105,7 @@ class Begun:
                 f"the run was begun in Python over the mesh {self.mesh}; give --mesh and "
                 f"--schedule, or where there is an experiment {_PASS}."
             )
-        return stored.partition(self.mesh, self.schedule)
+        return stored.partition(self.mesh, self.schedule, self.recompute, self.memory)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

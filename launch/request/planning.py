@@ -71,6 +71,7 @@ def _plan(experiment: Experiment, spec: EnvironmentSpec, simulator: Any) -> part
         experiment.partition.schedule,
         donate=("state",),
         simulate=simulator,
+        recompute=experiment.partition.recompute,
     )
     state = jax.eval_shape(lambda: update.init(jax.random.key(0)))
     replay = builder.make_replay_tables(spec, policy, num_envs=builder.num_envs)

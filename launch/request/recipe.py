@@ -37,6 +37,10 @@ class Recipe:
     checkpointing: Checkpointing = dataclasses.field(default_factory=Checkpointing)
     mesh: str | None = None
     schedule: str | None = None
+    recompute: str | None = None
+    """"auto": activations are computed again where memory does not suffice."""
+    memory: float | None = None
+    """How much of a device's memory the step may need, as a share of it."""
     wandb: str | None = None
     """Project of Weights & Biases to which the run is logged too."""
     launch: str = "one-process"
@@ -86,7 +90,13 @@ class Recipe:
     def alone(self) -> Experiment:
         """The experiment on one device, without data and with nobody told: to judge its policy."""
         return dataclasses.replace(
-            self, mesh=None, schedule=None, data=None, wandb=None
+            self,
+            mesh=None,
+            schedule=None,
+            recompute=None,
+            memory=None,
+            data=None,
+            wandb=None,
         ).experiment()
 
     def make_environment(
@@ -129,8 +139,13 @@ class Recipe:
 
     def _partition(self) -> Partition | None:
         if self.mesh is None and self.schedule is None:
+            for name, value in (("recompute", self.recompute), ("memory", self.memory)):
+                if value is not None:
+                    raise RequestError(
+                        f"--{name} was given without --mesh and --schedule, whose step it is of."
+                    )
             return None
         if self.mesh is None or self.schedule is None:
             given, missing = ("schedule", "mesh") if self.mesh is None else ("mesh", "schedule")
             raise RequestError(f"--{given} was given without --{missing}; give both or neither.")
-        return stored.partition(self.mesh, self.schedule)
+        return stored.partition(self.mesh, self.schedule, self.recompute, self.memory)

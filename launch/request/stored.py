@@ -34,8 +34,24 @@ def from_json(kind: type[Kind], values: Mapping[str, Any], otherwise: str) -> Ki
         ) from error
 
 
-def partition(mesh: str, schedule: str) -> Partition:
-    """Raises ValueError if there is no such mesh or schedule."""
+def partition(
+    mesh: str, schedule: str, recompute: str | None = None, memory: float | None = None
+) -> Partition:
+    """How a step is spread, from words.
+
+    Args:
+      mesh: "data=4,model=2".
+      schedule: "batch:data,megatron:model".
+      recompute: "auto", to compute activations again where memory does not suffice.
+      memory: how much of a device's memory the step may need, as a share of it.
+
+    Raises:
+      ValueError: if there is no such mesh or schedule, or the share is none.
+    """
     from ... import partitioning
 
-    return Partition(partitioning.parse_mesh(mesh), partitioning.parse_schedule(schedule))
+    return Partition(
+        partitioning.parse_mesh(mesh),
+        partitioning.parse_schedule(schedule),
+        partitioning.recompute_of(recompute, memory),
+    )

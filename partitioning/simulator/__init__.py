@@ -3,6 +3,7 @@
 from .attach import Simulator as Simulator
 from .calibration import Calibration as Calibration
 from .calibration import calibrate as calibrate
+from .calibration import nearest as nearest
 from .device import DEVICES as DEVICES
 from .device import Device as Device
 from .device import get_device as get_device

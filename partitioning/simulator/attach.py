@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from ..ir.program import Program
 from .device import Device, get_device
 from .simulate import Simulation, saved_topology, simulate, topology_of
 from .topology import Segment, Topology
@@ -49,12 +50,10 @@ class Simulator:
 
     def __call__(self, step: Any) -> Simulation:
         """The prediction for one step of a plan."""
-        plan = step.plan
-        return simulate(
-            step.program,
-            self.device,
-            self.topology,
-            plan.mesh.axes,
-            plan.donated,
-            self.overlap,
-        )
+        return self.predict(step.program, step.plan.mesh.axes, step.plan.donated)
+
+    def predict(
+        self, program: Program, mesh: Mapping[str, int], donated: Collection[str] = ()
+    ) -> Simulation:
+        """The prediction for a local program on a mesh."""
+        return simulate(program, self.device, self.topology, mesh, donated, self.overlap)

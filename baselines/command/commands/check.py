@@ -20,7 +20,7 @@ def register(commands: Commands) -> None:
 
 def check(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     tuned = asking.tuned_for(options, settings)
-    recipe = asking.recipe(options, tuned, mesh=options.mesh, schedule=options.schedule)
+    recipe = asking.recipe(options, tuned, **asking.partition(options))
     experiment = recipe.experiment()
     from ....agents.learning import dispatch
     from ....launch.checking import table

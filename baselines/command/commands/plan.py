@@ -25,7 +25,7 @@ def register(commands: Commands) -> None:
 
 def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     tuned = asking.tuned_for(options, settings)
-    recipe = asking.recipe(options, tuned, mesh=options.mesh, schedule=options.schedule)
+    recipe = asking.recipe(options, tuned, **asking.partition(options))
     from ....launch.request import planning
     from ....partitioning import printing
     from ....partitioning.simulator import pictures

@@ -27,6 +27,6 @@ def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     if options.steps is not None:
         recipe = dataclasses.replace(recipe, steps=options.steps)
     changed = asking.given(actors=options.actors, listen=options.listen)
-    spread = asking.given(mesh=options.mesh, schedule=options.schedule)
+    spread = asking.given(**asking.partition(options))
     recipe = dataclasses.replace(recipe, roles={**recipe.roles, **changed}, **spread)
     return running.run(recipe, options.run, resume=True)

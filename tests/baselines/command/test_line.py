@@ -63,6 +63,7 @@ def fails(capsys, arguments, code, *words):
         ("train dqn --env C --config.n_step 1 --config.n_step=2", ["n_step was given twice"]),
         ("train dqn --env Pendulum-v1", ["dqn", "discrete"]),
         ("train dqn --env CartPole-v1 --mesh data=2", ["--mesh was given without --schedule"]),
+        ("train dqn --env C --recompute auto", ["--recompute was given without --mesh"]),
         ("train dqn --env C --mesh data:2 --schedule batch:data", ["'data:2' is not AXIS=SIZE"]),
         ("train dqn --env C --mesh data=2 --schedule bath:data", ["no tactic 'bath'", "batch"]),
         (
@@ -228,6 +229,10 @@ def test_a_plan_needs_no_devices_and_predicts(capsys, tmp_path):
     assert (tmp_path / "deep" / "plan.png").read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
     fails(capsys, [*arguments, "--save", str(tmp_path / "plan.xyz")], 2, "the picture", "plan.xyz")
+    assert main([*arguments, "--recompute", "auto", "--memory", "0.5"]) == 0
+    assert "nothing is computed again" in capsys.readouterr().out
+    fails(capsys, [*arguments, "--memory", "0.5"], 2, "without --recompute auto")
+    fails(capsys, [*arguments, "--recompute", "auto", "--memory", "0"], 2, "share of the device's")
     fails(capsys, [*arguments, "--device", "a10"], 2, "unknown device 'a10'", "h200")
     fails(capsys, [*arguments[:4], "--mesh", "data=2"], 2, "--schedule")
 

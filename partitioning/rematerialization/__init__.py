@@ -1,0 +1,1 @@
+"""Recomputation: a program keeps fewer activations and computes them again."""
