@@ -14,7 +14,7 @@ import pickle
 import struct
 import tempfile
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import ml_dtypes
@@ -23,6 +23,40 @@ import numpy as np
 Nest = Any
 _ALIGN = 64  # What XLA asks of memory that it uses in place.
 _HEAD = struct.Struct("<Q")
+
+
+class Shelf(Protocol):
+    """Where versions lie until they are read."""
+
+    def newest(self) -> tuple[int, Any]:
+        """The number and the place of the newest of an earlier life; -1 where there is none, and
+        None as the place of what is gone."""
+
+    def put(self, version: int, variables: Mapping[str, Nest]) -> Any:
+        """Lays a version down; returns its place, which readers are told.
+
+        The one before stays as well: a reader may just have been told of it.
+        """
+
+
+class FileShelf:
+    """Files in a folder of shared memory."""
+
+    def __init__(self, folder: pathlib.Path):
+        """Takes a folder that exists, with what an earlier life left in it."""
+        self._folder = folder
+        self._files = sorted(folder.glob("version-*"))
+
+    def newest(self) -> tuple[int, Any]:
+        if not self._files:
+            return -1, None
+        return int(self._files[-1].name.split("-")[1]), str(self._files[-1])
+
+    def put(self, version: int, variables: Mapping[str, Nest]) -> str:
+        self._files.append(write_version(self._folder, version, variables))
+        while len(self._files) > 2:
+            self._files.pop(0).unlink(missing_ok=True)
+        return str(self._files[-1])
 
 
 def write_version(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pathlib
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from .board import write_version
+from .board import Shelf
 
 Nest = Any
 
@@ -20,13 +19,12 @@ class Publisher:
     the server since the newest version. A reader that asks every P seconds so finds a version that
     was learned within those P; where nobody reads nothing is gathered.
 
-    Versions are numbered on from the newest in the folder. The file before the newest is kept as
-    well: a reader may just have been told of it.
+    Versions are numbered on from the newest on the shelf.
     """
 
     def __init__(
         self,
-        folder: pathlib.Path,
+        shelf: Shelf,
         server: Any,
         *,
         period: float = 0.05,
@@ -35,18 +33,17 @@ class Publisher:
         """Starts the thread.
 
         Args:
-          folder: where versions are written.
+          shelf: where versions are laid down.
           server: a `VariableServer`, near or far.
           period: least seconds between two versions.
           failed: what a call of the server raises when it cannot be reached.
         """
-        self._folder, self._server = folder, server
+        self._shelf, self._server = shelf, server
         self._period, self._failed = period, failed
         self._changed = threading.Condition()
         self._offered: Mapping[str, Nest] | None = None
         self._closed = False
-        self._files: list[pathlib.Path] = sorted(folder.glob("version-*"))
-        self._version = int(self._files[-1].name.split("-")[1]) if self._files else -1
+        self._version, self._place = shelf.newest()
         self.gathers = 0
         """How often variables were brought to the host."""
         self.wanted = True
@@ -58,7 +55,7 @@ class Publisher:
 
     @property
     def version(self) -> int:
-        """The newest that was written."""
+        """The newest that was laid down."""
         return self._version
 
     def offer(self, variables: Mapping[str, Nest]) -> None:
@@ -73,7 +70,7 @@ class Publisher:
             self._changed.notify()
 
     def flush(self, timeout: float) -> bool:
-        """Waits until all that was offered is written and announced; says whether it was."""
+        """Waits until all that was offered is laid down and announced; says whether it was."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline and self._thread.is_alive():
             if self._offered is None and self._announced():
@@ -112,20 +109,17 @@ class Publisher:
 
     def _write(self, variables: Mapping[str, Nest]) -> None:
         self.gathers += 1
-        path = write_version(self._folder, self._version + 1, variables)
+        self._place = self._shelf.put(self._version + 1, variables)
         self._version += 1
-        self._files.append(path)
-        while len(self._files) > 2:
-            self._files.pop(0).unlink(missing_ok=True)
 
     def _announced(self) -> bool:
         """Sees to it that the server knows the newest version; says whether it does."""
-        if not self._files:
+        if self._place is None:
             return False
         try:
             latest, asked = self._server.look()
             if latest < self._version:
-                self._server.announce(self._version, str(self._files[-1]))
+                self._server.announce(self._version, self._place)
             elif asked and self._offered is None:
                 self.wanted = True
             return True

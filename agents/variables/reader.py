@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import pathlib
 import threading
 import time
@@ -19,7 +20,24 @@ Nest = Any
 class Server(Protocol):
     """What a reader asks of a `VariableServer`, near or far."""
 
-    def get(self, newer_than: int, inline: bool) -> tuple[int, str, bytes | None] | None: ...
+    def get(self, newer_than: int, inline: bool) -> tuple[int, Any, bytes | None] | None: ...
+
+
+Fetch = Callable[[Server, int], tuple[int, dict[str, Nest]] | None]
+"""Asks a server once for what is newer than a version: its number and the variables, or None."""
+
+
+def from_file(server: Server, newer_than: int) -> tuple[int, dict[str, Nest]] | None:
+    """Maps the file that is a version's place, or has its bytes sent where it cannot be seen."""
+    found = server.get(newer_than, False)
+    if found is None:
+        return None
+    version, path, _ = found
+    try:
+        return version, read_version(pathlib.Path(path))
+    except FileNotFoundError:
+        found = server.get(newer_than, True)  # Another host, or newer by now.
+        return None if found is None else (found[0], read_version(found[2] or b""))
 
 
 class VariableReader:
@@ -36,6 +54,7 @@ class VariableReader:
         self,
         server: Server,
         *,
+        fetch: Fetch = from_file,
         period: float = 0.2,
         failed: tuple[type[Exception], ...] = (OSError,),
         while_waiting: Callable[[], None] = lambda: None,
@@ -44,12 +63,14 @@ class VariableReader:
 
         Args:
           server: a `VariableServer`, near or far.
+          fetch: how a version is had of it.
           period: seconds between two questions.
           failed: what a call of the server raises when it cannot be reached.
           while_waiting: called several times a second while `get_variables` waits for the first
             version; may raise.
         """
-        self._server, self._period, self._failed = server, period, failed
+        self._fetch = functools.partial(fetch, server)
+        self._period, self._failed = period, failed
         self._while_waiting = while_waiting
         self._variables: dict[str, Nest] | None = None
         self._closed = threading.Event()
@@ -87,17 +108,10 @@ class VariableReader:
 
     def refresh(self) -> bool:
         """Asks once; says whether there was something newer."""
-        found = self._server.get(self._version, False)
+        found = self._fetch(self._version)
         if found is None:
             return False
-        version, path, _ = found
-        try:
-            variables = read_version(pathlib.Path(path))
-        except FileNotFoundError:
-            found = self._server.get(self._version, True)  # Another host, or newer by now.
-            if found is None:
-                return False
-            version, variables = found[0], read_version(found[2] or b"")
+        version, variables = found
         # On the device once, not with every call; on CPU this is the mapped memory itself.
         self._variables = jax.device_put(variables)
         self._version = version  # Last: whoever sees the number finds the variables.

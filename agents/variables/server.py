@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pathlib
 import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Found(NamedTuple):
     """A version that a server has."""
 
     version: int
-    path: str
+    place: Any
     content: bytes | None
     """The file's, where it was asked for."""
 
@@ -25,14 +25,14 @@ class VariableServer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._newest: tuple[int, str] | None = None
+        self._newest: tuple[int, Any] | None = None
         self._asked = False
 
-    def announce(self, version: int, path: str) -> None:
+    def announce(self, version: int, place: Any) -> None:
         """Makes a version the newest, unless a newer one is known."""
         with self._lock:
             if self._newest is None or version > self._newest[0]:
-                self._newest = (version, path)
+                self._newest = (version, place)
                 self._asked = False
 
     def look(self) -> tuple[int, bool]:
@@ -41,16 +41,16 @@ class VariableServer:
         newest = self._newest
         return -1 if newest is None else newest[0], self._asked
 
-    def get(self, newer_than: int, inline: bool = False) -> tuple[int, str, bytes | None] | None:
+    def get(self, newer_than: int, inline: bool = False) -> tuple[int, Any, bytes | None] | None:
         """The newest version, as `Found`; None where none is newer.
 
         Args:
           newer_than: number of the version that the reader has; -1: none.
-          inline: send the bytes too, for a reader that cannot see the file.
+          inline: send the bytes too, for a reader that cannot see the file which is its place.
         """
         self._asked = True
         newest = self._newest
         if newest is None or newest[0] <= newer_than:
             return None
-        version, path = newest
-        return version, path, pathlib.Path(path).read_bytes() if inline else None
+        version, place = newest
+        return version, place, pathlib.Path(place).read_bytes() if inline else None

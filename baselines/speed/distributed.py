@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import launchpad as lp
 import numpy as np
 
-from ...agents.variables.board import shared_folder
+from ...agents.variables.board import FileShelf, shared_folder
 from ...agents.variables.publisher import Publisher
 from ...agents.variables.reader import VariableReader
 from ...launch import Checkpointing, Evaluation, launch, make_program
@@ -107,7 +107,7 @@ class _Sender:
     def run(self) -> None:
         folder = role.current().workspace / "variables"
         folder.mkdir()
-        publisher = Publisher(folder, self._variables)
+        publisher = Publisher(FileShelf(folder), self._variables)
         publisher.offer({"policy": np.zeros(1, np.float32)})
         while sum(_has(f"reader-{i}", 0) for i in range(self._readers)) < self._readers:
             calls.check_stop()
@@ -142,7 +142,7 @@ class _Steps:
     def run(self) -> None:
         folder = role.current().workspace / "variables"
         folder.mkdir()
-        self._publisher = Publisher(folder, self._variables)
+        self._publisher = Publisher(FileShelf(folder), self._variables)
         self._weights = {f"w{i}": jnp.ones((256, 256)) for i in range(4)}
         self._step = jax.jit(
             lambda weights: jax.tree.map(lambda w: jnp.tanh(w @ w.T) * 0.01 + w, weights)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from troupe.agents.variables.board import read_version, write_version
+from troupe.agents.variables.board import FileShelf, read_version, write_version
 from troupe.agents.variables.client import VariableClient
 from troupe.agents.variables.publisher import Publisher
 from troupe.agents.variables.reader import VariableReader
@@ -66,7 +66,7 @@ def test_a_server_gives_only_what_is_newer(tmp_path):
 
 def test_a_version_is_gathered_once_for_all_readers(tmp_path):
     server = VariableServer()
-    publisher = Publisher(tmp_path, server, period=0.0)
+    publisher = Publisher(FileShelf(tmp_path), server, period=0.0)
     readers = [VariableReader(server, period=0.005) for _ in range(8)]
     publisher.offer({"policy": jnp.arange(3.0)})
     assert publisher.flush(10)
@@ -80,7 +80,7 @@ def test_a_version_is_gathered_once_for_all_readers(tmp_path):
 
 def test_offers_that_nobody_could_take_are_passed_over(tmp_path):
     server = VariableServer()
-    publisher = Publisher(tmp_path, server, period=0.02)
+    publisher = Publisher(FileShelf(tmp_path), server, period=0.02)
     for value in range(200):
         publisher.offer({"policy": np.full(2, value)})
     assert publisher.flush(10)
@@ -109,7 +109,7 @@ class Forgetful:
 
 def test_a_new_server_is_told_the_newest_version(tmp_path):
     server = Forgetful()
-    publisher = Publisher(tmp_path, server, period=0.0)
+    publisher = Publisher(FileShelf(tmp_path), server, period=0.0)
     publisher.offer({"policy": np.ones(1)})
     wait_for(lambda: publisher.version == 0)
     assert not publisher.flush(0.1)
@@ -125,7 +125,7 @@ def test_a_new_server_is_told_the_newest_version(tmp_path):
 def test_a_new_learner_numbers_on(tmp_path):
     server = VariableServer()
     for version in range(2):
-        publisher = Publisher(tmp_path, server, period=0.0)
+        publisher = Publisher(FileShelf(tmp_path), server, period=0.0)
         publisher.offer({"policy": np.full(1, version)})
         assert publisher.flush(10)
         assert server.look()[0] == version
@@ -179,7 +179,7 @@ def test_whatever_ends_the_thread_of_a_reader_is_raised_to_its_user(tmp_path, he
 
 def test_only_versions_that_somebody_asks_for_are_wanted(tmp_path):
     server = VariableServer()
-    publisher = Publisher(tmp_path, server, period=0.005)
+    publisher = Publisher(FileShelf(tmp_path), server, period=0.005)
     learned = -1
 
     def learn():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .....agents.variables.board import FileShelf
 from .....agents.variables.publisher import Publisher
 from .....agents.variables.reader import VariableReader
 from ...roles import calls
@@ -20,7 +21,7 @@ class CourierBoard:
     def publisher(self) -> Publisher:
         folder = role.current().workspace / "variables"
         folder.mkdir(exist_ok=True)
-        return Publisher(folder, self._server)
+        return Publisher(FileShelf(folder), self._server)
 
     def reader(self) -> VariableReader:
         return VariableReader(self._server, while_waiting=calls.check_stop)
