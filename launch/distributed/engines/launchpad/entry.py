@@ -14,9 +14,8 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ....errors import DivergedError, RequestError
-from ....files.checkpoints import CheckpointError
 from ...supervision import heartbeat
+from ...supervision.process import describe, is_final, redirect, set_environment
 from ...supervision.role import Role, enter
 
 _PR_SET_NAME = 15
@@ -32,8 +31,8 @@ def run_entry(entry: Mapping[str, Any]) -> None:
     """
     code = 1
     try:
-        _redirect(entry["log"])
-        _set_environment(entry["environment"])
+        redirect(entry["log"])
+        set_environment(entry["environment"])
         sys.path[:] = entry["path"]
         _set_name(entry["name"])
         stop = threading.Event()
@@ -58,42 +57,9 @@ def run_entry(entry: Mapping[str, Any]) -> None:
         os._exit(code)
 
 
-def describe(error: BaseException) -> str:
-    """An exception as one line."""
-    text = " ".join(str(error).split())[:500]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def is_final(error: BaseException) -> bool:
-    """Whether a new start cannot help: what was asked for cannot be, be kept or be learned."""
-    return isinstance(error, RequestError | CheckpointError | DivergedError)
-
-
-def _redirect(log: str) -> None:
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for standard in (1, 2):
-        os.dup2(descriptor, standard)
-    os.close(descriptor)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-
-
 def _set_name(name: str) -> None:
     """Shows the role's name in `ps` and `top`, which have room for fifteen letters."""
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
-
-
-def _set_environment(variables: Mapping[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    if "jax" in sys.modules:
-        # Read when jax was imported, which was before the fork.
-        sys.modules["jax"].config.update("jax_platforms", os.environ.get("JAX_PLATFORMS"))
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # Forked roles would draw the same.
 
 
 def _join_launchpad(stop: threading.Event) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...supervision import heartbeat
+from ...supervision.process import describe, is_final
 from ...supervision.role import Role, Settings, enter
-from .entry import describe, is_final
 
 
 class ThreadHandle:
