@@ -13,7 +13,6 @@ from dm_env import StepType
 from ..nests import Nest
 from ..sequences import SequenceWindows
 from ..transitions import TransitionWindows
-from .entries import Entries
 from .rows import Rows
 
 _FIRST, _MID, _LAST = (int(kind) for kind in StepType)
@@ -31,20 +30,20 @@ class EmbeddedAdder:
         self,
         rows: Rows,
         windows: TransitionWindows | SequenceWindows,
-        entries: Entries,
         lock: threading.RLock,
         before_row: Callable[[], None],
+        oldest: Callable[[], int],
     ) -> None:
         """Writes to a replay's parts.
 
         Args:
           rows: Where rows go.
           windows: What finds items in them.
-          entries: The items found.
           lock: Held while a row is written.
           before_row: Called before a row is added; may raise.
+          oldest: The first row that whatever was found still needs.
         """
-        self._rows, self._windows, self._entries = rows, windows, entries
+        self._rows, self._windows, self._oldest = rows, windows, oldest
         self._lock, self._before_row = lock, before_row
         self._one = rows.lead == ()
         self._lead = rows.lead
@@ -160,13 +159,9 @@ class EmbeddedAdder:
 
     def _make_room(self) -> None:
         """Sees to it that the next row overwrites nothing that is needed."""
-        rows, entries, span = self._rows, self._entries, self._windows.span
-        # Items are inserted as they end: one inserted later begins at most a span earlier.
-        oldest = rows.written - span
-        if len(entries):
-            oldest = min(
-                oldest, int(entries.columns["row"][entries.first % entries.max_size]) - span
-            )
+        rows = self._rows
+        # What is being found begins at most a span earlier, and stacks reach further back.
+        oldest = min(rows.written - self._windows.span, self._oldest())
         oldest = max(0, oldest - (rows.depth - 1))
         if rows.written >= oldest + rows.capacity:
             rows.grow(rows.capacity + max(64, rows.capacity // 4), oldest)

@@ -46,6 +46,22 @@ def row_fields(
     }
 
 
+def first_capacity(item: Item, span: int, max_size: int, streams: int) -> int:
+    """Rows of each stream to begin with: enough for `max_size` items of ordinary episodes.
+
+    Only what is written takes memory. Episodes of a few steps need more rows, since their last one
+    begins no item; then the rings grow.
+    """
+    per_item = 1
+    if isinstance(item, Sequences):
+        per_item = item.period
+    elif isinstance(item, Rollouts):
+        per_item = item.length
+    elif isinstance(item, Episodes):
+        per_item = -(-item.max_length // 8)
+    return -(-max_size * per_item * 17 // (16 * streams)) + 4 * span + 64
+
+
 class EmbeddedReplay:
     """A replay in plain memory, written and read without serialising anything.
 
@@ -107,11 +123,12 @@ class EmbeddedReplay:
             seed=seed,
         )
         fields = row_fields(self._windows, environment_spec, extras_spec)
-        self._rows = Rows(fields, self._first_capacity(max_size, streams), num_envs)
+        capacity = first_capacity(spec.item, self._windows.span, max_size, streams)
+        self._rows = Rows(fields, capacity, num_envs)
         self._windows.attach(self._rows, self._entries)
         self._lock = threading.RLock()
         self._adder = EmbeddedAdder(
-            self._rows, self._windows, self._entries, self._lock, self._refuse_overrun
+            self._rows, self._windows, self._lock, self._refuse_overrun, self._oldest_row
         )
 
     def adder(self) -> EmbeddedAdder:
@@ -254,18 +271,11 @@ class EmbeddedReplay:
                 "sample, before the environments go on."
             )
 
-    def _first_capacity(self, max_size: int, streams: int) -> int:
-        """Rows to begin with: enough for `max_size` items of ordinary episodes.
-
-        Only what is written takes memory. Episodes of a few steps need more rows, since their last
-        one begins no item; then the rings grow.
-        """
-        item, span = self.spec.item, self._windows.span
-        per_item = 1
-        if isinstance(item, Sequences):
-            per_item = item.period
-        elif isinstance(item, Rollouts):
-            per_item = item.length
-        elif isinstance(item, Episodes):
-            per_item = -(-item.max_length // 8)
-        return -(-max_size * per_item * 17 // (16 * streams)) + 4 * span + 64
+    def _oldest_row(self) -> int:
+        """The first row of the items held: they are inserted as they end, so that one inserted
+        later begins at most a span earlier."""
+        entries = self._entries
+        if not len(entries):
+            return self._rows.written
+        row = int(entries.columns["row"][entries.first % entries.max_size])
+        return row - self._windows.span

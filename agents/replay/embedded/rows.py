@@ -158,6 +158,27 @@ class Rows:
                 ages = self._flat_age.take(flat)
             column.gather(flat, ages, out)
 
+    def copy(self, name: str, start: int, stop: int) -> list[np.ndarray]:
+        """What is kept of a field of rows `start` to `stop` - 1: for every leaf [T, N, ...]."""
+        places = np.arange(start, stop) % self.capacity
+        return [column.rows[places] for column in self.columns[name]]
+
+    def paste(self, name: str, start: int, arrays: Sequence[np.ndarray]) -> None:
+        """Writes what `copy` gave into the rows from `start` on."""
+        for column, array in zip(self.columns[name], arrays, strict=True):
+            column.rows[np.arange(start, start + len(array)) % self.capacity] = array
+
+    def ages(self, start: int, stop: int) -> np.ndarray:
+        """Of rows `start` to `stop` - 1, [T, N]: rows since the first of the episode, if few."""
+        return self._age[np.arange(start, stop) % self.capacity]
+
+    def begin_copies(self, ages: np.ndarray) -> None:
+        """Begins as many rows as there are ages, whose fields are pasted."""
+        places = np.arange(self.written, self.written + len(ages)) % self.capacity
+        self._age[places] = ages
+        self.written += len(ages)
+        self.place = (self.written - 1) % self.capacity
+
     def lay(self, arrays: Mapping[str, Sequence[np.ndarray]], first: np.ndarray) -> None:
         """Takes rows of one stream that are written already, all that fit, in place of its memory.
 
