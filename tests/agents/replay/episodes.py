@@ -14,6 +14,7 @@ from troupe.agents.replay import (
     ReplaySpec,
     Rollouts,
 )
+from troupe.agents.replay.served import ServedReader, ServedWriter, SharedReplay
 from troupe.environments.specs import EnvironmentSpec
 
 SPEC = EnvironmentSpec(
@@ -175,3 +176,57 @@ def plain(data: Any) -> dict[str, np.ndarray]:
             np.testing.assert_array_equal(fields[name][..., 0], fields[name][..., 1])
             fields[name] = fields[name][..., 0]
     return {**fields, "extras": extras["log_prob"]}
+
+
+class ChunkedReplay:
+    """A shared replay with one writer and a reader, which begins to read when it is asked to."""
+
+    def __init__(
+        self, spec: ReplaySpec, num_envs: int | None, environment_spec: EnvironmentSpec
+    ) -> None:
+        arguments = spec, environment_spec, EXTRAS
+        self._shared = SharedReplay(*arguments, num_envs=num_envs)
+        self._writer = ServedWriter(*arguments, self._shared, num_envs=num_envs)
+        self._arguments = *arguments, self._shared
+        self._reader: ServedReader | None = None
+        if isinstance(spec.item, Rollouts):  # Writers wait for a reader.
+            self._read()
+
+    def adder(self):
+        return self._writer.adder()
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def __len__(self) -> int:
+        self.flush()
+        return self._shared.numbers()[0]
+
+    @property
+    def inserted(self) -> int:
+        self.flush()
+        return self._shared.inserted
+
+    def can_insert(self) -> bool:
+        return True
+
+    def can_sample(self) -> bool:
+        self.flush()
+        return self._reader is None or self._reader.wait(0.5)
+
+    def _read(self) -> None:
+        self._reader = ServedReader(*self._arguments)
+
+    def sample_shapes(self):
+        return self._shared.sample_shapes()
+
+    def sample(self):
+        if self._reader is None:
+            self.flush()
+            self._read()
+        return self._reader.sample()
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._writer.close()

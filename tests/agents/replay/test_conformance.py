@@ -27,6 +27,7 @@ from .episodes import (
     ONE,
     SPEC,
     TWO,
+    ChunkedReplay,
     Episode,
     ServedReplay,
     act,
@@ -38,7 +39,9 @@ from .episodes import (
 )
 
 
-@pytest.fixture(params=["embedded", pytest.param("reverb", marks=pytest.mark.distributed)])
+@pytest.fixture(
+    params=["embedded", "chunks", pytest.param("reverb", marks=pytest.mark.distributed)]
+)
 def make_replay(request):
     made: list[Any] = []
 
@@ -49,6 +52,8 @@ def make_replay(request):
     ) -> Any:
         if request.param == "embedded":
             replay: Any = EmbeddedReplay(spec, environment_spec, EXTRAS, num_envs=num_envs, seed=0)
+        elif request.param == "chunks":
+            replay = ChunkedReplay(spec, num_envs, environment_spec)
         else:
             pytest.importorskip("reverb")
             replay = ServedReplay(spec, num_envs, environment_spec)

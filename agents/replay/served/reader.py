@@ -1,0 +1,61 @@
+"""What the learner holds of a replay in another process."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+from ..items import ReplaySpec
+from ..nests import Nest
+from ..remote import ReadingFace
+from .chunks import ReplayServer
+
+_PATIENCE = 0.4  # How long the server may wait for the pace before both look around.
+_AGAIN_SECONDS = 0.1
+
+
+class ServedReader(ReadingFace):
+    """What the learner holds of it.
+
+    Where the server does not answer its threads try again until it does.
+    """
+
+    def __init__(
+        self,
+        spec: ReplaySpec,
+        environment_spec: Any,
+        extras_spec: Nest,
+        server: ReplayServer,
+        *,
+        steps_per_sample: int = 1,
+    ) -> None:
+        """Begins to read.
+
+        Args:
+          spec, environment_spec, extras_spec: As the server's replay was made from, with this
+            one's part of the batch.
+          server: A `SharedReplay`, near or far.
+          steps_per_sample: K, batches that the learner draws at once, as the server's.
+        """
+        super().__init__(spec, environment_spec, extras_spec, steps_per_sample)
+        self._server = server
+        self._begin()
+
+    def _ask(self) -> tuple[int, int, int]:
+        return self._server.numbers()
+
+    def _read(self) -> None:
+        while self._has_room():
+            try:
+                sample = self._server.draw(self.spec.batch_size, _PATIENCE)
+            except self.failed:
+                time.sleep(_AGAIN_SECONDS)
+                continue
+            if sample is not None:
+                self._hand_on(sample)
+
+    def _write(self) -> None:
+        while (update := self._updates.get()) is not None:
+            with contextlib.suppress(*self.failed):
+                self._server.update_priorities(*update)

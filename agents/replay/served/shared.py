@@ -1,0 +1,303 @@
+"""The replay that many write to, where its rows are kept."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..embedded.entries import Entries
+from ..embedded.replay import first_capacity, make_windows, row_fields
+from ..embedded.rows import Rows
+from ..items import Episodes, ReplaySpec, Rollouts, Sample, Sequences
+from ..nests import Nest
+from ..pace import Pace
+from ..remote import RemoteFace
+from . import chunks
+from .chunks import Chunk
+
+_ACTIVE_SECONDS, _FORGOTTEN_SECONDS = 1.0, 60.0
+
+
+class _Source:
+    """The rows of one writer."""
+
+    def __init__(self, rows: Rows, windows: Any) -> None:
+        self.rows, self.windows = rows, windows
+        self.number = 0  # Of the newest chunk.
+        self.shift = 0  # Its writer's numbers of rows are less by this.
+        self.first = 0  # Row from which on items are whole.
+        self.heard = time.monotonic()
+        # Of each chunk with items: the newest item's key, and the first row.
+        self.marks: collections.deque[tuple[int, int]] = collections.deque()
+
+    def oldest_row(self, first_key: int) -> int:
+        """The first row that items from `first_key` on need."""
+        while self.marks and self.marks[0][0] < first_key:
+            self.marks.popleft()
+        # Items are found as they end: one found later begins at most a span earlier.
+        start = self.marks[0][1] if self.marks else self.rows.written
+        oldest = min(start, self.rows.written) - self.windows.span
+        return max(0, oldest - (self.rows.depth - 1))
+
+
+class SharedReplay(RemoteFace):
+    """The items of many writers, oldest first, each of which writes rows at its own speed.
+
+    Its methods may be called from several threads.
+    """
+
+    def __init__(
+        self,
+        spec: ReplaySpec,
+        environment_spec: Any,
+        extras_spec: Nest = (),
+        *,
+        num_envs: int | None = None,
+        num_writers: int = 1,
+        seed: int = 0,
+        steps_per_sample: int = 1,
+    ) -> None:
+        """Makes an empty replay.
+
+        Args:
+          spec: What an item is, how many are held, and the pace.
+          environment_spec: Its `observations` and `actions` say what rows hold.
+          extras_spec: Of what the policy stores beside an action.
+          num_envs: N, environments that each writer steps together; None: one, without a dimension
+            for it.
+          num_writers: How many are expected; others may come and go.
+          seed: Of the draws.
+          steps_per_sample: K, batches that the learner draws at once.
+
+        Raises:
+          ValueError: If the pace would come to a halt.
+        """
+        super().__init__(spec, environment_spec, extras_spec)
+        self._arguments = environment_spec, extras_spec
+        self._num_envs, self._streams = num_envs, (num_envs or 1) * num_writers
+        self._steps_per_sample = steps_per_sample
+        self._dispatch = steps_per_sample * spec.batch_size
+        self._queued = isinstance(spec.item, Rollouts)
+        max_size = spec.max_size
+        if self._queued:
+            # A window of every stream comes at once, the last while a dispatch is all but complete.
+            max_size = self._dispatch + self._streams - math.gcd(self._dispatch, self._streams)
+        self._pace = Pace(spec, steps_per_sample)
+        self._columns = make_windows(spec.item, num_envs).columns
+        self._entries = Entries(
+            max_size,
+            {**self._columns, "source": np.int32},
+            priority_exponent=spec.priority_exponent,
+            seed=seed,
+        )
+        self._sources: dict[int, _Source] = {}
+        self._writers: dict[str, int] = {}
+        self._next_source = 0
+        self._changed = threading.Condition(threading.RLock())
+
+    # Writing.
+
+    def write(self, writer: str, number: int, chunk: Chunk, seconds: float) -> int | None:
+        """Takes a chunk of rows, once, however often it comes.
+
+        Args:
+          writer: Name of who wrote it, which no other has ever had.
+          number: Of the chunk among its writer's, from 1.
+          chunk: The rows, in order.
+          seconds: How long to wait at most for the pace to let the writer go on.
+
+        Returns:
+          How many rows may follow; None: there is no room for this one yet, and it must come again.
+        """
+        with self._changed:
+            source = self._source(writer)
+            if number > source.number:
+                if self._queued and not self._changed.wait_for(
+                    lambda: len(self) + len(chunk.items[0]) <= self._entries.max_size, seconds
+                ):
+                    return None
+                source.number = number
+                if len(chunk.ages):
+                    self._take(source, chunk, self._writers[writer])
+                    self._changed.notify_all()
+            self._changed.wait_for(self.can_insert, seconds)
+            source.heard = time.monotonic()
+            return self._room()
+
+    def _source(self, writer: str) -> _Source:
+        if writer not in self._writers:
+            self._forget()
+            self._writers[writer] = self._next_source
+            self._sources[self._next_source] = self._make_source()
+            self._next_source += 1
+        return self._sources[self._writers[writer]]
+
+    def _make_source(self) -> _Source:
+        windows = make_windows(self.spec.item, self._num_envs)
+        fields = row_fields(windows, *self._arguments)
+        size = self._entries.max_size
+        capacity = first_capacity(self.spec.item, windows.span, size, self._streams)
+        source = _Source(Rows(fields, capacity, self._num_envs), windows)
+        windows.attach(source.rows, self._entries)
+        return source
+
+    def _forget(self) -> None:
+        """Lets the rows go of writers that are gone, and whose items are."""
+        now, names = time.monotonic(), {number: name for name, number in self._writers.items()}
+        for number, source in list(self._sources.items()):
+            source.oldest_row(self._entries.first)
+            if not source.marks and now - source.heard > _FORGOTTEN_SECONDS:
+                del self._sources[number]
+                self._writers.pop(names.get(number, ""), None)
+
+    def _take(self, source: _Source, chunk: Chunk, number: int) -> None:
+        rows = source.rows
+        follows = rows.written > 0 and chunk.row + source.shift == rows.written
+        if not follows:
+            # The first, or the first since this server was started again: what came before is
+            # lost, and with it the frames of the first stacks.
+            source.shift = rows.written - chunk.row
+            source.first = rows.written + (rows.depth - 1 if chunk.row else 0)
+        oldest, stop = source.oldest_row(self._entries.first), rows.written + len(chunk.ages)
+        if stop > oldest + rows.capacity:
+            more = rows.capacity + max(64, rows.capacity // 4)
+            rows.grow(max(more, stop - oldest + 64), oldest)
+        chunks.put(chunk, rows, follows)
+        values = [column.copy() for column in chunk.items]
+        place = list(self._columns).index("row")
+        values[place] += source.shift
+        kept = values[place] >= source.first
+        if kept.any():
+            values = [column[kept] for column in values]
+            count = len(values[place])
+            self._entries.insert((*values, number), count)
+            source.marks.append((self._entries.next - 1, int(values[place].min())))
+
+    def _room(self) -> int:
+        """Rows that a writer may add before it must ask again."""
+        if not self.can_insert():
+            return 0
+        item, ratio = self.spec.item, self.spec.samples_per_insert
+        if isinstance(item, Rollouts):
+            return item.length
+        if ratio is None:
+            return chunks.ROWS
+        entries, now = self._entries, time.monotonic()
+        left = self._pace.tolerance - self._pace.debt(entries.next, entries.sampled)
+        rows = item.period if isinstance(item, Sequences) else 1
+        if isinstance(item, Episodes):
+            rows = 2
+        active = sum(now - one.heard < _ACTIVE_SECONDS for one in self._sources.values()) or 1
+        room = left / ratio * rows / (active * (self._num_envs or 1))
+        return max(1, min(chunks.ROWS, int(room)))
+
+    def can_insert(self) -> bool:
+        """Whether the pace lets actors take another step."""
+        if self._queued:
+            return len(self) < self._dispatch
+        return self._pace.can_insert(self._entries.next, self._entries.sampled)
+
+    # Drawing.
+
+    def draw(self, batch_size: int, seconds: float) -> Sample | None:
+        """Draws K batches, [K, B, ...].
+
+        Args:
+          batch_size: B, all or one host's share.
+          seconds: How long to wait at most for the pace to allow it.
+
+        Returns:
+          None: it has not allowed it.
+        """
+        count = self._steps_per_sample * batch_size
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._can_draw(count), seconds):
+                return None
+            leading = (self._steps_per_sample, batch_size)
+            draw = self._entries.take if self._queued else self._entries.draw
+            slots, info = draw(leading)
+            sample = Sample(info, self._gather(slots))
+            self._changed.notify_all()
+            return sample
+
+    def _can_draw(self, count: int) -> bool:
+        entries = self._entries
+        if self._queued:
+            return len(entries) >= count
+        return self._pace.can_sample(len(entries), entries.next, entries.sampled, count)
+
+    def _gather(self, slots: np.ndarray) -> Any:
+        """The items in slots of the table, each from its writer's rows."""
+        owners = self._entries.columns["source"].take(slots)
+        first = int(owners.flat[0])
+        if (owners == first).all():
+            return self._sources[first].windows.gather(slots)
+        order = owners.reshape(-1).argsort(kind="stable")
+        found, starts = np.unique(owners.reshape(-1)[order], return_index=True)
+        groups = np.split(order, starts[1:])
+        whole: list[np.ndarray] = []
+        for owner, group in zip(found.tolist(), groups, strict=True):
+            part = self._sources[owner].windows.gather(slots.reshape(-1)[group])
+            leaves, structure = jax.tree.flatten(part)
+            if not whole:
+                whole = [np.empty((slots.size, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
+            for target, leaf in zip(whole, leaves, strict=True):
+                target[group] = leaf
+        shaped = [leaf.reshape(*slots.shape, *leaf.shape[1:]) for leaf in whole]
+        return jax.tree.unflatten(structure, shaped)
+
+    def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+        """See `EmbeddedReplay.update_priorities`."""
+        with self._changed:
+            self._entries.update_priorities(keys, priorities)
+
+    # What there is.
+
+    def numbers(self) -> tuple[int, int, int]:
+        """Items held, ever inserted and ever drawn."""
+        return len(self._entries), self._entries.next, self._entries.sampled
+
+    def _look(self) -> tuple[int, int, int]:
+        return self.numbers()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """While it lasts nothing is written or drawn."""
+        with self._changed:
+            yield
+
+    def save(self) -> dict[str, Any]:
+        """All that the replay holds, as `EmbeddedReplay.save`: within `paused`."""
+        sources = {}
+        for number, source in self._sources.items():
+            source.oldest_row(self._entries.first)
+            if source.marks:
+                sources[str(number)] = {
+                    "rows": source.rows.save(),
+                    "marks": np.array(source.marks, np.int64).reshape(-1, 2),
+                }
+        next_source = np.int64(self._next_source)
+        return {"sources": sources, "next": next_source, "entries": self._entries.save()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes back what `save` gave, with whatever number of writers.
+
+        Raises:
+          ValueError: If it is the state of another kind of replay.
+        """
+        with self._changed:
+            self._sources, self._writers = {}, {}
+            self._next_source = int(state["next"])
+            for number, saved in state["sources"].items():
+                source = self._sources[int(number)] = self._make_source()
+                source.rows.restore(saved["rows"])
+                source.marks.extend(map(tuple, np.asarray(saved["marks"]).tolist()))
+            self._entries.restore(state["entries"])

@@ -1,0 +1,223 @@
+"""The replay that many write to: what the golden items of `test_conformance` do not show."""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+
+from troupe.agents.replay import ReplaySpec, Rollouts, Sequences, Transitions
+from troupe.agents.replay.served import ServedReader, ServedWriter, SharedReplay
+from troupe.environments.specs import EnvironmentSpec, StackedArray
+
+from .episodes import EXTRAS, SPEC, Episode, act, play_one, play_vector, timesteps
+
+
+class Lossy:
+    """A server whose answers are lost now and then, after it has done what was asked."""
+
+    def __init__(self, shared):
+        self.shared, self._calls = shared, itertools.count()
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            answer = getattr(self.shared, name)(*arguments)
+            if next(self._calls) % 2:
+                raise TimeoutError("no answer")
+            return answer
+
+        return call
+
+
+def episode(first, length):
+    return Episode(first, tuple(float(first + t) for t in range(length)))
+
+
+def spec(item=None, **more):
+    fields = {"batch_size": 4, "max_size": 10_000, **more}
+    return ReplaySpec(item or Transitions(1, 0.5), **fields)
+
+
+@pytest.mark.parametrize("server", [lambda shared: shared, Lossy], ids=["sound", "lossy"])
+def test_writers_at_their_own_speeds(server):
+    shared = SharedReplay(spec(), SPEC, EXTRAS, num_envs=2, num_writers=3, steps_per_sample=3)
+    writers = [ServedWriter(spec(), SPEC, EXTRAS, server(shared), num_envs=2) for _ in range(3)]
+    lengths = {0: 40, 1000: 150, 2000: 7}
+
+    def write(writer, first):
+        streams = [[episode(first + 300 * i, lengths[first])] for i in (0, 1)]
+        play_vector(writer.adder(), *streams)
+        writer.flush()
+
+    threads = [
+        threading.Thread(target=write, args=pair) for pair in zip(writers, lengths, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert shared.inserted == 2 * sum(lengths.values())  # Each once, though some came twice.
+    reader = ServedReader(spec(), SPEC, EXTRAS, shared, steps_per_sample=3)
+    seen = set()
+    for _ in range(20):
+        data = reader.sample(3).data
+        assert data.reward.shape == (3, 4)
+        start = data.observation[..., 0]
+        np.testing.assert_array_equal(data.next_observation[..., 0], start + 1)
+        np.testing.assert_array_equal(data.action, start.astype(np.int32))
+        np.testing.assert_array_equal(data.reward, start)
+        np.testing.assert_array_equal(data.extras["log_prob"], -start)
+        seen |= {int(one) // 1000 for one in start.flat}
+    assert seen == {0, 1, 2} or seen == {0, 1}  # Of the third there are few.
+    for face in (reader, *writers):
+        face.close()
+
+
+def stacked_specs():
+    observation = StackedArray((2, 3), np.float32, 0.0, 1e6, stack=3, axis=-1)
+    return EnvironmentSpec(observation, SPEC.actions, SPEC.rewards, SPEC.discounts)
+
+
+@pytest.mark.parametrize("item", [Transitions(2, 1.0), Sequences(4, 2)], ids=["pairs", "windows"])
+def test_a_server_that_is_started_again_goes_on_with_whole_items(item):
+    made = [spec(item), SPEC, EXTRAS]
+    first, second = (SharedReplay(*made) for _ in range(2))
+    writer = ServedWriter(*made, first)
+    adder = writer.adder()
+    rows = timesteps(episode(0, 30))
+    adder.add_first(rows[0])
+    for step, (before, timestep) in enumerate(itertools.pairwise(rows)):
+        if step == 13:
+            writer.flush()
+            adder._server = second
+        action, extras = act(before.observation)
+        adder.add(action, timestep, extras)
+    writer.flush()
+    assert 0 < second.inserted < first.inserted + 30
+    assert first.inserted + second.inserted < 30
+    data = ServedReader(*made, second).sample().data
+    start = data.observation[..., 0]
+    assert start.reshape(4, -1)[:, 0].min() >= 13  # What began before is lost.
+    if isinstance(item, Sequences):
+        steps = np.diff(start, axis=1)
+        assert np.all((steps == 1) | (data.mask[:, 1:] == 0))
+        np.testing.assert_array_equal(data.reward, start * (data.step_type != 2) * data.mask)
+    writer.close()
+
+
+def test_frames_travel_once_and_are_stacked_again():
+    made = [spec(batch_size=64), stacked_specs(), EXTRAS]
+    shared = SharedReplay(*made, num_envs=None)
+    writer = ServedWriter(*made, shared)
+    adder = writer.adder()
+    sent = []
+    write = shared.write
+    shared.write = lambda *arguments: sent.append(arguments[2]) or write(*arguments)
+    for first, length in ((0, 70), (200, 40)):
+        rows = timesteps(episode(first, length))
+        stacks = [
+            np.stack([rows[max(0, t - k)].observation for k in (2, 1, 0)], -1)
+            for t in range(len(rows))
+        ]
+        rows = [row._replace(observation=s) for row, s in zip(rows, stacks, strict=True)]
+        adder.add_first(rows[0])
+        for before, timestep in itertools.pairwise(rows):
+            action, extras = act(before.observation[..., -1])
+            adder.add(action, timestep, extras)
+    writer.flush()
+    frames = [chunk.seen["observation"][0] for chunk in sent]
+    assert sum(map(len, frames)) == 112
+    assert {frame.shape[1:] for frame in frames} == {(2,)}
+    data = ServedReader(*made, shared).sample().data
+    newest = data.observation[:, 0, 2]
+    begun = np.where(newest >= 200, 200, 0)
+    for k in (1, 2):
+        np.testing.assert_array_equal(data.observation[:, 0, 2 - k], np.maximum(newest - k, begun))
+    writer.close()
+
+
+def test_the_pace_holds_writers():
+    paced = spec(min_size=8, samples_per_insert=1.0, tolerance=8.0)
+    shared = SharedReplay(paced, SPEC, EXTRAS)
+
+    class Enough(Exception):
+        pass
+
+    def give_up():
+        raise Enough
+
+    writer = ServedWriter(paced, SPEC, EXTRAS, shared, while_waiting=give_up)
+    with pytest.raises(Enough):
+        play_one(writer.adder(), episode(0, 100))
+    writer.flush()
+    assert 8 + 8 <= shared.inserted <= 8 + 8 + 2
+    assert not shared.can_insert()
+    reader = ServedReader(paced, SPEC, EXTRAS, shared)
+    for _ in range(2):
+        reader.sample()
+    assert reader.observed_samples_per_insert <= 1.0
+    assert shared.can_insert()
+    reader.close()
+    writer.close()
+
+
+def test_each_rollout_is_drawn_once_whoever_wrote_it():
+    made = [spec(Rollouts(5), batch_size=6, max_size=6), SPEC, EXTRAS]
+    shared = SharedReplay(*made, num_envs=2, num_writers=2)
+    reader = ServedReader(*made, shared)
+    writers = [ServedWriter(*made, shared, num_envs=2) for _ in range(2)]
+
+    def write(writer, first):
+        play_vector(writer.adder(), [episode(first, 60)], [episode(first + 100, 60)])
+
+    threads = [
+        threading.Thread(target=write, args=pair, daemon=True)
+        for pair in zip(writers, (0, 1000), strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    starts = [one for _ in range(8) for one in reader.sample().data.observation[:, 0, 0].tolist()]
+    assert sorted(starts) == sorted(
+        first + 5 * k for first in (0, 100, 1000, 1100) for k in range(12)
+    )
+    for thread in threads:
+        thread.join()
+    for face in (reader, *writers):
+        face.close()
+
+
+@pytest.mark.parametrize("exponent", [None, 0.6], ids=["uniform", "prioritised"])
+def test_what_is_restored_draws_as_it_would_have(exponent):
+    made = [spec(priority_exponent=exponent, max_size=50), SPEC, EXTRAS]
+    one = SharedReplay(*made, num_envs=2, num_writers=2, seed=3)
+    writers = [ServedWriter(*made, one, num_envs=2) for _ in range(2)]
+    for writer, first in zip(writers, (0, 1000), strict=True):
+        play_vector(writer.adder(), [episode(first, 30)], [episode(first + 100, 30)])
+        writer.flush()
+    if exponent is not None:
+        one.update_priorities(np.arange(100, 120), np.linspace(0.1, 5.0, 20))
+    other = SharedReplay(*made, num_envs=2, num_writers=1, seed=4)
+    other.restore(one.save())
+    assert other.numbers() == one.numbers()
+    for _ in range(3):
+        ours, theirs = one.draw(4, 0.0), other.draw(4, 0.0)
+        np.testing.assert_array_equal(ours.info.keys, theirs.info.keys)
+        np.testing.assert_array_equal(ours.data.observation, theirs.data.observation)
+    writer = ServedWriter(*made, other, num_envs=2)  # Another than those that wrote what there is.
+    play_vector(writer.adder(), [episode(3000, 60)], [episode(4000, 60)])
+    writer.flush()
+    assert other.draw(4, 0.0).data.observation.min() >= 3000
+    writer.close()
+    for writer in writers:
+        writer.close()
+
+
+def test_what_ends_the_sender_is_raised_to_who_writes():
+    class Broken:
+        def write(self, *arguments):
+            raise RuntimeError("out of memory")
+
+    writer = ServedWriter(spec(), SPEC, EXTRAS, Broken())
+    with pytest.raises(RuntimeError, match="nothing can be written: out of memory"):
+        play_one(writer.adder(), episode(0, 300))
+    writer.close()
