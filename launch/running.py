@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from . import extras
 from .distributed.deployment import KINDS
 from .errors import RequestError
 from .experiment import Experiment
@@ -31,6 +32,11 @@ def runner(kind: str, roles: Mapping[str, Any]) -> Callable[..., Result]:
     """
     if kind == KINDS[0]:
         return local.run
+    if kind == "ray":
+        extras.require("ray", "ray", "--launch ray")
+        from .distributed.engines.ray import engine as ray_engine
+
+        return functools.partial(ray_engine.run, roles=roles)
     for name in ("launchpad", "reverb"):
         if importlib.util.find_spec(name) is None:
             raise RequestError(

@@ -63,6 +63,11 @@ def partition(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in ("mesh", "schedule", "recompute", "memory")}
 
 
+def cluster(options: argparse.Namespace) -> dict[str, Any]:
+    """What was said of the cluster (`parser.add_cluster`)."""
+    return given(address=options.address, actor_cpus=options.actor_cpus)
+
+
 def given(**values: Any) -> dict[str, Any]:
     """Those that were given; the others keep the defaults of where they go."""
     return {name: value for name, value in values.items() if value is not None}

@@ -88,14 +88,32 @@ def add_data(command: argparse.ArgumentParser) -> None:
 
 def add_launch(command: argparse.ArgumentParser) -> None:
     """--launch, and what belongs to it."""
-    group = command.add_argument_group("launch", "threads and processes need troupe[distributed]")
+    group = command.add_argument_group(
+        "launch", "threads and processes need troupe[distributed], ray needs troupe[ray]"
+    )
     group.add_argument("--launch", choices=KINDS, default=KINDS[0], help=f"default: {KINDS[0]}")
     add_roles(group)
+    add_cluster(group)
     group.add_argument(
         "--listen",
         metavar="ADDRESS",
         help="IPv4 address of this machine where the replay and the other servers listen, and "
         "where whoever can connect can run code; default: 127.0.0.1, this machine only",
+    )
+
+
+def add_cluster(group: argparse._ActionsContainer) -> None:
+    """Where the roles of a launch by Ray are."""
+    group.add_argument(
+        "--address",
+        metavar="auto|HOST:PORT",
+        help="of a Ray cluster that this machine is a node of; default: one is started here",
+    )
+    group.add_argument(
+        "--actor-cpus",
+        type=float,
+        metavar="X",
+        help="of Ray: processors that each actor takes of its node; default: 1",
     )
 
 
@@ -111,7 +129,7 @@ def add_roles(group: argparse._ActionsContainer) -> None:
         "--learner-hosts",
         type=count,
         metavar="N",
-        help="processes that share the learner's batch; default: 1; more need --launch processes",
+        help="processes that share the learner's batch; default: 1; more need processes or ray",
     )
     group.add_argument(
         "--learner-device", choices=("cpu", "gpu"), help="all else keeps to the CPU; default: cpu"

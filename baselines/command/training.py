@@ -110,5 +110,9 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
         **asking.partition(options),
         wandb=options.wandb,
         launch=options.launch,
-        roles={**asking.roles(options), **asking.given(listen=options.listen)},
+        roles={
+            **asking.roles(options),
+            **asking.cluster(options),
+            **asking.given(listen=options.listen),
+        },
     )

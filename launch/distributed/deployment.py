@@ -21,7 +21,7 @@ Say = Callable[[str], None]
 Face = Literal["calls", "board", "replay"]
 """What a role has of another: a `Remote`, a `VariableBoard` or a `ReplayService`."""
 
-KINDS = ("one-process", "threads", "processes")
+KINDS = ("one-process", "threads", "processes", "ray")
 """Kinds of launch."""
 
 
@@ -49,6 +49,10 @@ class Roles:
     connect to it can run code."""
     hang_seconds: float = 20.0
     """How long an actor's environment may take for one step before the actor is started again."""
+    address: str | None = None
+    """Of Ray: auto or HOST:PORT, of a cluster that is there; None: one is started here."""
+    actor_cpus: float = 1.0
+    """Of Ray: processors of its node that each process of actors takes."""
 
     bounds: ClassVar[AllBounds] = {
         "actors": (1, 4096),
@@ -59,6 +63,7 @@ class Roles:
         "inference_wait": (0.0, 60.0),
         "learner_hosts": (1, 4096),
         "hang_seconds": Above(0.0, 1e6),
+        "actor_cpus": (0.0, 4096.0),
     }
 
     def __post_init__(self) -> None:

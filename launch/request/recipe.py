@@ -55,14 +55,22 @@ class Recipe:
         if self.launch not in KINDS:
             raise RequestError(f"the launch is {self.launch!r}; it can be {', '.join(KINDS)}.")
         hosts = self.roles.get("learner_hosts", 1)
-        if hosts > 1 and self.launch != "processes":
+        if hosts > 1 and self.launch not in ("processes", "ray"):
             raise RequestError(
-                f"--learner-hosts {hosts} needs --launch processes: the hosts of a learner are "
-                "processes that jax joins."
+                f"--learner-hosts {hosts} needs --launch processes or --launch ray: the hosts of a "
+                "learner are processes that jax joins."
             )
+        for name in ("address", "actor_cpus"):
+            if name in self.roles and self.launch != "ray":
+                raise RequestError(f"--{name.replace('_', '-')} needs --launch ray.")
         if self.roles and self.launch == "one-process":
             name = next(iter(self.roles)).replace("_", "-")
-            raise RequestError(f"--{name} needs --launch threads or --launch processes.")
+            raise RequestError(f"--{name} needs --launch threads, processes or ray.")
+        if "listen" in self.roles and self.launch == "ray":
+            raise RequestError(
+                "--listen is for threads and processes; where Ray listens is said to it (see "
+                "docs/clusters.md)."
+            )
         Roles.of(self.roles)
 
     def experiment(self) -> Experiment:

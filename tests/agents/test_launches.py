@@ -14,19 +14,29 @@ LAUNCHES = {
     "processes": ("processes", {"actors": 2}),
     "inference server": ("processes", {"actors": 2, "inference_servers": 1}),
     "two hosts": ("processes", {"learner_hosts": 2}),
+    "ray": ("ray", {"actors": 2}),
+    "ray, inference server": ("ray", {"actors": 2, "inference_servers": 1}),
+    "ray, two hosts": ("ray", {"learner_hosts": 2}),
 }
-QUICK = {("ppo", "threads"), ("dqn", "inference server"), ("bc", "two hosts")}
+QUICK = {("ppo", "threads"), ("dqn", "inference server"), ("bc", "two hosts"), ("ppo", "ray")}
 """Those that run always; the others with TROUPE_FULL=1 in the environment."""
 TABLE = [(name, launch) for name in AGENTS for launch in LAUNCHES if "docs" not in name]
 RUN = [one for one in TABLE if FULL or one in QUICK]
+NEEDS = {"ray": ["ray"], "threads": ["launchpad", "reverb"], "processes": ["launchpad", "reverb"]}
+
+
+def marks(launch):
+    return [] if LAUNCHES[launch][0] == "ray" else [pytest.mark.distributed]
 
 
 @pytest.mark.long
-@pytest.mark.distributed
-@pytest.mark.parametrize(("name", "launch"), RUN, ids=map(", ".join, RUN))
+@pytest.mark.parametrize(
+    ("name", "launch"),
+    [pytest.param(*one, id=", ".join(one), marks=marks(one[1])) for one in RUN],
+)
 def test_it_runs_to_its_end(name, launch, tmp_path, monkeypatch):
-    pytest.importorskip("launchpad")
-    pytest.importorskip("reverb")
+    for module in NEEDS[LAUNCHES[launch][0]]:
+        pytest.importorskip(module)
     monkeypatch.setenv("XLA_FLAGS", "")
     case = CASES[f"{name}, {AGENTS[name].kinds[0]}"]
     kind, roles = LAUNCHES[launch]

@@ -3,6 +3,7 @@
 Each override leaves a file, METHOD@ROLE, in a folder of the run when what it made is used.
 """
 
+import os
 import pathlib
 import sys
 
@@ -14,6 +15,7 @@ from troupe.agents.acting.actor import GenericActor
 from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.agents.replay import EmbeddedReplay
 from troupe.agents.variables.client import VariableClient
+from troupe.launch import running
 from troupe.launch.distributed.deploy import deploy
 from troupe.launch.distributed.roles.inference import RemotePolicy
 from troupe.launch.distributed.supervision import role
@@ -33,6 +35,7 @@ TABLE = {
     "make_actor": {"actor", "evaluator"},
     "make_learner": {"learner"},
 }
+full = pytest.mark.skipif(not os.environ.get("TROUPE_FULL"), reason="set TROUPE_FULL=1")
 CONFIG = DQNConfig(
     hidden_sizes=(4,),
     batch_size=4,
@@ -157,6 +160,23 @@ def test_every_override_is_heard_by_its_roles(tmp_path, monkeypatch, kind, serve
     made = experiment(Heard(CONFIG, folder), steps=300)
     program = launch.make_program(made, tmp_path / "run", inference_servers=servers)
     launch.launch(program, kind)
+    check_heard(folder, servers)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("servers", [0, pytest.param(1, marks=full)])
+def test_every_override_is_heard_by_the_roles_on_ray(tmp_path, monkeypatch, servers):
+    ray = pytest.importorskip("ray")
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    monkeypatch.setenv("XLA_FLAGS", "")
+    folder = tmp_path / "heard"
+    folder.mkdir()
+    run = running.runner("ray", {"inference_servers": servers})
+    run(experiment(Heard(CONFIG, folder), steps=300), tmp_path / "run", progress=False)
+    check_heard(folder, servers)
+
+
+def check_heard(folder, servers):
     found = heard(folder)
     for method, roles in TABLE.items():
         if servers and method in ("make_networks", "make_policy"):

@@ -36,6 +36,13 @@ class Board:
         """When the process and when the loop last gave a sign; 0 where it has not yet."""
         return self._times[2 * index + ALIVE], self._times[2 * index + LOOP]
 
+    def put(self, index: int, alive: float | None, loop: float | None) -> None:
+        """Writes down signs that came from elsewhere, as the seconds since each; None: none yet."""
+        now = time.monotonic()
+        for which, age in ((ALIVE, alive), (LOOP, loop)):
+            if age is not None:
+                self._times[2 * index + which] = now - age
+
     def clear(self, index: int) -> None:
         self._times[2 * index + ALIVE] = self._times[2 * index + LOOP] = 0.0
 

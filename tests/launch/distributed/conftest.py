@@ -61,6 +61,18 @@ class Run:
                     continue
         return found
 
+    def ray_roles(self):
+        """Process ids of the roles by name, where they are Ray's actors: by their log files."""
+        found = {}
+        for link in pathlib.Path("/proc").glob("[0-9]*/fd/1"):
+            try:
+                log = pathlib.Path(os.readlink(link))
+            except OSError:
+                continue
+            if log.parent == self.out / "logs":
+                found[log.stem.replace("-", "/")] = int(link.parts[2])
+        return found
+
     def listening(self):
         """The addresses on which the roles listen, by port."""
         inodes = set()

@@ -18,6 +18,7 @@ import numpy as np
 from troupe import agents, environments, launch
 from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.environments import Vector, fakes
+from troupe.launch import running
 from troupe.launch.telling import report
 
 
@@ -188,6 +189,8 @@ def main(kind, out, *settings):
     reporter = report.Plain(sys.stdout, seconds=1.0)
     if kind == "one-process":
         launch.run(made, out, resume=resume, reporter=reporter)
+    elif kind == "ray":
+        running.runner(kind, roles)(made, out, resume=resume, reporter=reporter)
     else:
         program = launch.make_program(made, out, resume=resume, **roles)
         launch.launch(program, kind, reporter=reporter)

@@ -13,13 +13,15 @@ from launchpad.launch import serialization
 
 from ....errors import RequestError
 from ... import addresses
-from ...deployment import KINDS, Say
+from ...deployment import Say
 from ...gang.meeting import Meeting
 from ...supervision import heartbeat
 from ...supervision.role import Settings
 from ...supervision.supervisor import Member, Supervisor
 from .processes import ProcessHandle, ProcessLauncher
 from .threads import ThreadLauncher
+
+_KINDS = ("threads", "processes")
 
 
 class HostAddress(lp.AbstractAddressBuilder):
@@ -34,9 +36,9 @@ class HostAddress(lp.AbstractAddressBuilder):
 
 def check(program: lp.Program, kind: str) -> None:
     """Raises RequestError where a program cannot be launched so."""
-    if kind not in KINDS[1:]:
+    if kind not in _KINDS:
         raise RequestError(
-            f"a program cannot be launched as {kind!r}; choose {' or '.join(KINDS[1:])}."
+            f"a program cannot be launched as {kind!r}; choose {' or '.join(_KINDS)}."
         )
     settings = [getattr(node, "role_settings", None) for node in program.get_all_nodes()]
     gang = [one.gang for one in settings if one is not None and one.gang]

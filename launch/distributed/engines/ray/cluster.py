@@ -1,0 +1,127 @@
+"""The cluster that a run is on: one of its own on this machine, or one that is there."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pathlib
+import secrets
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import ray
+
+from ....errors import RequestError
+
+_STORE_BYTES = 1 << 30
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
+
+
+class Cluster(NamedTuple):
+    """Where a run is."""
+
+    run: str
+    """Namespace of its actors."""
+    node: str
+    """Id of the node that the run was begun on."""
+
+
+@contextlib.contextmanager
+def connected(address: str | None, needs: Mapping[str, float]) -> Iterator[Cluster]:
+    """The cluster, while it lasts.
+
+    Args:
+      address: auto or HOST:PORT, of a cluster of which this machine is a node; None: one is started
+        here, whose ports take the run's own token only, and ended with the run.
+      needs: what all roles take together, by Ray's names.
+
+    Raises:
+      RequestError: if no cluster answers there, or it has not so much.
+    """
+    with contextlib.ExitStack() as stack:
+        if ray.is_initialized():
+            if address is not None:
+                raise RequestError(
+                    f"the address is {address}, and this process is in a Ray cluster already; "
+                    "leave out the address to run there."
+                )
+        elif address is None:
+            stack.enter_context(_started(needs))
+        else:
+            stack.enter_context(_joined(address))
+        _require(needs, address)
+        yield Cluster(f"troupe-{uuid.uuid4().hex}", ray.get_runtime_context().get_node_id())
+
+
+@contextlib.contextmanager
+def _started(needs: Mapping[str, float]) -> Iterator[None]:
+    """A cluster of this machine alone, that has what is needed however few processors there are."""
+    # Named as workspaces are, so that one which was left behind is removed with them.
+    folder = tempfile.mkdtemp(prefix=f"troupe-{os.getpid()}-ray-")
+    _settle_environment()
+    if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & set(os.environ):
+        # Ray asks for a token where it starts by itself, and would keep one in the home directory.
+        # It stays: Ray reads it once in a process, for all clusters that this one starts.
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    try:
+        ray.init(
+            num_cpus=max(os.cpu_count() or 1, int(needs["CPU"]) + 1),
+            object_store_memory=_store_bytes(),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _joined(address: str) -> Iterator[None]:
+    _settle_environment()
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise RequestError(
+            f"no Ray cluster answers at {address} ({reason}); start one with `ray start` on "
+            "each of its nodes, this one too, or leave out --address to start one here."
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _settle_environment() -> None:
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+
+
+def _store_bytes() -> int:
+    """Of the object store: it holds parameters and batches on their way, and nothing for long."""
+    space = os.statvfs("/dev/shm") if pathlib.Path("/dev/shm").is_dir() else None
+    free = space.f_bavail * space.f_frsize if space else 0
+    return max(80_000_000, min(_STORE_BYTES, free // 2))
+
+
+def _require(needs: Mapping[str, float], address: str | None) -> None:
+    has = ray.cluster_resources()
+    for name, wanted in needs.items():
+        if has.get(name, 0.0) < wanted:
+            nodes = sum(1 for node in ray.nodes() if node["Alive"])
+            place = "this machine" if address is None else f"the Ray cluster at {address}"
+            raise RequestError(
+                f"the run needs {wanted:g} {name}, and {place} has {has.get(name, 0.0):g} on "
+                f"{nodes} node{'s' if nodes > 1 else ''}; ask for fewer (--actors, --actor-cpus), "
+                "or add nodes."
+            )

@@ -1,0 +1,80 @@
+"""Ray as the engine of a deployment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ....experiment import Experiment
+from ....files.result import Result
+from ....telling import report
+from ...deploy import deploy
+from ...deployment import Deployment, Say
+from ...roles.calls import Remote
+from ...run import conduct
+from ...supervision.supervisor import Supervisor
+from . import cluster as clusters
+from . import launcher
+from .calls import RayRemote
+
+
+class _Launched(NamedTuple):
+    counter: Remote
+    supervisor: Supervisor
+
+    def poll(self) -> None:
+        self.supervisor.poll()
+
+    def starting(self) -> list[str]:
+        return self.supervisor.starting()
+
+
+class RayEngine:
+    """Runs the roles of a deployment in a cluster."""
+
+    kind = "ray"
+
+    def __init__(self, deployment: Deployment, cluster: clusters.Cluster):
+        self._deployment, self._cluster = deployment, cluster
+
+    @contextlib.contextmanager
+    def start(self, workspace: pathlib.Path, logs: pathlib.Path, say: Say) -> Iterator[_Launched]:
+        """See `run.Engine`."""
+        started = launcher.start(
+            self._deployment, self._cluster, workspace.resolve(), logs.resolve(), say
+        )
+        try:
+            yield _Launched(RayRemote(self._cluster.run, "counter"), started)
+        finally:
+            started.stop()
+
+
+def run(
+    experiment: Experiment,
+    out: str | os.PathLike[str],
+    roles: Mapping[str, Any] | None = None,
+    *,
+    resume: bool = False,
+    progress: bool = True,
+    reporter: report.Reporter | None = None,
+    request: Mapping[str, Any] | None = None,
+) -> Result:
+    """Runs an experiment in a cluster: that of `roles["address"]`, or one of its own here.
+
+    Args, Returns, Raises: as `deploy` and `conduct`; RequestError too where no cluster answers at
+    the address, or it has not what the roles need.
+    """
+    warn = (reporter or report.Reporter()).line
+    deployment = deploy(experiment, out, resume=resume, warn=warn, **(roles or {}))
+    numbers = deployment.roles
+    actors = len(deployment.groups().get("actor", ()))
+    needs = {
+        "CPU": actors * numbers.actor_cpus,
+        "GPU": float(sum(map(launcher.gpus, deployment.plans))),
+    }
+    with clusters.connected(numbers.address, needs) as cluster:
+        engine = RayEngine(deployment, cluster)
+        return conduct(deployment, engine, reporter, request, progress)

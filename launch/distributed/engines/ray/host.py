@@ -1,0 +1,145 @@
+"""The process of a role, as Ray has it: an actor in one of whose threads the role runs."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import ray
+
+from ...roles import calls
+from ...supervision import heartbeat, process
+from ...supervision.role import Role, enter
+
+DONE, STARTING, FAILED = "done", "starting", "failed"
+"""How a call went: what follows is its value; nobody answers yet; what follows is the reason."""
+_READY_SECONDS = 1.0
+_current = threading.local()
+
+
+class Place(NamedTuple):
+    """Where a role writes."""
+
+    name: str
+    workspace: str
+    """A folder of its machine."""
+    log: str
+    """A file; where its folder is not seen, Ray's own logs have what would be in it."""
+
+
+class RoleEnd(NamedTuple):
+    """How a role ended by itself."""
+
+    exit_code: int
+    reason: str = ""
+    final: bool = False
+    """Whether a new start cannot help."""
+
+
+class Signs(NamedTuple):
+    """Signs of life, as of now: seconds since the last one of each kind; None before the first."""
+
+    pid: int
+    node: str
+    alive: float | None
+    loop: float | None
+
+
+class _Times:
+    """A board of one row, in this process."""
+
+    def __init__(self) -> None:
+        self.times = [0.0, 0.0]
+
+    def sign(self, index: int, which: int) -> None:
+        self.times[which] = time.monotonic()
+
+
+class RoleHost:
+    """One life of a role."""
+
+    def __init__(
+        self, place: Place, environment: Mapping[str, str | None], path: Sequence[str]
+    ) -> None:
+        """Prepares the process; no module that reads the environment is loaded before.
+
+        Args:
+          place: where the role writes.
+          environment: variables of the process; None unsets.
+          path: where modules are looked for besides, as in the process that launches.
+        """
+        self._place, self._times = place, _Times()
+        self._stop, self._ready = threading.Event(), threading.Event()
+        self._target: Any = None
+        sys.path.extend(one for one in path if one not in sys.path)
+        pathlib.Path(place.workspace).mkdir(parents=True, exist_ok=True)
+        if pathlib.Path(place.log).parent.is_dir():
+            process.redirect(place.log)
+        process.set_environment(environment)
+
+    @ray.method(concurrency_group="run")
+    def run(self, payload: bytes) -> RoleEnd:
+        """Runs the role to its end.
+
+        Args:
+          payload: its constructor and arguments, pickled.
+        """
+        _current.host = self
+        enter(Role(self._place.name, self._stop, pathlib.Path(self._place.workspace)))
+        done = heartbeat.attach(self._times, 0)  # type: ignore[arg-type]
+        try:
+            constructor, arguments = ray.cloudpickle.loads(payload)
+            if "jax" in sys.modules:
+                from .....agents.learning import dispatch
+
+                dispatch.configure_cpu()
+            made = constructor(**arguments)
+            if isinstance(made, calls.Service):
+                made.prepare()
+                self.serve(made)
+            made.run()
+            return RoleEnd(0)
+        except calls.Stopped:
+            return RoleEnd(0)
+        except BaseException as error:
+            traceback.print_exc()
+            return RoleEnd(1, process.describe(error), process.is_final(error))
+        finally:
+            done.set()
+
+    def serve(self, target: Any) -> None:
+        """Has calls answered by the methods of `target` from now on."""
+        self._target = target
+        self._ready.set()
+
+    def call(self, method: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
+        """Answers another role."""
+        if not self._ready.wait(_READY_SECONDS):
+            return STARTING, None
+        try:
+            return DONE, getattr(self._target, method)(*arguments)
+        except BaseException as error:
+            return FAILED, process.describe(error)
+
+    @ray.method(concurrency_group="watch")
+    def signs(self) -> Signs:
+        """Asked by the supervisor."""
+        now = time.monotonic()
+        alive, loop = (now - one if one else None for one in self._times.times)
+        return Signs(os.getpid(), ray.get_runtime_context().get_node_id(), alive, loop)
+
+    @ray.method(concurrency_group="watch")
+    def stop(self) -> None:
+        """Asks the role to end."""
+        self._stop.set()
+
+
+def serve(target: Any) -> None:
+    """Has the calls to the role that this thread runs answered by `target`, which it has made."""
+    _current.host.serve(target)

@@ -1,0 +1,284 @@
+"""Starts the roles of a deployment as Ray's actors, under a supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pathlib
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import ray
+from ray import exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ...deployment import Deployment, Reference, RolePlan, Say
+from ...gang.meeting import Meeting
+from ...supervision import heartbeat
+from ...supervision.role import Settings
+from ...supervision.supervisor import Member, Supervisor
+from .board import RayBoard
+from .calls import RayRemote
+from .cluster import Cluster
+from .host import Place, RoleEnd, RoleHost, Signs
+from .replay import RayReplay
+
+_ASK_SECONDS = 0.5
+_ANYWHERE = ("actor", "inference")
+"""Labels of roles that may be on any node; all others are where the run was begun."""
+
+
+class Start(NamedTuple):
+    """What it takes to start a role, and start it again."""
+
+    name: str
+    row: int
+    """Of its signs of life."""
+    payload: Any
+    """Reference to its constructor and arguments."""
+    options: Mapping[str, Any]
+    """Of its actor."""
+
+
+class RayHandle:
+    """One life of one role."""
+
+    def __init__(self) -> None:
+        self.pid: int | None = None
+        self.exit_code: int | None = None
+        """None: it has not ended. Negative: its process was ended from outside."""
+        self.killed = self.final = False
+        self.ended_at = 0.0
+        self.actor: Any = None
+        self.is_here = False
+        """Whether its process is of this machine."""
+        self._reason = ""
+
+    @property
+    def running(self) -> bool:
+        return self.exit_code is None
+
+    def terminate(self) -> None:
+        if self.actor is None:
+            self.end(RoleEnd(0))
+        else:
+            self.actor.stop.remote()
+
+    def kill(self) -> None:
+        self.killed = True
+        if self.actor is not None:
+            ray.kill(self.actor)
+        if self.is_here and self.pid is not None:
+            # A process that was stopped does not hear of it otherwise.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, signal.SIGKILL)
+        self.end(RoleEnd(-signal.SIGKILL, "killed"))
+
+    def end(self, outcome: RoleEnd) -> None:
+        """Takes how it ended."""
+        if self.running:
+            self.exit_code, self._reason, self.final = outcome
+            self.ended_at = time.monotonic()
+
+    def reason(self) -> str:
+        return self._reason
+
+
+class RayLauncher:
+    """Starts roles as actors, and hears from them."""
+
+    kills = True
+    """A role that hangs can be ended."""
+
+    def __init__(
+        self, cluster: Cluster, workspace: pathlib.Path, logs: pathlib.Path, board: heartbeat.Board
+    ):
+        """Nothing runs before the first `start`.
+
+        Args:
+          cluster: where.
+          workspace: a folder of the roles that are on this machine.
+          logs: where every role's log file goes.
+          board: on which signs of life are written down here.
+        """
+        self._cluster, self._board = cluster, board
+        self._workspace, self._logs = workspace, logs
+        self._lives: list[tuple[Start, Settings, RayHandle]] = []
+        self._runs: dict[Any, RayHandle] = {}
+        self._asked: dict[Any, tuple[int, RayHandle]] = {}
+        self._ask_at = 0.0
+
+    def warm(self, settings: Sequence[Settings]) -> None:
+        """Nothing to do: Ray has processes ready."""
+
+    def start(self, start: Start, settings: Settings) -> RayHandle:
+        """Starts a role; its actor is made with the next `poll`s."""
+        handle = RayHandle()
+        self._board.clear(start.row)
+        self._lives.append((start, settings, handle))
+        return handle
+
+    def poll(self) -> None:
+        """Brings the handles up to date."""
+        self._lives = [life for life in self._lives if life[2].running]
+        for start, settings, handle in self._lives:
+            if handle.actor is None:
+                self._make(start, settings, handle)
+        self._take_ends()
+        self._take_signs()
+        now = time.monotonic()
+        if now >= self._ask_at:
+            self._ask_at = now + _ASK_SECONDS
+            waiting = {id(handle) for _, handle in self._asked.values()}
+            for start, _, handle in self._lives:
+                if handle.actor is not None and id(handle) not in waiting:
+                    self._asked[handle.actor.signs.remote()] = (start.row, handle)
+
+    def close(self) -> None:
+        """Ends whatever is left."""
+        for handle in [*(life[2] for life in self._lives), *self._runs.values()]:
+            if handle.actor is not None:
+                ray.kill(handle.actor)
+
+    def _make(self, start: Start, settings: Settings, handle: RayHandle) -> None:
+        """Makes the actor, where that of the life before has let the name go."""
+        held = {} if settings.accelerator else {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+        own = dict(settings.environment)
+        if settings.accelerator:
+            own.pop("CUDA_VISIBLE_DEVICES", None)  # Ray says which are its own.
+        log = self._logs / f"{start.name.replace('/', '-')}.log"
+        place = Place(start.name, str(self._workspace), str(log))
+        host = ray.remote(concurrency_groups={"run": 1, "watch": 2})(RoleHost)
+        with contextlib.suppress(ValueError):
+            actor = host.options(
+                name=start.name, namespace=self._cluster.run, **start.options
+            ).remote(place, {**held, **own}, sys.path)
+            handle.actor = actor
+            self._runs[actor.run.remote(start.payload)] = handle
+
+    def _take_ends(self) -> None:
+        if not self._runs:
+            return
+        ended, _ = ray.wait(list(self._runs), num_returns=len(self._runs), timeout=0)
+        for run in ended:
+            handle = self._runs.pop(run)
+            try:
+                handle.end(ray.get(run))
+            except exceptions.RayActorError as error:
+                handle.end(RoleEnd(-signal.SIGKILL, _why(error)))
+            except exceptions.RayError as error:
+                handle.end(RoleEnd(1, _why(error)))
+            else:
+                ray.kill(handle.actor)  # Its process has no more to do, and the name is free.
+
+    def _take_signs(self) -> None:
+        if not self._asked:
+            return
+        answered, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0)
+        for answer in answered:
+            row, handle = self._asked.pop(answer)
+            with contextlib.suppress(exceptions.RayError):  # How it ended is told by its run.
+                signs: Signs = ray.get(answer)
+                handle.pid, handle.is_here = signs.pid, signs.node == self._cluster.node
+                if handle.running:
+                    self._board.put(row, signs.alive, signs.loop)
+
+
+def start(
+    deployment: Deployment,
+    cluster: Cluster,
+    workspace: pathlib.Path,
+    logs: pathlib.Path,
+    say: Say = lambda line: None,
+) -> Supervisor:
+    """Prepares a deployment; its roles start with the supervisor's first `poll`."""
+    board = heartbeat.Board(workspace / heartbeat.FILE, len(deployment.plans))
+    launcher = RayLauncher(cluster, workspace, logs, board)
+    meetings: dict[str, Meeting] = {}
+    members: list[Member] = []
+    for label, plans in deployment.groups().items():
+        for index, plan in enumerate(plans):
+            name = name_of(deployment, label, index)
+            row = len(members)
+            # Kept by the process that launches, for all lives of the role.
+            payload = ray.put(ray.cloudpickle.dumps(_filled_in(plan, name, deployment, cluster)))
+            started = Start(name, row, payload, _options(plan, deployment, cluster))
+            begin = functools.partial(launcher.start, started, plan.settings)
+            if gang := plan.settings.gang:
+                first = gang not in meetings
+                meeting = meetings.setdefault(gang, Meeting())
+                begin = functools.partial(_start_in_gang, launcher, started, plan, meeting, first)
+            members.append(Member(name, row, plan.settings, begin))
+    return Supervisor(launcher, board, members, say)
+
+
+def name_of(deployment: Deployment, label: str, index: int = 0) -> str:
+    """Of a role, as its label and number among those of the label."""
+    return f"{label}/{index}" if len(deployment.groups()[label]) > 1 else label
+
+
+def _start_in_gang(
+    launcher: RayLauncher, start: Start, plan: RolePlan, meeting: Meeting, first: bool
+) -> RayHandle:
+    return launcher.start(start, meeting.settings(plan.settings, first))
+
+
+def _filled_in(plan: RolePlan, name: str, deployment: Deployment, cluster: Cluster) -> Any:
+    """The constructor, and its arguments with what the references stand for."""
+    faces = {"calls": lambda remote: remote, "board": RayBoard}
+    faces["replay"] = functools.partial(
+        RayReplay,
+        num_envs=deployment.experiment.builder.num_envs,
+        num_writers=deployment.roles.actors,
+    )
+
+    def fill_in(leaf: Any) -> Any:
+        if not isinstance(leaf, Reference):
+            return leaf
+        remote = RayRemote(cluster.run, name_of(deployment, leaf.label, leaf.index))
+        return faces[leaf.face](remote)
+
+    arguments = jax.tree.map(fill_in, dict(plan.arguments), is_leaf=_is_plain)
+    return plan.constructor, arguments
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether no references lie in it."""
+    return not isinstance(value, dict | list | tuple)
+
+
+def _options(plan: RolePlan, deployment: Deployment, cluster: Cluster) -> dict[str, Any]:
+    """Of the actor of a role: what it takes of which node, and how many calls it answers."""
+    options: dict[str, Any] = {"num_cpus": 0}
+    if plan.label == "actor":
+        options["num_cpus"] = deployment.roles.actor_cpus
+    if plan.settings.accelerator:
+        options["num_gpus"] = gpus(plan)
+    if plan.label in _ANYWHERE:
+        options["scheduling_strategy"] = "SPREAD"
+    else:
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(cluster.node, soft=False)
+    threads = plan.threads or 1
+    if plan.serves_replay:
+        threads = 2 * deployment.roles.actors + 8
+    return {**options, "max_concurrency": threads, "max_restarts": 0}
+
+
+def gpus(plan: RolePlan) -> int:
+    """How many a role asks for."""
+    if not plan.settings.accelerator:
+        return 0
+    names = dict(plan.settings.environment).get("CUDA_VISIBLE_DEVICES", "0")
+    return len(names.split(","))
+
+
+def _why(error: BaseException) -> str:
+    """Why an actor is gone, in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = next((line for line in lines if "exit detail" in line or "node" in line.lower()), "")
+    return f"its process was ended from outside ({told[:300]})" if told else "its process was ended"
