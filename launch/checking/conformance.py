@@ -40,12 +40,17 @@ class ShortRun:
       loop: of acting and learning.
     """
 
-    def __init__(self, experiment: Experiment):
-        """Makes everything; nothing is stepped yet."""
+    def __init__(self, experiment: Experiment, most_seconds: float = 60.0):
+        """Makes everything; nothing is stepped yet.
+
+        Args:
+          experiment: what is run.
+          most_seconds: of a `run` that is to come to so many gradient steps; it ends with fewer.
+        """
         builder = copy.copy(experiment.builder)
         make = builder.make_dataset_iterator
         self._newest: Sample | None = None
-        self._repeat = False
+        self._repeat, self._most_seconds = False, most_seconds
         # Set on this one builder: what it gives is as any other's, and can be given again.
         builder.make_dataset_iterator = lambda replay: self._fed(make(replay))  # type: ignore
         self.experiment = dataclasses.replace(experiment, builder=builder)
@@ -66,7 +71,7 @@ class ShortRun:
         learner, loop, budget = self.parts.learner, self.loop, self.experiment.budget
         if gradient_steps == math.inf:
             loop.advance(budget, math.inf, Stop())
-        deadline = time.perf_counter() + 60.0
+        deadline = time.perf_counter() + self._most_seconds
         while learner.steps < gradient_steps and loop.steps < budget:
             if time.perf_counter() >= deadline:
                 break
