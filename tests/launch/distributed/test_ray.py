@@ -100,11 +100,10 @@ def test_what_cannot_be_asked_for(capsys, tmp_path, request_, words):
     refused(capsys, tmp_path, request_, words)
 
 
-@pytest.mark.long
 def test_no_cluster_answers(capsys, tmp_path):
-    port = addresses.free_ports(1)[0]
-    request_ = f"--launch ray --address 127.0.0.1:{port}"
-    refused(capsys, tmp_path, request_, [f"no Ray cluster answers at 127.0.0.1:{port}"])
+    for address in (f"127.0.0.1:{addresses.free_ports(1)[0]}", "nowhere"):
+        words = [f"no Ray cluster answers at {address}", "leave out --address"]
+        refused(capsys, tmp_path, f"--launch ray --address {address}", words)
 
 
 def refused(capsys, tmp_path, request_, words):

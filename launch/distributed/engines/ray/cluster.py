@@ -8,16 +8,19 @@ import os
 import pathlib
 import secrets
 import shutil
+import socket
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import ray
+from ray import exceptions
 
 from ....errors import RequestError
 
 _STORE_BYTES = 1 << 30
+_KNOCK_SECONDS = 5.0
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
 
 
@@ -88,18 +91,48 @@ def _started(needs: Mapping[str, float]) -> Iterator[None]:
 @contextlib.contextmanager
 def _joined(address: str) -> Iterator[None]:
     _settle_environment()
+    folder = tempfile.mkdtemp(prefix=f"troupe-{os.getpid()}-package-")
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        _knock(address)
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"py_modules": [_package(pathlib.Path(folder))]},
+        )
+    except (RuntimeError, ValueError, OSError, exceptions.RayError) as error:
         reason = " ".join(str(error).split())[:200]
         raise RequestError(
             f"no Ray cluster answers at {address} ({reason}); start one with `ray start` on "
             "each of its nodes, this one too, or leave out --address to start one here."
         ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _package(folder: pathlib.Path) -> str:
+    """A copy of this package, which Ray brings to nodes: all roles run the same."""
+    root, target = pathlib.Path(__file__).parents[4], folder / "troupe"
+    target.mkdir()
+    for init in root.glob("*/__init__.py"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(init.parent, target / init.parent.name, ignore=ignored)
+    for file in (*root.glob("__*__.py"), *root.glob("py.typed")):
+        shutil.copy(file, target)
+    return str(target)
+
+
+def _knock(address: str) -> None:
+    """Raises OSError where nothing listens, for which Ray itself would wait minutes."""
+    host, _, port = address.rpartition(":")
+    if address != "auto":
+        if not host or not port.isdigit():
+            raise ValueError("an address is auto or HOST:PORT")
+        socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
 
 
 def _settle_environment() -> None:

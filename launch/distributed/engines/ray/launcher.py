@@ -169,10 +169,8 @@ class RayLauncher:
             handle = self._runs.pop(run)
             try:
                 handle.end(ray.get(run))
-            except exceptions.RayActorError as error:
-                handle.end(RoleEnd(-signal.SIGKILL, _why(error)))
             except exceptions.RayError as error:
-                handle.end(RoleEnd(1, _why(error)))
+                handle.end(_end(error))
             else:
                 ray.kill(handle.actor)  # Its process has no more to do, and the name is free.
 
@@ -277,8 +275,11 @@ def gpus(plan: RolePlan) -> int:
     return len(names.split(","))
 
 
-def _why(error: BaseException) -> str:
-    """Why an actor is gone, in a line."""
+def _end(error: exceptions.RayError) -> RoleEnd:
+    """What Ray says of an actor that is gone: it could not be made, or was ended from outside."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not isinstance(error, exceptions.RayActorError) or "creation task" in lines[0]:
+        return RoleEnd(1, lines[-1][:300])
     told = next((line for line in lines if "exit detail" in line or "node" in line.lower()), "")
-    return f"its process was ended from outside ({told[:300]})" if told else "its process was ended"
+    reason = "its process was ended from outside" + (f" ({told[:300]})" if told else "")
+    return RoleEnd(-signal.SIGKILL, reason)
