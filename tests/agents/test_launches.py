@@ -18,7 +18,7 @@ LAUNCHES = {
     "ray, inference server": ("ray", {"actors": 2, "inference_servers": 1}),
     "ray, two hosts": ("ray", {"learner_hosts": 2}),
 }
-QUICK = {("ppo", "threads"), ("dqn", "inference server"), ("bc", "two hosts"), ("ppo", "ray")}
+QUICK = {("ppo", "threads"), ("dqn", "inference server"), ("bc", "two hosts")}
 """Those that run always; the others with TROUPE_FULL=1 in the environment."""
 TABLE = [(name, launch) for name in AGENTS for launch in LAUNCHES if "docs" not in name]
 RUN = [one for one in TABLE if FULL or one in QUICK]

@@ -35,7 +35,7 @@ TABLE = {
     "make_actor": {"actor", "evaluator"},
     "make_learner": {"learner"},
 }
-full = pytest.mark.skipif(not os.environ.get("TROUPE_FULL"), reason="set TROUPE_FULL=1")
+FULL = bool(os.environ.get("TROUPE_FULL"))
 CONFIG = DQNConfig(
     hidden_sizes=(4,),
     batch_size=4,
@@ -164,7 +164,8 @@ def test_every_override_is_heard_by_its_roles(tmp_path, monkeypatch, kind, serve
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("servers", [0, pytest.param(1, marks=full)])
+@pytest.mark.skipif(not FULL, reason="takes a minute; set TROUPE_FULL=1")
+@pytest.mark.parametrize("servers", [0, 1])
 def test_every_override_is_heard_by_the_roles_on_ray(tmp_path, monkeypatch, servers):
     ray = pytest.importorskip("ray")
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -94,12 +94,12 @@ class Run:
         """Lets go what waits until it is told."""
         self.out.with_suffix(".told").touch()
 
-    def until(self, condition, seconds=120.0):
+    def until(self, condition, seconds=120.0, pause=0.05):
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"waited {seconds} s in vain\n{self.tail()}"
             assert self.process.poll() is None, self.tail()
-            time.sleep(0.05)
+            time.sleep(pause)
 
     def steps(self):
         """Actor steps that the newest row of metrics says; 0 before the first."""

@@ -17,11 +17,17 @@ from typing import NamedTuple
 import ray
 from ray import exceptions
 
-from ....errors import RequestError
+from ....errors import RequestError, RunError
 
 _STORE_BYTES = 1 << 30
 _KNOCK_SECONDS = 5.0
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1"}
+# Ray gives its own processes half a minute, and raises Exception itself where one is late.
+_STARTS = 2
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_BACKEND_LOG_LEVEL": "error",
+}
 
 
 class Cluster(NamedTuple):
@@ -71,15 +77,22 @@ def _started(needs: Mapping[str, float]) -> Iterator[None]:
         # It stays: Ray reads it once in a process, for all clusters that this one starts.
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     try:
-        ray.init(
-            num_cpus=max(os.cpu_count() or 1, int(needs["CPU"]) + 1),
-            object_store_memory=_store_bytes(),
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-        )
+        for attempt in range(_STARTS):
+            try:
+                ray.init(
+                    num_cpus=max(os.cpu_count() or 1, int(needs["CPU"]) + 1),
+                    object_store_memory=_store_bytes(),
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    _node_ip_address="127.0.0.1",
+                    _temp_dir=folder,
+                )
+                break
+            except Exception as error:
+                ray.shutdown()
+                if attempt == _STARTS - 1:
+                    raise RunError(f"Ray could not be started here: {_line(error)}") from error
         try:
             yield
         finally:
@@ -100,12 +113,14 @@ def _joined(address: str) -> Iterator[None]:
             logging_level=logging.ERROR,
             runtime_env={"py_modules": [_package(pathlib.Path(folder))]},
         )
-    except (RuntimeError, ValueError, OSError, exceptions.RayError) as error:
-        reason = " ".join(str(error).split())[:200]
+    except (ValueError, OSError) as error:
         raise RequestError(
-            f"no Ray cluster answers at {address} ({reason}); start one with `ray start` on "
+            f"no Ray cluster answers at {address} ({_line(error)}); start one with `ray start` on "
             "each of its nodes, this one too, or leave out --address to start one here."
         ) from error
+    except (RuntimeError, exceptions.RayError) as error:
+        # Of another Python or Ray, say, or without its token.
+        raise RequestError(f"the Ray cluster at {address} takes no run: {_line(error)}") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     try:
@@ -124,6 +139,10 @@ def _package(folder: pathlib.Path) -> str:
     for file in (*root.glob("__*__.py"), *root.glob("py.typed")):
         shutil.copy(file, target)
     return str(target)
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def _knock(address: str) -> None:

@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
     name: str
     workspace: str
-    """A folder of its machine."""
+    """Of the node that the run was begun on; roles that are elsewhere need none."""
     log: str
     """A file; where its folder is not seen, Ray's own logs have what would be in it."""
 
@@ -78,7 +78,6 @@ class RoleHost:
         self._stop, self._ready = threading.Event(), threading.Event()
         self._target: Any = None
         sys.path.extend(one for one in path if one not in sys.path)
-        pathlib.Path(place.workspace).mkdir(parents=True, exist_ok=True)
         if pathlib.Path(place.log).parent.is_dir():
             process.redirect(place.log)
         process.set_environment(environment)

@@ -280,6 +280,5 @@ def _end(error: exceptions.RayError) -> RoleEnd:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not isinstance(error, exceptions.RayActorError) or "creation task" in lines[0]:
         return RoleEnd(1, lines[-1][:300])
-    told = next((line for line in lines if "exit detail" in line or "node" in line.lower()), "")
-    reason = "its process was ended from outside" + (f" ({told[:300]})" if told else "")
-    return RoleEnd(-signal.SIGKILL, reason)
+    whole = "node" if "node has died" in str(error) else "process"
+    return RoleEnd(-signal.SIGKILL, f"its {whole} was ended from outside")
