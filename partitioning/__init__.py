@@ -1,6 +1,8 @@
 """The partitioner: one step, written for one device and the global batch, on any mesh."""
 
 from . import tactics as tactics
+from .choose import PlanChoice as PlanChoice
+from .choose import choose as choose
 from .decide.actions import FIRST_DIVISIBLE as FIRST_DIVISIBLE
 from .decide.actions import REPLICATED as REPLICATED
 from .decide.actions import UNKNOWN as UNKNOWN
@@ -19,7 +21,6 @@ from .partition import partition as partition
 from .plan import Plan as Plan
 from .plan import PlanStep as PlanStep
 from .rematerialization.recompute import Recompute as Recompute
-from .rematerialization.recompute import recompute_of as recompute_of
 from .simulator import Calibration as Calibration
 from .simulator import Device as Device
 from .simulator import Level as Level
@@ -30,6 +31,7 @@ from .simulator import nearest as nearest
 from .simulator import profile as profile
 from .simulator import simulate as simulate
 from .tactics import parse_schedule as parse_schedule
+from .tactics import parse_spread as parse_spread
 from .tactics.manual import Manual as Manual
 from .tactics.manual import tag as tag
 from .tactics.search.automatic import Automatic as Automatic

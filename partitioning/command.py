@@ -9,18 +9,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import models
+from .decide.actions import Tactic
 from .mesh import Mesh, parse_mesh
 from .partition import partition
 from .plan import Plan
 from .printing import report
-from .rematerialization.recompute import Recompute, recompute_of
+from .rematerialization.recompute import Recompute
 from .simulator.attach import Simulator
 from .simulator.device import DEVICES, Device, get_device
 from .simulator.pictures import save_plan
 from .simulator.profile import profile
 from .simulator.simulate import Simulation, amount, topology_of
 from .simulator.topology import Level, Topology, default_topology
-from .tactics import parse_schedule
+from .tactics import parse_schedule, parse_spread
 
 #: Schedules tried, in this order, when the one asked for does not fit; the axes are filled in.
 _REMEDIES = (
@@ -72,8 +73,8 @@ def run(argv: Sequence[str]) -> int:
     if args.hosts_of > 0:
         topology = _hosts_of(args.hosts_of, device.name, mesh.size)
     topology.place(mesh.axes)
-    recompute = recompute_of(args.recompute, args.memory)
-    plan = _plan(example, mesh, args.schedule, device, topology, not args.no_overlap, recompute)
+    tactics, recompute = parse_spread(args.schedule, args.recompute, args.memory)
+    plan = _plan(example, mesh, tactics, device, topology, not args.no_overlap, recompute)
     last = plan.steps[-1].simulation
     if args.json:
         print(plan.to_json())
@@ -91,7 +92,7 @@ def run(argv: Sequence[str]) -> int:
 def _plan(
     example: models.Example,
     mesh: Mesh,
-    schedule: str,
+    schedule: Sequence[Tactic],
     device: Device,
     topology: Topology,
     overlap: bool,
@@ -101,7 +102,7 @@ def _plan(
     step = partition(
         example.update,
         mesh,
-        parse_schedule(schedule),
+        schedule,
         donate=("state",),
         simulate=simulator,
         recompute=recompute,
@@ -185,7 +186,8 @@ def _remedy(
         if other == schedule:
             continue
         try:
-            found = _plan(example, mesh, other, device, topology, True).steps[-1].simulation
+            tactics = parse_schedule(other)
+            found = _plan(example, mesh, tactics, device, topology, True).steps[-1].simulation
         except ValueError:
             continue
         if found.fits:

@@ -244,9 +244,17 @@ class _PlanJudge:
     def work(self) -> OpFlops:
         return self.plan.work
 
+    @property
+    def recomputed_to(self) -> float | None:
+        asked = self.plan.recompute
+        return None if asked is None else asked.limit(self.device)
+
     def simulate(self) -> Simulation:
-        plan = self.plan
-        return PlanStep("candidate", "", (), (), plan, len(plan.state.journal)).simulation
+        plan, asked = self.plan, self.plan.recompute
+        step = PlanStep("candidate", "", (), (), plan, len(plan.state.journal))
+        if asked is None:
+            return step.simulation
+        return asked.nearest(step.program, self.device, plan.donated, self.predict)
 
 
 class Plan:
@@ -275,6 +283,7 @@ class Plan:
         recompute: Recompute | None = None,
     ):
         self.mesh = mesh
+        self.recompute = recompute
         self.donated = tuple(donated)
         canonicalize(program)
         self.graph = Graph(program)

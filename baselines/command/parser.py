@@ -136,18 +136,16 @@ def add_roles(group: argparse._ActionsContainer) -> None:
     )
 
 
-def add_partition(command: argparse.ArgumentParser, required: bool = False) -> None:
+def add_partition(command: argparse.ArgumentParser) -> None:
     """--mesh, --schedule, --recompute and --memory."""
     command.add_argument(
         "--mesh",
         metavar="AXES",
-        required=required,
         help="devices that share the learner's step: data=4,model=2",
     )
     command.add_argument(
         "--schedule",
         metavar="TACTICS",
-        required=required,
         help="how they share it: batch:data,zero3:data",
     )
     command.add_argument(

@@ -28,10 +28,44 @@ def plan(experiment: Experiment, device: str = "h200") -> partitioning.Plan:
       ValueError: if there is no such device, or the schedule cannot be applied.
     """
     simulator = partitioning.Simulator(device)
+    return _plan(experiment, _spec_of(experiment), simulator)
+
+
+def choose(
+    experiment: Experiment,
+    devices: int,
+    device: str = "h200",
+    recompute: partitioning.Recompute | None = None,
+    memory: float | None = None,
+) -> partitioning.PlanChoice:
+    """Chooses a mesh and a schedule for the gradient step of an experiment.
+
+    Args:
+      experiment: without a partition. Its environment is made once, for its specs.
+      devices: how many share the step.
+      device: as of `plan`.
+      recompute: what memory every plan is to keep to by computing activations again.
+      memory: the share of a device's memory within which a plan fits; by default all of it.
+
+    Raises:
+      ValueError: if there is no such device, or the step cannot be shared by so many.
+    """
+    simulator = partitioning.Simulator(device)
+    step, shapes = _step(experiment, _spec_of(experiment))
+
+    def planned(mesh: partitioning.Mesh, tactics: Any) -> partitioning.Plan:
+        options: dict[str, Any] = {"simulate": simulator, "recompute": recompute}
+        return partitioning.partition(step, mesh, tactics, donate=("state",), **options).plan(
+            *shapes
+        )
+
+    return partitioning.choose(planned, devices, 1.0 if memory is None else memory)
+
+
+def _spec_of(experiment: Experiment) -> EnvironmentSpec:
     seed = seeds.derive(experiment.seed, "environment")
     with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
-        spec = environments.make_spec(environment)
-    return _plan(experiment, spec, simulator)
+        return environments.make_spec(environment)
 
 
 def check(experiment: Experiment, spec: EnvironmentSpec) -> None:
@@ -57,14 +91,7 @@ def check(experiment: Experiment, spec: EnvironmentSpec) -> None:
 
 def _plan(experiment: Experiment, spec: EnvironmentSpec, simulator: Any) -> partitioning.Plan:
     assert experiment.partition is not None
-    builder = experiment.builder
-    networks = experiment.make_networks(spec)
-    policy = builder.make_policy(networks, spec, num_streams=builder.num_envs)
-    update = builder.make_update(networks, spec)
-
-    def step(state: Any, sample: Any) -> Any:
-        return update.step(state, sample)
-
+    step, shapes = _step(experiment, spec)
     partitioned = partitioning.partition(
         step,
         experiment.partition.mesh,
@@ -73,6 +100,19 @@ def _plan(experiment: Experiment, spec: EnvironmentSpec, simulator: Any) -> part
         simulate=simulator,
         recompute=experiment.partition.recompute,
     )
+    return partitioned.plan(*shapes)
+
+
+def _step(experiment: Experiment, spec: EnvironmentSpec) -> tuple[Any, tuple[Any, Any]]:
+    """The gradient step of an experiment, and the shapes of its arguments."""
+    builder = experiment.builder
+    networks = experiment.make_networks(spec)
+    policy = builder.make_policy(networks, spec, num_streams=builder.num_envs)
+    update = builder.make_update(networks, spec)
+
+    def step(state: Any, sample: Any) -> Any:
+        return update.step(state, sample)
+
     state = jax.eval_shape(lambda: update.init(jax.random.key(0)))
     replay = builder.make_replay_tables(spec, policy, num_envs=builder.num_envs)
-    return partitioned.plan(state, dispatch.on_device(replay.sample_shapes()))
+    return step, (state, dispatch.on_device(replay.sample_shapes()))

@@ -50,8 +50,5 @@ def partition(
     """
     from ... import partitioning
 
-    return Partition(
-        partitioning.parse_mesh(mesh),
-        partitioning.parse_schedule(schedule),
-        partitioning.recompute_of(recompute, memory),
-    )
+    tactics, again = partitioning.parse_spread(schedule, recompute, memory)
+    return Partition(partitioning.parse_mesh(mesh), tactics, again)

@@ -84,6 +84,7 @@ class Judge(Protocol):
       donated: names of donated arguments.
       gather_again: whether the backward pass gathers for itself.
       work: the floating point operations of the program's ops.
+      recomputed_to: bytes to which activations are computed again; None where they are not.
     """
 
     @property
@@ -104,8 +105,13 @@ class Judge(Protocol):
     @property
     def work(self) -> OpFlops: ...
 
+    @property
+    def recomputed_to(self) -> float | None: ...
+
     def simulate(self) -> Simulation:
-        """What the simulator says of the program as it is decided now."""
+        """What the simulator says of the program as it is decided now, with what is computed again
+        to keep to the memory.
+        """
 
 
 class Tactic(Protocol):

@@ -40,6 +40,26 @@ class Recompute:
                 "and at most 1"
             )
 
+    def limit(self, device: Device) -> float:
+        """The bytes of a device that a step may need."""
+        return self.memory * device.memory_bytes
+
+    def nearest(
+        self,
+        program: Program,
+        device: Device,
+        donated: Collection[str],
+        simulate: Callable[[Program], Simulation],
+    ) -> Simulation:
+        """What the program costs that `fit` returns; where none fits, that which needs least."""
+        limit = self.limit(device)
+        before = simulate(program)
+        if before.peak_memory_bytes <= limit:
+            return before
+        frontier = Frontier(program, device, donated, simulate)
+        index = frontier.first_within(limit)
+        return frontier.least() if index is None else frontier[index][1]
+
     def fit(
         self,
         program: Program,
@@ -58,7 +78,7 @@ class Recompute:
         Raises:
           ValueError: where no program keeps to it.
         """
-        limit = self.memory * device.memory_bytes
+        limit = self.limit(device)
         before = simulate(program)
         had, may = (amount(n, "B", 1024) for n in (before.peak_memory_bytes, limit))
         if before.peak_memory_bytes <= limit:
@@ -67,7 +87,7 @@ class Recompute:
         frontier = Frontier(program, device, donated, simulate)
         index = frontier.first_within(limit)
         if index is None:
-            least = min(frontier[i][1].peak_memory_bytes for i in range(len(frontier)))
+            least = frontier.least().peak_memory_bytes
             raise ValueError(
                 f"infeasible: the step needs at least {amount(least, 'B', 1024)} of a device, "
                 f"with all computed again that can be, and may need {may} of {device.name} "
@@ -111,21 +131,6 @@ class Recomputed:
             "peak_memory_bytes_before": self.before.peak_memory_bytes,
             "predicted_seconds_before": self.before.predicted_seconds.total,
         }
-
-
-def recompute_of(word: str | None, memory: float | None) -> Recompute | None:
-    """What a command line says: `--recompute auto --memory 0.9`.
-
-    Raises:
-      ValueError: another word, a share without recomputation, or one that is none.
-    """
-    if word not in (None, "auto"):
-        raise ValueError(f"--recompute is auto, or is not given; not {word!r}")
-    if word is None:
-        if memory is not None:
-            raise ValueError("--memory was given without --recompute auto, which keeps to it")
-        return None
-    return Recompute() if memory is None else Recompute(memory)
 
 
 class Frontier:
@@ -194,13 +199,19 @@ class Frontier:
             plans.setdefault(chain.program, []).append((chain, chosen))
         return rewritten(self._unstacked[-1], plans)
 
+    def least(self) -> Simulation:
+        """Of what was judged so far, what needs least memory."""
+        return min((s for _, s in self._known.values()), key=lambda s: s.peak_memory_bytes)
+
     def first_within(self, limit: float) -> int | None:
         """The first that needs at most so many bytes, None where none does."""
         low, high = 0, self._count - 1
+        back = 1  # The last ones compute so much at once that they may need more again.
         while self[high][1].peak_memory_bytes > limit:
-            high -= 1  # The last ones compute so much at once that they may need more again.
-            if high < 0:
-                return None
+            high -= back
+            back *= 2
+            if high <= 0:
+                return 0 if self[0][1].peak_memory_bytes <= limit else None
         while low < high:
             middle = (low + high) // 2
             if self[middle][1].peak_memory_bytes <= limit:

@@ -6,12 +6,15 @@ the same actions that :class:`~troupe.partitioning.Manual` takes.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from ..decide.actions import Tactic
+from ..rematerialization.recompute import Recompute
 from .batch import BatchParallel as batch_parallel
 from .batch import SequenceParallel as sequence
 from .search.automatic import Automatic as automatic
+from .search.automatic import Goal
 from .weights import Embedding as embedding
 from .weights import Expert as expert
 from .weights import Megatron as megatron
@@ -33,8 +36,12 @@ NAMED: dict[str, Callable[[str], Tactic]] = {
 }
 
 
-def parse_schedule(text: str) -> list[Tactic]:
+def parse_schedule(text: str, memory: float | None = None) -> list[Tactic]:
     """The schedule written "batch:data,megatron:model,zero3:data", or "batch:data,auto:model+data".
+
+    Args:
+      text: tactics in order.
+      memory: the goal of those that search: the share of a device's memory that a plan may need.
 
     Raises:
       ValueError: naming the part that does not read, and the tactics there are.
@@ -48,11 +55,35 @@ def parse_schedule(text: str) -> list[Tactic]:
             )
         if name not in NAMED:
             raise ValueError(f"schedule {text!r}: no tactic {name!r}; there are {', '.join(NAMED)}")
-        schedule.append(NAMED[name](axis))
+        tactic = NAMED[name](axis)
+        if memory is not None and isinstance(tactic, automatic):
+            tactic = dataclasses.replace(tactic, goal=Goal(memory))
+        schedule.append(tactic)
     return schedule
+
+
+def parse_spread(
+    schedule: str, recompute: str | None, memory: float | None
+) -> tuple[list[Tactic], Recompute | None]:
+    """What a command line says with --schedule, --recompute auto and --memory 0.9.
+
+    Raises:
+      ValueError: a part that does not read, or a share of memory that nothing keeps to.
+    """
+    tactics = parse_schedule(schedule, memory)
+    if recompute not in (None, "auto"):
+        raise ValueError(f"--recompute is auto, or is not given; not {recompute!r}")
+    if recompute is None:
+        if memory is not None and not any(isinstance(t, automatic) for t in tactics):
+            raise ValueError(
+                "--memory was given without --recompute auto and without an auto:AXIS in the "
+                "schedule, which keep to it"
+            )
+        return tactics, None
+    return tactics, Recompute() if memory is None else Recompute(memory)
 
 
 __all__ = [
     "NAMED", "automatic", "batch_parallel", "embedding", "expert", "megatron", "parse_schedule",
-    "sequence", "zero1", "zero2", "zero3",
+    "parse_spread",    "sequence", "zero1", "zero2", "zero3",
 ]  # fmt: skip

@@ -1,10 +1,12 @@
-"""`troupe plan AGENT --env ID --mesh AXES --schedule TACTICS`"""
+"""`troupe plan AGENT --env ID --mesh AXES --schedule TACTICS`, or `--devices N` instead"""
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 
+from ....launch.errors import RequestError
 from ...tuned import Tuned
 from .. import asking
 from ..parser import Commands, add_partition, add_task
@@ -15,23 +17,56 @@ def register(commands: Commands) -> None:
         "plan", "say what a mesh and a schedule make of an agent's step, and what it costs", plan
     )
     add_task(parser)
-    add_partition(parser, required=True)
+    add_partition(parser)
+    parser.add_argument(
+        "--devices",
+        type=int,
+        metavar="N",
+        help="with neither mesh nor schedule: choose both for so many devices",
+    )
     parser.add_argument(
         "--device", default="h200", help="a device of `troupe list`, or a calibration's file"
     )
     parser.add_argument("--save", metavar="FILE", help="draw memory, time and tactics")
+    parser.add_argument("--save-search", metavar="FILE", help="draw what an auto:AXIS tried")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
 
 
 def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     tuned = asking.tuned_for(options, settings)
-    recipe = asking.recipe(options, tuned, **asking.partition(options))
+    asked = options.mesh is not None or options.schedule is not None
+    if asked == (options.devices is not None):
+        raise RequestError(
+            "give --mesh and --schedule, to plan with them, or --devices N, to have both chosen; "
+            + ("not both ways at once." if asked else "nothing was given of either.")
+        )
     from ....launch.request import planning
-    from ....partitioning import printing
+    from ....partitioning import parse_spread, printing
     from ....partitioning.simulator import pictures
+    from ....partitioning.tactics.search import picture
 
-    made = planning.plan(recipe.experiment(), options.device)
-    print(made.to_json() if options.json else printing.report(made))
+    if asked:
+        recipe = asking.recipe(options, tuned, **asking.partition(options))
+        made = planning.plan(recipe.experiment(), options.device)
+        print(made.to_json() if options.json else printing.report(made))
+    else:
+        memory = options.memory
+        _, again = parse_spread("auto:data", options.recompute, memory)
+        experiment = asking.recipe(options, tuned).experiment()
+        found = planning.choose(experiment, options.devices, options.device, again, memory)
+        made = found.plan
+        if options.json:
+            print(json.dumps({**json.loads(made.to_json()), "choice": found.to_json()}, indent=2))
+        else:
+            print(f"{printing.report(made)}\n{found}")
     if options.save is not None:
         pictures.save_plan(made, options.save)
+    if options.save_search is not None:
+        log = next((step.log for step in made.steps if step.log is not None), None)
+        if log is None:
+            raise RequestError(
+                f"--save-search {options.save_search}: no tactic of the plan searched; put an "
+                "auto:AXIS into the schedule."
+            )
+        picture.save_search(log, options.save_search)
     return 0

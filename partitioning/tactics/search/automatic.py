@@ -17,6 +17,8 @@ from .tree import Candidate, Search
 
 #: Plans whose predictions differ by less are alike; the simpler one is taken.
 _NEARLY = 5e-4
+#: How much more than the limit a candidate may need that computes activations again.
+_ACTIVATIONS = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +26,9 @@ class Goal:
     """What is searched for: the least time of those plans that fit.
 
     Attributes:
-      memory: the most that a plan may need of a device's memory, as a share of it. Where nothing
-        that is found keeps to it, planning fails. None: the device's memory, without failing.
+      memory: the most that a plan may need of a device's memory, as a share of it, after what is
+        computed again. Where nothing that is found keeps to it, planning fails. None: what
+        recomputation keeps to, or the device's memory, without failing.
     """
 
     memory: float | None = None
@@ -200,12 +203,15 @@ class Automatic:
             raise ValueError(f"tactic {self.name!r} is entered by a plan, which knows the device")
         axes = tuple(a for a in self.axes if context.mesh[a] > 1)
         limit = (self.goal.memory or 1.0) * judge.device.memory_bytes
+        again = judge.recomputed_to
+        if again is not None:
+            limit = again if self.goal.memory is None else min(limit, again)
         if self.goal.memory is not None:
             self._check_goal(context, limit, judge.device.name)
         space = Space(context, axes)
 
         def cost(estimated: Estimated) -> float:
-            return _cost(estimated.seconds, estimated.peak, limit)
+            return _cost(estimated.seconds, estimated.peak, limit, again is not None)
 
         budget = self.budget
         search = Search(space, cost, budget.estimates, budget.seconds, budget.seed)
@@ -254,9 +260,15 @@ class Automatic:
             )
 
 
-def _cost(seconds: float, nbytes: float, limit: float) -> float:
-    """Seconds, many more where memory does not suffice; of equal ones, less memory is better."""
+def _cost(seconds: float, nbytes: float, limit: float, again: bool = False) -> float:
+    """Seconds, many more where memory does not suffice; of equal ones, less memory is better.
+
+    Where activations may be computed again, they take up to half of the time once more, and no more
+    than so much of memory is theirs.
+    """
     over = max(nbytes / limit - 1.0, 0.0)
+    if again:
+        over = 0.03 * min(over, _ACTIVATIONS) + max(over - _ACTIVATIONS, 0.0)
     return seconds * (1.0 + 10.0 * over + 1e-4 * min(nbytes / limit, 1.0))
 
 

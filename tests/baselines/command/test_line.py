@@ -231,10 +231,31 @@ def test_a_plan_needs_no_devices_and_predicts(capsys, tmp_path):
     fails(capsys, [*arguments, "--save", str(tmp_path / "plan.xyz")], 2, "the picture", "plan.xyz")
     assert main([*arguments, "--recompute", "auto", "--memory", "0.5"]) == 0
     assert "nothing is computed again" in capsys.readouterr().out
-    fails(capsys, [*arguments, "--memory", "0.5"], 2, "without --recompute auto")
+    fails(
+        capsys, [*arguments, "--memory", "0.5"], 2, "without --recompute auto and without an auto"
+    )
     fails(capsys, [*arguments, "--recompute", "auto", "--memory", "0"], 2, "share of the device's")
     fails(capsys, [*arguments, "--device", "a10"], 2, "unknown device 'a10'", "h200")
     fails(capsys, [*arguments[:4], "--mesh", "data=2"], 2, "--schedule")
+
+
+def test_a_search_is_drawn(capsys, tmp_path):
+    arguments = ["plan", "dqn", "--env", "CartPole-v1", "--config.hidden_sizes", "32,32"]
+    arguments += ["--mesh", "data=2", "--save-search", str(tmp_path / "deep" / "search.png")]
+    assert main([*arguments, "--schedule", "auto:data"]) == 0
+    assert (tmp_path / "deep" / "search.png").read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    fails(capsys, [*arguments, "--schedule", "batch:data"], 2, "no tactic of the plan searched")
+
+
+def test_a_mesh_and_a_schedule_are_chosen(capsys):
+    arguments = ["plan", "dqn", "--env", "CartPole-v1", "--config.hidden_sizes", "32,32"]
+    assert main([*arguments, "--devices", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^chosen of \d+: --mesh data=\d.* --schedule \S+$", printed, re.M)
+    assert re.search(r"^data=2 +auto:data +\S+ +\d\.\d\d ", printed, re.M) or "auto:" in printed
+    fails(capsys, [*arguments, "--devices", "0"], 2, "0 devices", "at least 1")
+    fails(capsys, [*arguments, "--devices", "2", "--memory", "1.5"], 2, "Goal(memory=1.5)")
 
 
 @pytest.mark.parametrize("agent", ["dqn", "ppo"])

@@ -247,6 +247,34 @@ def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
         )  # fmt: skip
 
 
+@pytest.mark.long
+def test_a_search_finds_what_fits_where_no_listed_schedule_does() -> None:
+    example = steps.make("transformer", **DEEP)
+    peaks = []
+    for listed in ("", *example.schedules):
+        plan = planned("transformer", DEEP, "data=4,model=2", listed)
+        peaks.append(plan.steps[-1].simulation.peak_memory_bytes)
+    memory = int(0.95 * min(peaks))
+    device = dataclasses.replace(get_device("h200"), memory_bytes=memory)
+    found = pt.partition(
+        example.update,
+        pt.parse_mesh("data=4,model=2"),
+        [
+            *pt.parse_schedule("batch:data"),
+            pt.Automatic(
+                ("model", "data"),
+                goal=pt.Goal(memory=1.0),
+                budget=pt.Budget(estimates=60, judged=2),
+            ),
+        ],
+        donate=("state",),
+        simulate=pt.Simulator(device),
+        recompute=pt.Recompute(1.0),
+    ).plan(example.state_shapes, example.batch_shapes)
+    assert found.steps[-1].simulation.fits
+    assert found.steps[-1].recomputed.regions > 0
+
+
 @pytest.mark.parametrize("memory", [0, 1.5, -1, "0.9", True])
 def test_a_share_of_the_memory_is_between_nothing_and_all(memory: Any) -> None:
     with pytest.raises(ValueError, match=r"a share of the device's memory"):

@@ -1,0 +1,215 @@
+"""A mesh and a schedule for so many devices: known schedules on every shape, then a search."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from .decide.actions import Tactic, axes_of
+from .explain import table
+from .mesh import Mesh
+from .plan import Plan
+from .simulator.simulate import Simulation, amount
+from .tactics import parse_schedule
+from .tactics.search.automatic import Automatic, Budget
+
+#: What is tried on every mesh; those over "model" where it has that axis.
+SCHEDULES = (
+    "batch:data",
+    "batch:data,zero2:data",
+    "batch:data,zero3:data",
+    "batch:data,embedding:model",
+    "batch:data,expert:model",
+    "batch:data,megatron:model",
+    "batch:data,megatron:model,zero2:data",
+    "batch:data,megatron:model,zero3:data",
+)
+#: The widest axis "model" that is tried: beyond, a layer's exchanges leave its host.
+_WIDEST = 16
+#: Times that differ by less than this share are alike.
+_ALIKE = 0.01
+#: On how many of the best meshes a search follows, and how long it may be.
+_SEARCHED, _ESTIMATES = 2, 100
+
+#: Plans a schedule on a mesh.
+Planner = Callable[[Mesh, Sequence[Tactic]], Plan]
+
+
+@dataclasses.dataclass(frozen=True)
+class TriedPlan:
+    """One mesh under one schedule.
+
+    Attributes:
+      mesh, schedule: as a command line takes them.
+      plan: what was made of them; None where they do not go together.
+      why: why not.
+    """
+
+    mesh: str
+    schedule: str
+    plan: Plan | None
+    why: str = ""
+
+    @property
+    def simulation(self) -> Simulation:
+        """What it costs."""
+        assert self.plan is not None
+        return self.plan.steps[-1].simulation
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures by name."""
+        cost = self.simulation
+        return {
+            "mesh": self.mesh,
+            "schedule": self.schedule,
+            "predicted_seconds": cost.predicted_seconds.total,
+            "peak_memory_bytes": cost.peak_memory_bytes,
+            "fits": cost.fits,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanChoice:
+    """What was chosen, and what else would have done.
+
+    Attributes:
+      best: what costs least time of what fits.
+      others: all others, the better ones first.
+      impossible: what could not be planned.
+    """
+
+    best: TriedPlan
+    others: tuple[TriedPlan, ...]
+    impossible: tuple[TriedPlan, ...]
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of what was chosen."""
+        assert self.best.plan is not None
+        return self.best.plan
+
+    def __str__(self) -> str:
+        count = 1 + len(self.others)
+        lines = [
+            f"chosen of {count}: --mesh {self.best.mesh} --schedule {self.best.schedule}",
+            "the runners-up would cost:",
+        ]
+        whole = self.best.simulation.predicted_seconds.total
+        rows = []
+        for tried in (self.best, *_distinct(self.best, self.others)[:7]):
+            cost = tried.simulation
+            seconds = cost.predicted_seconds.total
+            rows.append(
+                {
+                    "mesh": tried.mesh,
+                    "schedule": tried.schedule,
+                    "seconds": f"{seconds:.3g}",
+                    "times": f"{seconds / whole:.2f}",
+                    "peak": amount(cost.peak_memory_bytes, "B", 1024)
+                    + ("" if cost.fits else " (too large)"),
+                }
+            )
+        lines.append(table(rows, left=("mesh", "schedule")))
+        if self.impossible:
+            first = self.impossible[0]
+            lines.append(
+                f"{len(self.impossible)} more cannot be, e.g. --mesh {first.mesh} --schedule "
+                f"{first.schedule}: {first.why}"
+            )
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """All that was tried, by name."""
+        return {
+            "chosen": self.best.to_json(),
+            "others": [tried.to_json() for tried in self.others],
+            "impossible": [
+                {"mesh": tried.mesh, "schedule": tried.schedule, "why": tried.why}
+                for tried in self.impossible
+            ],
+        }
+
+
+def _distinct(best: TriedPlan, others: Sequence[TriedPlan]) -> list[TriedPlan]:
+    """The others, of those that cost the very same the first."""
+    found: list[TriedPlan] = []
+    known = {(best.simulation.predicted_seconds.total, best.simulation.peak_memory_bytes)}
+    for tried in others:
+        cost = tried.simulation.predicted_seconds.total, tried.simulation.peak_memory_bytes
+        if cost not in known:
+            known.add(cost)
+            found.append(tried)
+    return found
+
+
+def meshes(devices: int) -> Iterator[Mesh]:
+    """The shapes that so many devices may have: all of them along the batch first.
+
+    Raises:
+      ValueError: where there are none.
+    """
+    if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
+        raise ValueError(f"{devices!r} devices are none to choose a mesh for; give at least 1")
+    yield Mesh({"data": devices})
+    for model in range(2, min(devices, _WIDEST) + 1):
+        if devices % model == 0:
+            yield Mesh({"data": devices // model, "model": model})
+
+
+def choose(planned: Planner, devices: int, memory: float = 1.0) -> PlanChoice:
+    """Chooses how so many devices share a step.
+
+    Args:
+      planned: plans the step, for a device.
+      devices: how many.
+      memory: the share of a device's memory within which a plan fits.
+
+    Raises:
+      ValueError: no devices, or nothing that can be planned on any mesh of them.
+    """
+    found: list[TriedPlan] = []
+    shapes = list(meshes(devices))
+    for mesh in shapes:
+        for schedule in SCHEDULES:
+            if ("model" in mesh.axes) == ("model" in schedule):
+                found.append(_tried(planned, mesh, schedule, parse_schedule(schedule)))
+
+    def rank(tried: TriedPlan) -> tuple[bool, float, float, int]:
+        cost = tried.simulation
+        nbytes = float(cost.peak_memory_bytes)
+        large = nbytes > memory * cost.device.memory_bytes
+        # Of what takes about as long, what needs least memory; of that what is said shortest.
+        about = round(math.log(cost.predicted_seconds.total) / _ALIKE)
+        return large, nbytes if large else about, nbytes, len(tried.schedule)
+
+    able = sorted((t for t in found if t.plan is not None), key=rank)
+    for name in list(dict.fromkeys(tried.mesh for tried in able))[:_SEARCHED]:
+        mesh = next(shape for shape in shapes if str(shape) == name)
+        axes = tuple(mesh.axes)[::-1]
+        search = Automatic(axes, budget=Budget(estimates=_ESTIMATES, judged=3))
+        found.append(_tried(planned, mesh, f"auto:{search.axis}", [search]))
+    able = sorted((t for t in found if t.plan is not None), key=rank)
+    if not able:
+        raise ValueError(
+            f"no known schedule splits this step over {devices} devices: {found[0].why}"
+        )
+    impossible = tuple(t for t in found if t.plan is None)
+    return PlanChoice(able[0], tuple(able[1:]), impossible)
+
+
+def _tried(planned: Planner, mesh: Mesh, schedule: str, tactics: Sequence[Tactic]) -> TriedPlan:
+    try:
+        plan = planned(mesh, tactics)
+        plan.steps[-1].simulation  # noqa: B018  (what fails, fails here)
+    except ValueError as error:
+        return TriedPlan(str(mesh), schedule, None, str(error))
+    before = 0
+    for step, tactic in zip(plan.steps, tactics, strict=False):
+        wide = any(mesh.axes[axis] > 1 for axis in axes_of(tactic))
+        if step.decisions == before and wide and not isinstance(tactic, Automatic):
+            why = f"tactic {tactic.name!r} finds nothing to split over {tactic.axis}"
+            return TriedPlan(str(mesh), schedule, None, why)
+        before = step.decisions
+    return TriedPlan(str(mesh), schedule, plan)

@@ -1,0 +1,57 @@
+"""A mesh and a schedule that are chosen are at least as good as all that was tried."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from troupe import partitioning as pt
+from troupe.partitioning import models
+from troupe.partitioning.choose import meshes
+from troupe.partitioning.simulator.device import get_device
+
+
+def planner(example, simulator, recompute=None):
+    def planned(mesh, tactics):
+        options = {"simulate": simulator, "recompute": recompute, "donate": ("state",)}
+        step = pt.partition(example.update, mesh, tactics, **options)
+        return step.plan(example.state_shapes, example.batch_shapes)
+
+    return planned
+
+
+def test_what_is_chosen_is_the_least_of_what_fits():
+    example = models.make("mlp", batch=256, width=512, hidden=2048, num_layers=2)
+    found = pt.choose(planner(example, pt.Simulator("h200")), 4)
+    costs = [t.simulation.predicted_seconds.total for t in found.others]
+    assert found.best.simulation.predicted_seconds.total <= 1.01 * min(costs)
+    assert {t.mesh for t in (found.best, *found.others)} == {
+        "data=4", "data=2,model=2", "data=1,model=4",
+    }  # fmt: skip
+    searched = [t for t in (found.best, *found.others) if t.schedule.startswith("auto:")]
+    assert len(searched) == 2
+    text = str(found)
+    assert f"--mesh {found.best.mesh} --schedule {found.best.schedule}" in text
+    assert found.to_json()["chosen"]["mesh"] == found.best.mesh
+
+
+def test_a_small_device_takes_what_fits():
+    example = models.make("mlp", batch=64, width=256, hidden=1024, num_layers=3, optimizer="adam")
+    large = pt.choose(planner(example, pt.Simulator("h200")), 4)
+    least = min(t.simulation.peak_memory_bytes for t in (large.best, *large.others))
+    device = dataclasses.replace(get_device("h200"), memory_bytes=int(1.05 * least))
+    found = pt.choose(planner(example, pt.Simulator(device)), 4)
+    assert found.best.simulation.fits
+    assert not all(t.simulation.fits for t in found.others)
+
+
+def test_what_cannot_be_is_told():
+    with pytest.raises(ValueError, match=r"0 devices are none to choose a mesh for"):
+        list(meshes(0))
+    assert [str(mesh) for mesh in meshes(6)] == [
+        "data=6", "data=3,model=2", "data=2,model=3", "data=1,model=6",
+    ]  # fmt: skip
+    example = models.make("mlp", batch=3, width=3, hidden=5)
+    with pytest.raises(ValueError, match=r"no known schedule splits this step over 7 devices"):
+        pt.choose(planner(example, pt.Simulator("h200")), 7)
