@@ -164,7 +164,7 @@ _SETTINGS = {
 }
 
 
-@settings(max_examples=500 if _LONG else 40, **_SETTINGS)
+@settings(max_examples=500 if _LONG else 20, **_SETTINGS)
 @given(programs())
 def test_programs_drawn_at_random_verify(drawn: Drawn) -> None:
     drawn = dataclasses.replace(drawn, differentiate=True)
