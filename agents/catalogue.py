@@ -19,6 +19,7 @@ AGENTS = {
     "impala": ".impala:IMPALABuilder",
     "iql": ".iql:IQLBuilder",
     "mpo": ".mpo:MPOBuilder",
+    "muzero": ".muzero:MuZeroBuilder",
     "ppo": ".ppo:PPOBuilder",
     "qrdqn": ".dqn:QRDQNBuilder",
     "r2d2": ".r2d2:R2D2Builder",

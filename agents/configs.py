@@ -212,6 +212,33 @@ class PriorityConfig(OffPolicyConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class SequenceConfig(Config):
+    """Of learning from windows of episodes."""
+
+    sequence_length: int = 20
+    """Steps of a sequence that are learned from."""
+    sequence_period: int = 10
+    """Steps from the start of one sequence to that of the next."""
+    priority_mix: float = 0.9
+    """eta: part of a sequence's priority that is its greatest error; the rest is the mean."""
+
+    bounds: ClassVar[AllBounds] = {
+        "sequence_length": (1, 100_000),
+        "sequence_period": (1, 100_000),
+        "priority_mix": (0.0, 1.0),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sequence_period > self.sequence_length:
+            raise ValueError(
+                f"sequence_period is {self.sequence_period} and sequence_length is "
+                f"{self.sequence_length}; with a period greater than the length there are steps "
+                "that are never learned from."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class AtomsConfig(Config):
     """Of estimating distributions of returns."""
 

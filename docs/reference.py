@@ -48,6 +48,7 @@ MODULES = (
     "troupe.agents.impala",
     "troupe.agents.iql",
     "troupe.agents.mpo",
+    "troupe.agents.muzero",
     "troupe.agents.ppo",
     "troupe.agents.r2d2",
     "troupe.agents.sac",

@@ -126,6 +126,29 @@ def gaussian_noise(
     return ActorCore(_init, select_action, set_num_actions=_set_num_actions)
 
 
+def drawn(
+    choose: Callable[[Nest, Nest, jax.Array], tuple[Nest, Nest]], extras: Nest = ()
+) -> ActorCore:
+    """What a key decides, another at every step.
+
+    Args:
+      choose: `(params, observation, key) -> (action, extras)`.
+      extras: zeros of what is stored beside an action.
+    """
+
+    def select_action(params, observation, state):
+        key = jax.random.fold_in(state.key, state.num_actions)
+        action, extras = choose(params, observation, key)
+        return action, StepState(state.key, state.num_actions + 1, extras)
+
+    return ActorCore(
+        lambda key: _init(key)._replace(extras=extras),
+        select_action,
+        lambda before, after: after.extras,
+        set_num_actions=_set_num_actions,
+    )
+
+
 def stochastic(
     parameters: Callable[[Nest, Nest], jax.Array],
     actions: Distribution,
@@ -140,21 +163,11 @@ def stochastic(
       stores_log_prob: whether extras are `{"log_prob": []}` of the action drawn; else ().
     """
 
-    def init(key):
-        return _init(key)._replace(extras={"log_prob": jnp.zeros(())} if stores_log_prob else ())
-
-    def select_action(params, observation, state):
-        key = jax.random.fold_in(state.key, state.num_actions)
+    def choose(params, observation, key):
         action, log_prob = actions.sample_and_log_prob(parameters(params, observation), key)
-        extras = {"log_prob": log_prob} if stores_log_prob else ()
-        return action, StepState(state.key, state.num_actions + 1, extras)
+        return action, ({"log_prob": log_prob} if stores_log_prob else ())
 
-    return ActorCore(
-        init,
-        select_action,
-        lambda before, after: after.extras,
-        set_num_actions=_set_num_actions,
-    )
+    return drawn(choose, {"log_prob": jnp.zeros(())} if stores_log_prob else ())
 
 
 def uniform_first(policy: ActorCore, actions: specs.BoundedArray, num_steps: float) -> ActorCore:

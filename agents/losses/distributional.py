@@ -39,6 +39,23 @@ def project(
     return jnp.clip(1.0 - distance / spacing, 0.0, 1.0) @ probabilities
 
 
+def two_hot(x: jax.Array, atoms: jax.Array | np.ndarray) -> jax.Array:
+    """A number as the distribution on its two neighbours that has it as its mean.
+
+    Schrittwieser et al. (2020), https://arxiv.org/abs/1911.08265, appendix F. A number beyond the
+    atoms is the outermost.
+
+    Args:
+      x: [] the number.
+      atoms: [Z] evenly spaced, rising; Z at least 2.
+
+    Returns:
+      [Z] the probabilities of the atoms.
+    """
+    chex.assert_rank(x, 0)
+    return project(x[None], jnp.ones(1, x.dtype), atoms)
+
+
 def categorical_divergence(
     logits_tm1: jax.Array,
     r_t: jax.Array,

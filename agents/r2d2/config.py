@@ -11,12 +11,15 @@ from ..configs import (
     EpsilonGreedyConfig,
     PriorityConfig,
     RecurrentConfig,
+    SequenceConfig,
     TargetConfig,
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class R2D2Config(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, RecurrentConfig):
+class R2D2Config(
+    PriorityConfig, SequenceConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, RecurrentConfig
+):
     """Settings of R2D2. The defaults suit small control tasks; replayed items are sequences."""
 
     core: Literal["none", "lstm", "gru", "transformer"] = "lstm"
@@ -24,18 +27,12 @@ class R2D2Config(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, 
     hidden_sizes: tuple[int, ...] = (64,)
     """Units of the hidden layers of the torso, where it is an MLP; the last also those of the
     streams of value and advantages behind the core."""
-    sequence_length: int = 20
-    """Steps of a sequence that are learned from."""
-    sequence_period: int = 10
-    """Steps from the start of one sequence to that of the next."""
     burn_in: int = 10
     """Steps before those that only warm the memory up."""
     value_rescaling: bool = True
     """Learn signed square roots of returns (Pohlen et al., 2018) instead of the returns."""
     learning_rate_steps: int | None = None
     """Gradient steps in which the step size goes linearly to 0; None keeps it."""
-    priority_mix: float = 0.9
-    """eta: part of a sequence's priority that is its greatest error; the rest is the mean."""
     epsilon_exponent: float = 7.0
     """alpha of Ape-X (Horgan et al., 2018): of N environments, number i comes to the chance
     epsilon_end^(1 + alpha i / (N - 1)). 0: all to the same."""
@@ -47,19 +44,7 @@ class R2D2Config(PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, 
     max_replay_size: int = 10_000
 
     bounds: ClassVar[AllBounds] = {
-        "sequence_length": (1, 100_000),
-        "sequence_period": (1, 100_000),
         "burn_in": (0, 100_000),
         "learning_rate_steps": (1, MOST_STEPS),
-        "priority_mix": (0.0, 1.0),
         "epsilon_exponent": (0.0, 1e3),
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sequence_period > self.sequence_length:
-            raise ValueError(
-                f"sequence_period is {self.sequence_period} and sequence_length is "
-                f"{self.sequence_length}; with a period greater than the length there are steps "
-                "that are never learned from."
-            )

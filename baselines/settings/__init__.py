@@ -3,7 +3,24 @@
 from __future__ import annotations
 
 from ..tuned import Tuned
-from . import bc, c51, cql, crr, d4pg, dqn, impala, iql, mpo, ppo, qrdqn, r2d2, rainbow, sac, td3
+from . import (
+    bc,
+    c51,
+    cql,
+    crr,
+    d4pg,
+    dqn,
+    impala,
+    iql,
+    mpo,
+    muzero,
+    ppo,
+    qrdqn,
+    r2d2,
+    rainbow,
+    sac,
+    td3,
+)
 
 SETTINGS: tuple[Tuned, ...] = (
     *bc.SETTINGS,
@@ -15,6 +32,7 @@ SETTINGS: tuple[Tuned, ...] = (
     *impala.SETTINGS,
     *iql.SETTINGS,
     *mpo.SETTINGS,
+    *muzero.SETTINGS,
     *ppo.SETTINGS,
     *qrdqn.SETTINGS,
     *r2d2.SETTINGS,

@@ -82,6 +82,12 @@ R2D2 = {
     **{"sequence_length": 8, "sequence_period": 8, "min_replay_size": 20, "batch_size": 16},
     **{"learning_rate": 3e-3, "samples_per_insert": 64.0, "epsilon_decay_steps": 1_000},
 }
+MUZERO = {
+    **{"hidden_sizes": (32,), "state_size": 16, "num_simulations": 4, "unroll_steps": 2},
+    **{"sequence_length": 4, "sequence_period": 4, "num_atoms": 11, "discount": 0.0, "n_step": 1},
+    **{"min_return": -3.0, "max_return": 3.0, "learning_rate": 3e-3, "target_update_period": 20},
+    **{"min_replay_size": 50},
+}
 OFFLINE = {**BC, "discount": 0.0}
 CQL = {**OFFLINE, "conservative_weight": 0.1, "num_action_samples": 4, "initial_temperature": 0.1}
 EVERY = ("discrete", "continuous", "ragged", "several", "nested", "image")
@@ -107,6 +113,7 @@ AGENTS = {
     ),
     "mpo": Row("mpo", MPO, ("discrete", "continuous")),
     "iql": Row("iql", OFFLINE, EVERY, mistakes=0.5),
+    "muzero": Row("muzero", MUZERO, ("discrete", "image")),
     "ppo": Row("ppo", PPO, ("discrete", "continuous", "ragged", "nested", "image")),
     "ppo with a memory": Row(
         "ppo",

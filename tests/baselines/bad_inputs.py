@@ -141,6 +141,18 @@ CQL_FIELDS = {
     "num_action_samples": ("0", "1.5", "nan", "1e9"),
     "target_entropy": ("nan", "inf"),
 }
+MUZERO_FIELDS = {
+    "state_size": ("0", "1.5", "nan", "1e9"),
+    "num_simulations": ("0", "nan", "1e9"),
+    "max_considered_actions": ("0", "many"),
+    "search_depth": ("0", "1.5", "1e9"),
+    "reanalyse": ("2", "maybe"),
+    "value_scale": ("0", "nan", "inf"),
+    "unroll_steps": ("0", "nan", "1e9"),
+    "value_cost": ("-1", "nan", "inf"),
+    "sequence_period": ("0", "21", "nan"),
+    "min_return": ("200", "nan", "inf"),
+}
 FIELDS = {
     "dqn": DQN_FIELDS,
     "impala": IMPALA_FIELDS,
@@ -149,6 +161,7 @@ FIELDS = {
     "r2d2": R2D2_FIELDS,
     "d4pg": D4PG_FIELDS,
     "mpo": MPO_FIELDS,
+    "muzero": MUZERO_FIELDS,
     "cql": CQL_FIELDS,
     "crr": CRR_FIELDS,
     "iql": IQL_FIELDS,

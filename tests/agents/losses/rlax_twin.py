@@ -38,6 +38,9 @@ def main(source: str, destination: str) -> None:
         project=jax.vmap(rlax.categorical_l2_project, (0, 0, None))(
             3.0 * logits[0][:, 0], jax.nn.softmax(logits[1][:, 0]), atoms
         ),
+        two_hot=rlax.transform_to_2hot(
+            3.0 * given["r_t"], float(atoms[0]), float(atoms[-1]), len(atoms)
+        ),
         categorical=categorical(
             *(atoms, logits[0], *transition, atoms, logits[1], given["q_t_selector"])
         ),

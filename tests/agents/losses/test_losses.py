@@ -46,6 +46,13 @@ def test_huber_by_hand():
     np.testing.assert_allclose(values.huber(f(3), 2.0), [4.0])
 
 
+def test_a_number_is_its_two_neighbours():
+    np.testing.assert_allclose(
+        distributional.two_hot(jnp.float32(1.25), f(0, 1, 2)), [0, 0.75, 0.25], rtol=1e-6
+    )
+    np.testing.assert_allclose(distributional.two_hot(jnp.float32(-7), f(0, 1, 2)), [1, 0, 0])
+
+
 def test_a_projection_by_hand():
     # 0.25 goes to 0 and 1 by 3 to 1, 1.5 in halves, 9 to the last.
     projected = distributional.project(f(0.25, 1.5, 9), f(0.5, 0.25, 0.25), f(0, 1, 2))

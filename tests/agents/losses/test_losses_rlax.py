@@ -97,6 +97,11 @@ def test_clipped_surrogate(given, twin):
     close(loss.mean(axis=1), twin["surrogate"])
 
 
+def test_two_hot(given, twin):
+    two_hot = jax.vmap(distributional.two_hot, (0, None))
+    close(two_hot(jnp.asarray(3.0 * given["r_t"]), given["atoms"]), twin["two_hot"])
+
+
 def test_projection(given, twin):
     returns_, logits = 3.0 * given["logits_tm1"][:, 0], given["logits_t"][:, 0]
     projected = jax.vmap(distributional.project, (0, 0, None))(

@@ -1,0 +1,76 @@
+"""Search in the model, by mctx."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from ...environments import registry
+from .config import MuZeroConfig
+from .networks import MuZeroNetworks, expected, make_atoms
+
+Nest = Any
+
+
+class SearchResult(NamedTuple):
+    """What a search comes to."""
+
+    action: jax.Array
+    """[B] int32, the best."""
+    policy: jax.Array
+    """[B, A] probabilities of actions, better than the network's."""
+    value: jax.Array
+    """[B] the mean return of the search."""
+
+
+def make_search(networks: MuZeroNetworks, config: MuZeroConfig) -> Callable[..., SearchResult]:
+    """`search(params, observation [B, ...], key, gumbel_scale)`: Gumbel MuZero's.
+
+    Danihelka et al. (2022), https://openreview.net/forum?id=bERaNdoegnO. With a `gumbel_scale` of 1
+    actions are drawn, and nothing is with 0, where the key does not matter. The model's episodes
+    may end: what lies behind counts as much as they are likely to go on.
+
+    Raises:
+      MissingExtraError: where mctx is not installed.
+    """
+    mctx: Any = registry.import_extra("mctx", "muzero", "muzero")
+    atoms = make_atoms(config)
+
+    def predict(params: MuZeroNetworks, state):
+        logits, of_return = networks.prediction.apply(params.prediction, state)
+        return logits, expected(of_return, atoms)
+
+    def advance(params: MuZeroNetworks, key, action, state):
+        state, of_reward, goes_on = networks.dynamics.apply(params.dynamics, state, action)
+        logits, value = predict(params, state)
+        output = mctx.RecurrentFnOutput(
+            reward=expected(of_reward, atoms),
+            discount=config.discount * jax.nn.sigmoid(goes_on),
+            prior_logits=logits,
+            value=value,
+        )
+        return output, state
+
+    def search(params: MuZeroNetworks, observation, key, gumbel_scale: float) -> SearchResult:
+        state = networks.representation.apply(params.representation, observation)
+        logits, value = predict(params, state)
+        found = mctx.gumbel_muzero_policy(
+            params,
+            key,
+            mctx.RootFnOutput(prior_logits=logits, value=value, embedding=state),
+            advance,
+            config.num_simulations,
+            max_depth=config.search_depth,
+            max_num_considered_actions=config.max_considered_actions,
+            gumbel_scale=gumbel_scale,
+            qtransform=functools.partial(
+                mctx.qtransform_completed_by_mix_value, value_scale=config.value_scale
+            ),
+        )
+        value = found.search_tree.summary().value
+        return SearchResult(found.action.astype("int32"), found.action_weights, value)
+
+    return search

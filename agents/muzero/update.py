@@ -1,0 +1,179 @@
+"""How MuZero learns: its model from what happened, policy and value from what searches find."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from ..interfaces import Update, UpdateOutput
+from ..learning import lots, optimizers, schedules, targets
+from ..learning.descent import descend
+from ..losses import distributional, masks, priorities, returns, values
+from ..replay.items import Sample, Sequence
+from .config import MuZeroConfig
+from .networks import MuZeroNetworks, expected, make_atoms
+from .search import make_search
+
+Nest = Any
+
+
+class MuZeroState(NamedTuple):
+    """All that learning changes."""
+
+    params: MuZeroNetworks
+    target_params: MuZeroNetworks
+    optimizer: optax.OptState
+    steps: jax.Array
+    """Gradient steps taken, int32."""
+
+
+class Wanted(NamedTuple):
+    """What the model is to say of L rows; of a batch [B, L, ...], by steps ahead [K, B, L, ...]."""
+
+    action: jax.Array
+    """[L] taken in them."""
+    reward: jax.Array
+    """[L, Z] probabilities of its atoms."""
+    discount: jax.Array
+    """[L] that followed, gamma apart: 0 where the episode terminated."""
+    policy: jax.Array
+    """[L, A] probabilities of actions."""
+    value: jax.Array
+    """[L, Z] probabilities of its atoms."""
+    mask: jax.Array
+    """[L] 1 where there is such a row, and it is known what came of it."""
+
+
+def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
+    """MuZero: Schrittwieser et al. (2020), https://arxiv.org/abs/1911.08265, with the policy's loss
+    of Danihelka et al. (2022) and targets by a new search (Schrittwieser et al., 2021,
+    https://arxiv.org/abs/2104.06294).
+
+    The model is unrolled from every row of a sequence, so that one search a row is the target of
+    all states that stand for it. It learns where episodes end, in place of states that absorb.
+    """
+    optimizer = optimizers.adam(
+        config.learning_rate
+        if config.learning_rate_steps is None
+        else schedules.linear(config.learning_rate, 0.0, config.learning_rate_steps),
+        epsilon=config.adam_epsilon,
+    )
+    importance = schedules.linear(config.importance_exponent, 1.0, config.importance_exponent_steps)
+    prioritised = config.priority_exponent is not None
+    atoms, search = make_atoms(config), make_search(networks, config)
+
+    def init(key):
+        keys = jax.random.split(key, len(networks))
+        params = MuZeroNetworks(*(n.init(k) for n, k in zip(networks, keys, strict=True)))
+        steps = jnp.zeros((), jnp.int32)
+        return MuZeroState(params, targets.init(params), optimizer.init(params), steps)
+
+    def ask(state: MuZeroState, data: Sequence) -> tuple[jax.Array, jax.Array]:
+        """Policies [B, T, A] and values [B, T] of all rows, by the target network."""
+        rows, params = jax.tree.map(_merge, data.observation), state.target_params
+        if config.reanalyse:
+            found = search(params, rows, jax.random.key(0), 0.0)
+            policy, value = found.policy, found.value
+        else:
+            hidden = networks.representation.apply(params.representation, rows)
+            value = expected(networks.prediction.apply(params.prediction, hidden)[1], atoms)
+            policy = _merge(data.extras["policy"])
+        return jax.tree.map(lambda x: x.reshape(*data.mask.shape, *x.shape[1:]), (policy, value))
+
+    def want(policy: jax.Array, value: jax.Array, data: Sequence) -> Wanted:
+        """Of one sequence, of its L = T - 1 rows before the last."""
+        mask = masks.learned_steps(data.step_type, data.mask)[:-1]
+        discount_t = config.discount * data.discount[:-1]
+        target = returns.n_step_targets(data.reward[:-1], discount_t, value, mask, config.n_step)
+        reward, target = (
+            jax.vmap(distributional.two_hot, (0, None))(values.signed_hyperbolic(x), atoms)
+            for x in (data.reward[:-1], target)
+        )
+        rows = jax.tree.map(lambda x: x[:-1], (data.action, data.discount, policy))
+        return Wanted(rows[0], reward, rows[1], rows[2], target, mask)
+
+    def loss(params: MuZeroNetworks, said, data: Sequence, weights):
+        wanted = jax.vmap(want)(said[0], said[1], data)
+        ahead = [
+            jax.tree.map(lambda x, k=k: _ahead(x, k), wanted) for k in range(config.unroll_steps)
+        ]
+        first = jax.tree.map(lambda x: _merge(x[:, :-1]), data.observation)
+        hidden = networks.representation.apply(params.representation, first)
+        rows = wanted.mask.shape
+
+        def advance(hidden, wanted: Wanted):
+            """Losses [B, L] of one step ahead."""
+            of_action, of_return = networks.prediction.apply(params.prediction, hidden)
+            action = _merge(wanted.action)
+            hidden, of_reward, goes_on = networks.dynamics.apply(params.dynamics, hidden, action)
+            # Half a gradient each step: however far the model is unrolled, states learn alike.
+            hidden = 0.5 * hidden + jax.lax.stop_gradient(0.5 * hidden)
+            pairs = (
+                (of_action, wanted.policy),
+                (of_return, wanted.value),
+                (of_reward, wanted.reward),
+            )
+            losses = [optax.softmax_cross_entropy(x, _merge(target)) for x, target in pairs]
+            losses.append(optax.sigmoid_binary_cross_entropy(goes_on, _merge(wanted.discount)))
+            said = [x.reshape(rows) for x in (*losses, expected(of_return, atoms))]
+            return hidden, (*said, wanted.mask)
+
+        steps = jax.tree.map(lambda *x: jnp.stack(x), *ahead)
+        _, (*losses, value, mask) = jax.lax.scan(advance, hidden, steps)
+        means = [masks.mean(weights[:, None] * x, mask) for x in losses]
+        policy_loss, value_loss, reward_loss, continuation_loss = means
+        metrics = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "reward_loss": reward_loss,
+            "continuation_loss": continuation_loss,
+            "mean_value": masks.mean(value[0], mask[0]),
+        }
+        errors = values.signed_parabolic(wanted.value @ atoms) - value[0]
+        total = policy_loss + config.value_cost * value_loss + reward_loss + continuation_loss
+        return total, (metrics, errors, mask[0])
+
+    def learn(state: MuZeroState, sample: Sample, said):
+        """A gradient step towards what was found in all rows; the target stays."""
+        weights = jnp.ones(sample.data.mask.shape[0])
+        if prioritised:
+            weights = priorities.importance_weights(
+                sample.info.probabilities, sample.info.size, importance(state.steps)
+            )
+        descent = descend(
+            loss,
+            optimizer,
+            state.params,
+            state.optimizer,
+            said,
+            sample.data,
+            weights,
+            max_norm=config.max_gradient_norm,
+        )
+        metrics, errors, mask = descent.aux
+        metrics |= {"loss": descent.loss, "gradient_norm": descent.gradient_norm}
+        output = UpdateOutput(metrics)
+        if prioritised:
+            of_sequence = jax.vmap(priorities.of_sequence, in_axes=(0, 0, None))
+            output = UpdateOutput(metrics, of_sequence(errors, mask, config.priority_mix))
+        state = state._replace(
+            params=descent.params, optimizer=descent.optimizer, steps=state.steps + 1
+        )
+        return state, output
+
+    step, steps = lots.towards_target(ask, learn, config)
+    return Update(init, step, lambda state: {"policy": state.params}, steps)
+
+
+def _merge(x: jax.Array) -> jax.Array:
+    """[B, T, ...] to [B T, ...]."""
+    return x.reshape(-1, *x.shape[2:])
+
+
+def _ahead(x: jax.Array, steps: int) -> jax.Array:
+    """Of rows [B, L, ...] those some steps later, and 0 where there are none."""
+    shifted = x[:, steps : x.shape[1]]
+    return jnp.pad(shifted, [(0, 0), (0, x.shape[1] - shifted.shape[1])] + [(0, 0)] * (x.ndim - 2))

@@ -1,0 +1,29 @@
+"""Settings of MuZero."""
+
+from __future__ import annotations
+
+from ..tuned import Tuned
+
+SETTINGS = (
+    Tuned(
+        "muzero",
+        "CartPole-v1",
+        config={
+            "num_envs": 4,
+            "hidden_sizes": (64,),
+            "state_size": 32,
+            "num_simulations": 8,
+            "discount": 0.98,
+            "num_atoms": 31,
+            "min_return": -60.0,
+            "max_return": 60.0,
+            "learning_rate": 2e-3,
+            "target_update_period": 40,
+            "samples_per_insert": 32.0,
+        },
+        steps=30_000,
+        target=475.0,
+        source="chosen here; seed 0 came to 422 after 462 at 27,000 steps, short of the target",
+        evaluation_every=3_000,
+    ),
+)

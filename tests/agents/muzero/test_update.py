@@ -1,0 +1,113 @@
+"""MuZero's model and values, of an episode that is known."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from dm_env import StepType, specs
+
+from troupe.agents.muzero import MuZeroBuilder, MuZeroConfig
+from troupe.agents.muzero.networks import expected, make_atoms
+from troupe.agents.replay.items import Sample, SampleInfo, Sequence
+from troupe.environments.specs import EnvironmentSpec
+
+LENGTH, BATCH = 4, 8  # Steps of the episode; rows are one more, and one of padding.
+NUMBER = specs.Array((), np.float32)
+SPEC = EnvironmentSpec(
+    specs.Array((LENGTH + 1,), np.float32), specs.DiscreteArray(2), NUMBER, NUMBER
+)
+SMALL = {
+    **{"hidden_sizes": (32,), "state_size": 16, "num_simulations": 4, "unroll_steps": 3},
+    **{"sequence_length": LENGTH + 1, "sequence_period": LENGTH + 1, "learning_rate": 1e-2},
+    **{"discount": 0.9, "target_update_period": 20, "min_return": -20.0, "max_return": 20.0},
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_compiler():
+    """Compiles without optimizing: these programs are many, and run little."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def sample(final_discount):
+    """Episodes of four steps with a reward of 1 each, whose actions are drawn."""
+    rng = np.random.default_rng(0)
+    rows = np.eye(LENGTH + 1, dtype=np.float32)
+    one = lambda *x: np.tile(np.asarray(x), (BATCH, 1))  # noqa: E731
+    data = Sequence(
+        observation=np.tile(np.concatenate([rows, 0 * rows[:1]]), (BATCH, 1, 1)),
+        action=rng.integers(0, 2, (BATCH, LENGTH + 2)).astype(np.int32),
+        reward=one(*[1.0] * LENGTH, 0.0, 0.0).astype(np.float32),
+        discount=one(*[1.0] * (LENGTH - 1), final_discount, 0.0, 0.0).astype(np.float32),
+        step_type=one(0, *[1] * (LENGTH - 1), *[int(StepType.LAST)] * 2).astype(np.int32),
+        mask=one(*[1.0] * (LENGTH + 1), 0.0).astype(np.float32),
+        extras={"policy": np.tile(np.float32([0.2, 0.8]), (BATCH, LENGTH + 2, 1))},
+    )
+    info = SampleInfo(None, np.full(BATCH, 0.1, np.float32), np.full(BATCH, 50, np.float32))
+    return Sample(info, data)
+
+
+@functools.cache
+def make(n_step, reanalyse, priority_exponent=None):
+    """Networks, config, and `init` and `step` compiled."""
+    builder = MuZeroBuilder(
+        MuZeroConfig(
+            **SMALL, n_step=n_step, reanalyse=reanalyse, priority_exponent=priority_exponent
+        )
+    )
+    networks = builder.make_networks(SPEC)
+    update = builder.make_update(networks, SPEC)
+    return networks, builder.config, update.init, jax.jit(update.step)
+
+
+def learned(batch, steps, *options):
+    """The state after so many gradient steps on one batch, and the output of the last."""
+    _, _, init, step = make(*options)
+    state = init(jax.random.key(0))
+    for _ in range(steps):
+        state, output = step(state, batch)
+    return state, output
+
+
+@pytest.mark.parametrize(("n_step", "reanalyse"), [(1, True), (10, False)])
+def test_values_are_the_returns_until_the_end(n_step, reanalyse):
+    batch = sample(final_discount=0.0)
+    networks, config, _, _ = make(n_step, reanalyse)
+    state, output = learned(batch, 400, n_step, reanalyse)
+    rows = jnp.asarray(batch.data.observation[0, :LENGTH])
+    hidden = networks.representation.apply(state.params.representation, rows)
+    logits, of_return = networks.prediction.apply(state.params.prediction, hidden)
+    wanted = [sum(0.9**i for i in range(LENGTH - row)) for row in range(LENGTH)]
+    np.testing.assert_allclose(expected(of_return, make_atoms(config)), wanted, atol=0.25)
+    assert float(output.metrics["continuation_loss"]) < 0.05
+    assert float(output.metrics["reward_loss"]) < 0.7  # Two atoms share a reward of 1.
+    if not reanalyse:  # The policy is that of the actor's searches.
+        np.testing.assert_allclose(jax.nn.softmax(logits)[:, 1], 0.8, atol=0.05)
+
+
+def test_episodes_cut_short_are_bootstrapped_from():
+    """What follows the last row, which is never learned from, is what the model makes of it."""
+    means = [
+        float(learned(sample(discount), 400, 1, True)[1].metrics["mean_value"])
+        for discount in (0.0, 1.0)
+    ]
+    assert means[1] > 1.05 * means[0]
+
+
+def test_rows_that_are_padding_change_nothing():
+    batch = sample(final_discount=0.0)
+    padded = batch.data._replace(action=batch.data.action.copy(), reward=batch.data.reward.copy())
+    padded.action[:, LENGTH:], padded.reward[:, LENGTH:] = 1, 100.0
+    results = [learned(x, 3, 1, True) for x in (batch, batch._replace(data=padded))]
+    jax.tree.map(np.testing.assert_array_equal, *results)
+
+
+def test_priorities_are_the_errors_of_the_values():
+    _, output = learned(sample(final_discount=0.0), 1, 10, False, 0.5)
+    # At first all values are those of even logits: 0. The targets are the returns.
+    errors = np.array([3.439, 2.71, 1.9, 1.0])
+    np.testing.assert_allclose(output.priorities[0], 0.9 * 3.439 + 0.1 * errors.mean(), rtol=1e-3)
