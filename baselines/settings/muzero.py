@@ -13,6 +13,7 @@ SETTINGS = (
             "hidden_sizes": (64,),
             "state_size": 32,
             "num_simulations": 8,
+            "value_scale": 0.02,
             "discount": 0.98,
             "num_atoms": 31,
             "min_return": -60.0,
@@ -23,7 +24,8 @@ SETTINGS = (
         },
         steps=30_000,
         target=475.0,
-        source="chosen here; seed 0 came to 422 after 462 at 27,000 steps, short of the target",
+        source="chosen here; seed 1 came to 500, no other was tried; with value_scale 0.1 "
+        "seed 0 came to 422",
         evaluation_every=3_000,
     ),
 )
