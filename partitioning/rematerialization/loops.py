@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from ..ir.program import Op, Program, Value
+from ..rules import traits_of
 from ..simulator.costs import op_cost
 from ..simulator.device import Device
 from .cuts import runs_once
@@ -103,7 +104,7 @@ def _seconds(op: Op, device: Device) -> float:
         )
     cost = op_cost(op)
     moved = (cost.bytes_read + cost.bytes_written) / device.bandwidth(1e9)
-    if op.name == "dot_general" or op.name == "conv_general_dilated":
+    if traits_of(op.name).kernel in ("dot", "convolution"):
         return max(moved, cost.flops / device.matmul_rate(str(op.inputs[0].dtype), cost.flops))
     # What is elementwise is computed in the kernels of others.
     return 0.1 * moved
