@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...agents.variables.board import shared_folder
 from .. import frame
@@ -22,7 +22,7 @@ from .addresses import LOOPBACK
 from .deployment import Deployment, Say
 from .roles.calls import Remote, Unreachable
 from .roles.ledger import DONE, TRAIN
-from .supervision.supervisor import RoleError
+from .supervision.supervisor import RoleError, Supervisor
 
 _POLL_SECONDS = 0.05
 _LOOK_SECONDS = 0.25
@@ -45,6 +45,19 @@ class Running(Protocol):
 
     def starting(self) -> list[str]:
         """Names of the roles that are not at work yet."""
+
+
+class Supervised(NamedTuple):
+    """`Running`, where one supervisor has all roles."""
+
+    counter: Remote
+    supervisor: Supervisor
+
+    def poll(self) -> None:
+        self.supervisor.poll()
+
+    def starting(self) -> list[str]:
+        return self.supervisor.starting()
 
 
 class Engine(Protocol):

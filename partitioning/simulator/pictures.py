@@ -26,7 +26,28 @@ def save_plan(plan: Any, path: str | os.PathLike[str]) -> None:
       ImportError: matplotlib is not installed.
       ValueError: if the file cannot be written, or its ending is that of no picture.
     """
-    figure = plan_figure(plan)
+    write(plan_figure(plan), path)
+
+
+def blank(width: float, height: float, **options: Any) -> Any:
+    """A matplotlib figure with nothing on it, so many inches wide and high.
+
+    Raises:
+      ImportError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install matplotlib") from error
+    return Figure(figsize=(width, height), **options)
+
+
+def write(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Writes a figure into a file whose ending says the format.
+
+    Raises:
+      ValueError: if the file cannot be written, or its ending is that of no picture.
+    """
     try:
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110)
@@ -39,11 +60,7 @@ def plan_figure(plan: Any) -> Any:
     """A matplotlib figure with four panels: memory and time of the last step, and of every
     tactic.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install matplotlib") from error
-    figure = Figure(figsize=(13, 9), layout="constrained")
+    figure = blank(13, 9, layout="constrained")
     cost = plan.steps[-1].simulation
     # Rows apart: the long names in one would narrow the panels of the other.
     above, below = figure.subfigures(2, 1)

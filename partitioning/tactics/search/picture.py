@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import textwrap
 from typing import Any
 
+from ...simulator import pictures
 from .automatic import SearchLog
 
 _TAKEN, _OTHER, _THOUGHT = "#3d5a80", "#9db4c0", "#e07a5f"
@@ -20,23 +20,13 @@ def save_search(log: SearchLog, path: str | os.PathLike[str]) -> None:
       ImportError: matplotlib is not installed.
       ValueError: if the file cannot be written, or its ending is that of no picture.
     """
-    figure = search_figure(log)
-    try:
-        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"cannot write the picture {os.fspath(path)}: {reason}") from error
+    pictures.write(search_figure(log), path)
 
 
 def search_figure(log: SearchLog) -> Any:
     """A matplotlib figure with two panels: the least estimate so far, and those judged in full."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install matplotlib") from error
     judged = [tried for tried in log.judged if tried.seconds is not None]
-    figure = Figure(figsize=(12, 2.4 + 0.62 * len(judged)), layout="constrained")
+    figure = pictures.blank(12, 2.4 + 0.62 * len(judged), layout="constrained")
     best, bars = figure.subplots(1, 2, width_ratios=(2, 3))
     made = [point[0] for point in log.best] + [log.estimates]
     least = [1e3 * point[1] for point in log.best]

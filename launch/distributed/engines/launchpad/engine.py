@@ -6,7 +6,7 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from .....agents.bounds import show
 from ....errors import RequestError
@@ -15,22 +15,9 @@ from ....files.result import Result
 from ....telling import report
 from ... import accelerator
 from ...deployment import Say
-from ...roles.calls import Remote
-from ...run import conduct
-from ...supervision.supervisor import Supervisor
+from ...run import Supervised, conduct
 from . import launcher, servers
 from .program import LaunchProgram, make_program
-
-
-class _Launched(NamedTuple):
-    counter: Remote
-    supervisor: Supervisor
-
-    def poll(self) -> None:
-        self.supervisor.poll()
-
-    def starting(self) -> list[str]:
-        return self.supervisor.starting()
 
 
 class Launchpad:
@@ -49,7 +36,7 @@ class Launchpad:
         self.kind, self._program = kind, program
 
     @contextlib.contextmanager
-    def start(self, workspace: pathlib.Path, logs: pathlib.Path, say: Say) -> Iterator[_Launched]:
+    def start(self, workspace: pathlib.Path, logs: pathlib.Path, say: Say) -> Iterator[Supervised]:
         """See `run.Engine`."""
         address = self._program.deployment.roles.listen
         with contextlib.ExitStack() as stack:
@@ -59,7 +46,7 @@ class Launchpad:
                 import reverb  # noqa: F401 - what serves must be there to be kept to an address.
 
                 stack.enter_context(servers.kept_to(address))
-            yield _Launched(self._program.handles["counter"][0].dereference(), started)
+            yield Supervised(self._program.handles["counter"][0].dereference(), started)
 
 
 def launch(

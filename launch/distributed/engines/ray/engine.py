@@ -6,30 +6,17 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....experiment import Experiment
 from ....files.result import Result
 from ....telling import report
 from ...deploy import deploy
 from ...deployment import Deployment, Say
-from ...roles.calls import Remote
-from ...run import conduct
-from ...supervision.supervisor import Supervisor
+from ...run import Supervised, conduct
 from . import cluster as clusters
 from . import launcher
 from .calls import RayRemote
-
-
-class _Launched(NamedTuple):
-    counter: Remote
-    supervisor: Supervisor
-
-    def poll(self) -> None:
-        self.supervisor.poll()
-
-    def starting(self) -> list[str]:
-        return self.supervisor.starting()
 
 
 class RayEngine:
@@ -41,13 +28,13 @@ class RayEngine:
         self._deployment, self._cluster = deployment, cluster
 
     @contextlib.contextmanager
-    def start(self, workspace: pathlib.Path, logs: pathlib.Path, say: Say) -> Iterator[_Launched]:
+    def start(self, workspace: pathlib.Path, logs: pathlib.Path, say: Say) -> Iterator[Supervised]:
         """See `run.Engine`."""
         started = launcher.start(
             self._deployment, self._cluster, workspace.resolve(), logs.resolve(), say
         )
         try:
-            yield _Launched(RayRemote(self._cluster.run, "counter"), started)
+            yield Supervised(RayRemote(self._cluster.run, "counter"), started)
         finally:
             started.stop()
 
