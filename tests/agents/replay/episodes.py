@@ -185,10 +185,12 @@ class ChunkedReplay:
         self, spec: ReplaySpec, num_envs: int | None, environment_spec: EnvironmentSpec
     ) -> None:
         arguments = spec, environment_spec, EXTRAS
+        self._batch_size = spec.batch_size
         self._shared = SharedReplay(*arguments, num_envs=num_envs)
         self._writer = ServedWriter(*arguments, self._shared, num_envs=num_envs)
         self._arguments = *arguments, self._shared
         self._reader: ServedReader | None = None
+        self._taken = 0
         if isinstance(spec.item, Rollouts):  # Writers wait for a reader.
             self._read()
 
@@ -211,8 +213,10 @@ class ChunkedReplay:
         return True
 
     def can_sample(self) -> bool:
-        self.flush()
-        return self._reader is None or self._reader.wait(0.5)
+        if self._reader is None:
+            return True
+        # Each rollout is learned from once: so the reader has a batch, or will have one at once.
+        return self.inserted >= (self._taken + 1) * self._batch_size and self._reader.wait(60.0)
 
     def _read(self) -> None:
         self._reader = ServedReader(*self._arguments)
@@ -224,6 +228,7 @@ class ChunkedReplay:
         if self._reader is None:
             self.flush()
             self._read()
+        self._taken += 1
         return self._reader.sample()
 
     def close(self) -> None:
