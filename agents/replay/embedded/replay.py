@@ -46,6 +46,24 @@ def row_fields(
     }
 
 
+def table_size(spec: ReplaySpec, streams: int, steps_per_sample: int) -> int:
+    """Items that a table of `streams` streams must hold.
+
+    Raises:
+      ValueError: If the spec asks of a queue what only a table has.
+    """
+    if not isinstance(spec.item, Rollouts):
+        return spec.max_size
+    if spec.priority_exponent is not None or spec.samples_per_insert is not None:
+        raise ValueError(
+            "priority_exponent and samples_per_insert must be None: rollouts are drawn once each, "
+            "in order."
+        )
+    # A window of every stream comes at once, the last while a dispatch is all but complete.
+    dispatch = steps_per_sample * spec.batch_size
+    return dispatch + streams - math.gcd(dispatch, streams)
+
+
 def first_capacity(item: Item, span: int, max_size: int, streams: int) -> int:
     """Rows of each stream to begin with: enough for `max_size` items of ordinary episodes.
 
@@ -105,16 +123,8 @@ class EmbeddedReplay:
         self._steps_per_sample = steps_per_sample
         self._dispatch = steps_per_sample * spec.batch_size
         self._queued = isinstance(spec.item, Rollouts)
-        max_size = spec.max_size
+        max_size = table_size(spec, streams, steps_per_sample)
         self._windows = make_windows(spec.item, num_envs)
-        if self._queued:
-            if spec.priority_exponent is not None or spec.samples_per_insert is not None:
-                raise ValueError(
-                    "priority_exponent and samples_per_insert must be None: rollouts are drawn "
-                    "once each, in order."
-                )
-            # A window of every stream comes at once, the last while a dispatch is all but complete.
-            max_size = self._dispatch + streams - math.gcd(self._dispatch, streams)
         self._pace = Pace(spec, steps_per_sample)
         self._entries = Entries(
             max_size,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import jax
 import numpy as np
 
 from ..embedded.entries import Entries
-from ..embedded.replay import first_capacity, make_windows, row_fields
+from ..embedded.replay import first_capacity, make_windows, row_fields, table_size
 from ..embedded.rows import Rows
 from ..items import Episodes, ReplaySpec, Rollouts, Sample, Sequences
 from ..nests import Nest
@@ -78,7 +77,7 @@ class SharedReplay(RemoteFace):
           steps_per_sample: K, batches that the learner draws at once.
 
         Raises:
-          ValueError: If the pace would come to a halt.
+          ValueError: If the spec does not fit its items, or its pace would come to a halt.
         """
         super().__init__(spec, environment_spec, extras_spec)
         self._arguments = environment_spec, extras_spec
@@ -86,14 +85,10 @@ class SharedReplay(RemoteFace):
         self._steps_per_sample = steps_per_sample
         self._dispatch = steps_per_sample * spec.batch_size
         self._queued = isinstance(spec.item, Rollouts)
-        max_size = spec.max_size
-        if self._queued:
-            # A window of every stream comes at once, the last while a dispatch is all but complete.
-            max_size = self._dispatch + self._streams - math.gcd(self._dispatch, self._streams)
         self._pace = Pace(spec, steps_per_sample)
         self._columns = make_windows(spec.item, num_envs).columns
         self._entries = Entries(
-            max_size,
+            table_size(spec, self._streams, steps_per_sample),
             {**self._columns, "source": np.int32},
             priority_exponent=spec.priority_exponent,
             seed=seed,

@@ -161,6 +161,12 @@ def test_the_pace_holds_writers():
     writer.close()
 
 
+def test_a_queue_with_priorities_is_refused():
+    queue = spec(Rollouts(5), batch_size=6, max_size=6, priority_exponent=1.0)
+    with pytest.raises(ValueError, match="must be None"):
+        SharedReplay(queue, SPEC, EXTRAS, num_envs=2)
+
+
 def test_each_rollout_is_drawn_once_whoever_wrote_it():
     made = [spec(Rollouts(5), batch_size=6, max_size=6), SPEC, EXTRAS]
     shared = SharedReplay(*made, num_envs=2, num_writers=2)
