@@ -77,15 +77,7 @@ class Begun:
           RequestError: as of `experiment`.
         """
         python = {name: place for name, place in self.python.items() if name != "data"}
-        return dataclasses.replace(
-            self,
-            mesh=None,
-            schedule=None,
-            recompute=None,
-            memory=None,
-            data=None,
-            python=python,
-        ).experiment()
+        return dataclasses.replace(self, **stored.ALONE, python=python).experiment()
 
     def _part(self, name: str) -> Any:
         place = self.python[name]

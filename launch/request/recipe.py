@@ -97,15 +97,7 @@ class Recipe:
 
     def alone(self) -> Experiment:
         """The experiment on one device, without data and with nobody told: to judge its policy."""
-        return dataclasses.replace(
-            self,
-            mesh=None,
-            schedule=None,
-            recompute=None,
-            memory=None,
-            data=None,
-            wandb=None,
-        ).experiment()
+        return dataclasses.replace(self, **stored.ALONE, wandb=None).experiment()
 
     def make_environment(
         self, *, seed: int, num_envs: int, evaluation: bool, render_mode: str | None = None

@@ -10,6 +10,9 @@ from ..experiment import Checkpointing, Evaluation, Partition
 
 Kind = TypeVar("Kind")
 
+ALONE: dict[str, Any] = dict.fromkeys(("mesh", "schedule", "recompute", "memory", "data"))
+"""What a run has beside its policy, and is made without to judge that: one device, no data."""
+
 
 def from_json(kind: type[Kind], values: Mapping[str, Any], otherwise: str) -> Kind:
     """A description made of the content of `config.json`.
