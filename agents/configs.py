@@ -124,6 +124,16 @@ class AdamConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
+class AnnealedAdamConfig(AdamConfig):
+    """Of gradient descent by Adam, whose step size may fall."""
+
+    learning_rate_steps: int | None = None
+    """Gradient steps in which the step size goes linearly to 0; None keeps it."""
+
+    bounds: ClassVar[AllBounds] = {"learning_rate_steps": (1, MOST_STEPS)}
+
+
+@dataclasses.dataclass(frozen=True)
 class TargetConfig(Config):
     """Of a target network."""
 

@@ -19,6 +19,7 @@ MODULES = (
     "troupe.agents.learning.descent",
     "troupe.agents.learning.normalization",
     "troupe.agents.learning.optimizers",
+    "troupe.agents.learning.prioritisation",
     "troupe.agents.learning.schedules",
     "troupe.agents.learning.targets",
     "troupe.agents.losses.distributional",

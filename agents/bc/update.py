@@ -29,13 +29,8 @@ def make_update(networks: BCNetworks, config: BCConfig) -> Update:
     """Maximum likelihood of the data's actions: Pomerleau (1988), "ALVINN: an autonomous land
     vehicle in a neural network"."""
     policy, actions = networks
-    rate = config.learning_rate
-    optimizer = optimizers.adam(
-        rate
-        if config.learning_rate_steps is None
-        else schedules.linear(rate, 0.0, config.learning_rate_steps),
-        epsilon=config.adam_epsilon,
-    )
+    rate = schedules.annealed(config.learning_rate, config.learning_rate_steps)
+    optimizer = optimizers.adam(rate, config.adam_epsilon)
 
     def init(key):
         params = policy.init(key)

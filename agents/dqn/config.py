@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from ..bounds import MOST_STEPS, Above, AllBounds
+from ..bounds import Above, AllBounds
 from ..configs import (
-    AdamConfig,
+    AnnealedAdamConfig,
     AtomsConfig,
     EpsilonGreedyConfig,
     MLPConfig,
@@ -19,7 +19,7 @@ from ..configs import (
 
 @dataclasses.dataclass(frozen=True)
 class DQNConfig(
-    PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, MLPConfig, AtomsConfig
+    PriorityConfig, EpsilonGreedyConfig, TargetConfig, AnnealedAdamConfig, MLPConfig, AtomsConfig
 ):
     """Settings of DQN and its well-known additions. The defaults suit small control tasks."""
 
@@ -27,8 +27,6 @@ class DQNConfig(
     """Estimate state value and advantages apart (Wang et al., 2016)."""
     double: bool = True
     """Choose the bootstrapped action by the online network (van Hasselt et al., 2016)."""
-    learning_rate_steps: int | None = None
-    """Gradient steps in which the step size goes linearly to 0; None keeps it."""
     loss: str = "huber"
     """huber or squared; quantiles are regressed on with huber, and a categorical distribution has a
     loss of its own."""
@@ -49,7 +47,6 @@ class DQNConfig(
     epsilon 0), of this deviation over the root of a layer's inputs at first; None has none."""
 
     bounds: ClassVar[AllBounds] = {
-        "learning_rate_steps": (1, MOST_STEPS),
         "huber_threshold": Above(0.0, 1e6),
         "munchausen_scale": (0.0, 1.0),
         "munchausen_temperature": Above(0.0, 1e6),

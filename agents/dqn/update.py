@@ -11,7 +11,8 @@ import optax
 from ..interfaces import Update, UpdateOutput
 from ..learning import lots, optimizers, schedules, targets
 from ..learning.descent import descend
-from ..losses import priorities, values
+from ..learning.prioritisation import Prioritisation
+from ..losses import values
 from ..networks.core import Network
 from ..replay.items import Sample, Transition
 from .config import DQNConfig
@@ -52,14 +53,9 @@ class Said(NamedTuple):
 
 def make_update(network: Network, config: DQNConfig) -> Update:
     """Q-learning (Mnih et al., 2015) with the additions that the config turns on."""
-    optimizer = optimizers.adam(
-        config.learning_rate
-        if config.learning_rate_steps is None
-        else schedules.linear(config.learning_rate, 0.0, config.learning_rate_steps),
-        epsilon=config.adam_epsilon,
-    )
-    importance = schedules.linear(config.importance_exponent, 1.0, config.importance_exponent_steps)
-    prioritised = config.priority_exponent is not None
+    rate = schedules.annealed(config.learning_rate, config.learning_rate_steps)
+    optimizer = optimizers.adam(rate, config.adam_epsilon)
+    prioritisation = Prioritisation(config)
     is_noisy = config.noisy_std is not None
     estimate = make_estimate(config)
 
@@ -121,11 +117,6 @@ def make_update(network: Network, config: DQNConfig) -> Update:
 
     def learn(state: DQNState, sample: Sample, said: Said):
         """A gradient step towards what the target network said; the target stays."""
-        weights = jnp.ones_like(sample.data.reward)
-        if prioritised:
-            weights = priorities.importance_weights(
-                sample.info.probabilities, sample.info.size, importance(state.steps)
-            )
         descent = descend(
             loss,
             optimizer,
@@ -133,7 +124,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             state.optimizer,
             said,
             sample.data,
-            weights,
+            prioritisation.weights(sample.info, state.steps),
             draw(state),
             max_norm=config.max_gradient_norm,
         )
@@ -147,7 +138,7 @@ def make_update(network: Network, config: DQNConfig) -> Update:
         state = state._replace(
             params=descent.params, optimizer=descent.optimizer, steps=state.steps + 1
         )
-        return state, UpdateOutput(metrics, priorities.from_errors(errors) if prioritised else None)
+        return state, UpdateOutput(metrics, prioritisation.of_errors(errors))
 
     step, steps = lots.towards_target(ask, learn, config, asks_each_step=is_noisy)
     return Update(init, step, lambda state: {"policy": state.params}, steps)

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 
 from ...partitioning import virtual
+from .. import leading
 from ..replay.items import Sample
 
 Nest = Any
@@ -100,8 +101,8 @@ def in_lots(step_lot: Callable, num_steps: int, lot: int) -> Callable:
     step_lots = fuse(step_lot, num_steps // lot)
 
     def run(state: Nest, batches: Nest) -> tuple[Nest, Nest]:
-        lots = jax.tree.map(lambda x: x.reshape(-1, lot, *x.shape[1:]), batches)
+        lots = leading.split(batches, -1, lot)
         state, output = step_lots(state, lots)
-        return state, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), output)
+        return state, leading.merge(output)
 
     return run

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
+from .. import leading
 from ..configs import TargetConfig
 from ..interfaces import UpdateOutput
 from ..replay.items import Sample
@@ -70,23 +69,18 @@ def towards_target(
             if asks_each_step:
                 state, output = one_by_one(state, samples)
             else:
-                said = ask(state, jax.tree.map(_merge, samples.data))
-                said = jax.tree.map(lambda x: x.reshape(lot, -1, *x.shape[1:]), said)
+                said = ask(state, leading.merge(samples.data))
+                said = leading.split(said, lot, -1)
                 state, output = after_asking(state, (samples, said))
             return move(state, lot), output
 
         step_lots = dispatch.fuse(step_lot, num_steps // lot)
 
         def run(state: Any, samples: Sample) -> tuple[Any, UpdateOutput]:
-            in_lots = jax.tree.map(lambda x: x.reshape(-1, lot, *x.shape[1:]), samples)
+            in_lots = leading.split(samples, -1, lot)
             state, output = step_lots(state, in_lots)
-            return state, jax.tree.map(_merge, output)
+            return state, leading.merge(output)
 
         return run
 
     return step, steps
-
-
-def _merge(x: jax.Array) -> jax.Array:
-    """[M, N, ...] to [M N, ...]."""
-    return x.reshape(-1, *x.shape[2:])

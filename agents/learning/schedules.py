@@ -8,6 +8,11 @@ import jax
 import jax.numpy as jnp
 
 
+def annealed(start: float, steps: int | None) -> float | Callable[[jax.Array], jax.Array]:
+    """From `start` to 0 over `steps` counts; `start` for ever where they are None."""
+    return start if steps is None else linear(start, 0.0, steps)
+
+
 def linear(start: float, end: float, steps: float) -> Callable[[jax.Array], jax.Array]:
     """From `start` to `end` over `steps` counts, then `end`; `end` at once where steps is 0."""
     if steps <= 0:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from ..bounds import MOST_STEPS, Above, AllBounds
+from ..bounds import Above, AllBounds
 from ..configs import (
-    AdamConfig,
+    AnnealedAdamConfig,
     AtomsConfig,
     MLPConfig,
     PriorityConfig,
@@ -18,7 +18,7 @@ from ..configs import (
 
 @dataclasses.dataclass(frozen=True)
 class MuZeroConfig(
-    PriorityConfig, SequenceConfig, AtomsConfig, TargetConfig, AdamConfig, MLPConfig
+    PriorityConfig, SequenceConfig, AtomsConfig, TargetConfig, AnnealedAdamConfig, MLPConfig
 ):
     """Settings of Gumbel MuZero. The defaults suit small tasks; replayed items are sequences."""
 
@@ -45,8 +45,6 @@ class MuZeroConfig(
     learned from it."""
     value_cost: float = 0.25
     """What the loss of the value counts, against those of policy and model."""
-    learning_rate_steps: int | None = None
-    """Gradient steps in which the step size goes linearly to 0; None keeps it."""
     n_step: int = 5
     batch_size: int = 16
     min_replay_size: int = 50
@@ -63,5 +61,4 @@ class MuZeroConfig(
         "value_scale": Above(0.0, 1e3),
         "unroll_steps": (1, 1_000),
         "value_cost": (0.0, 1e6),
-        "learning_rate_steps": (1, MOST_STEPS),
     }

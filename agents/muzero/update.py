@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from .. import leading
 from ..interfaces import Update, UpdateOutput
 from ..learning import lots, optimizers, schedules, targets
 from ..learning.descent import descend
-from ..losses import distributional, masks, priorities, returns, values
+from ..learning.prioritisation import Prioritisation
+from ..losses import distributional, masks, returns, values
 from ..replay.items import Sample, Sequence
 from .config import MuZeroConfig
 from .networks import MuZeroNetworks, expected, make_atoms
@@ -55,14 +57,9 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
     The model is unrolled from every row of a sequence, so that one search a row is the target of
     all states that stand for it. It learns where episodes end, in place of states that absorb.
     """
-    optimizer = optimizers.adam(
-        config.learning_rate
-        if config.learning_rate_steps is None
-        else schedules.linear(config.learning_rate, 0.0, config.learning_rate_steps),
-        epsilon=config.adam_epsilon,
-    )
-    importance = schedules.linear(config.importance_exponent, 1.0, config.importance_exponent_steps)
-    prioritised = config.priority_exponent is not None
+    rate = schedules.annealed(config.learning_rate, config.learning_rate_steps)
+    optimizer = optimizers.adam(rate, config.adam_epsilon)
+    prioritisation = Prioritisation(config)
     atoms, search = make_atoms(config), make_search(networks, config)
 
     def init(key):
@@ -73,15 +70,15 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
 
     def ask(state: MuZeroState, data: Sequence) -> tuple[jax.Array, jax.Array]:
         """Policies [B, T, A] and values [B, T] of all rows, by the target network."""
-        rows, params = jax.tree.map(_merge, data.observation), state.target_params
+        rows, params = leading.merge(data.observation), state.target_params
         if config.reanalyse:
             found = search(params, rows, jax.random.key(0), 0.0)
             policy, value = found.policy, found.value
         else:
             hidden = networks.representation.apply(params.representation, rows)
             value = expected(networks.prediction.apply(params.prediction, hidden)[1], atoms)
-            policy = _merge(data.extras["policy"])
-        return jax.tree.map(lambda x: x.reshape(*data.mask.shape, *x.shape[1:]), (policy, value))
+            policy = leading.merge(data.extras["policy"])
+        return leading.split((policy, value), *data.mask.shape)
 
     def want(policy: jax.Array, value: jax.Array, data: Sequence) -> Wanted:
         """Of one sequence, of its L = T - 1 rows before the last."""
@@ -100,24 +97,22 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
         ahead = [
             jax.tree.map(lambda x, k=k: _ahead(x, k), wanted) for k in range(config.unroll_steps)
         ]
-        first = jax.tree.map(lambda x: _merge(x[:, :-1]), data.observation)
+        first = leading.merge(jax.tree.map(lambda x: x[:, :-1], data.observation))
         hidden = networks.representation.apply(params.representation, first)
         rows = wanted.mask.shape
 
         def advance(hidden, wanted: Wanted):
             """Losses [B, L] of one step ahead."""
             of_action, of_return = networks.prediction.apply(params.prediction, hidden)
-            action = _merge(wanted.action)
-            hidden, of_reward, goes_on = networks.dynamics.apply(params.dynamics, hidden, action)
+            flat = leading.merge(wanted)
+            hidden, of_reward, goes_on = networks.dynamics.apply(
+                params.dynamics, hidden, flat.action
+            )
             # Half a gradient each step: however far the model is unrolled, states learn alike.
             hidden = 0.5 * hidden + jax.lax.stop_gradient(0.5 * hidden)
-            pairs = (
-                (of_action, wanted.policy),
-                (of_return, wanted.value),
-                (of_reward, wanted.reward),
-            )
-            losses = [optax.softmax_cross_entropy(x, _merge(target)) for x, target in pairs]
-            losses.append(optax.sigmoid_binary_cross_entropy(goes_on, _merge(wanted.discount)))
+            pairs = ((of_action, flat.policy), (of_return, flat.value), (of_reward, flat.reward))
+            losses = [optax.softmax_cross_entropy(*pair) for pair in pairs]
+            losses.append(optax.sigmoid_binary_cross_entropy(goes_on, flat.discount))
             said = [x.reshape(rows) for x in (*losses, expected(of_return, atoms))]
             return hidden, (*said, wanted.mask)
 
@@ -138,11 +133,6 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
 
     def learn(state: MuZeroState, sample: Sample, said):
         """A gradient step towards what was found in all rows; the target stays."""
-        weights = jnp.ones(sample.data.mask.shape[0])
-        if prioritised:
-            weights = priorities.importance_weights(
-                sample.info.probabilities, sample.info.size, importance(state.steps)
-            )
         descent = descend(
             loss,
             optimizer,
@@ -150,27 +140,19 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
             state.optimizer,
             said,
             sample.data,
-            weights,
+            prioritisation.weights(sample.info, state.steps),
             max_norm=config.max_gradient_norm,
         )
         metrics, errors, mask = descent.aux
         metrics |= {"loss": descent.loss, "gradient_norm": descent.gradient_norm}
-        output = UpdateOutput(metrics)
-        if prioritised:
-            of_sequence = jax.vmap(priorities.of_sequence, in_axes=(0, 0, None))
-            output = UpdateOutput(metrics, of_sequence(errors, mask, config.priority_mix))
         state = state._replace(
             params=descent.params, optimizer=descent.optimizer, steps=state.steps + 1
         )
-        return state, output
+        sizes = prioritisation.of_sequences(errors, mask, config.priority_mix)
+        return state, UpdateOutput(metrics, sizes)
 
     step, steps = lots.towards_target(ask, learn, config)
     return Update(init, step, lambda state: {"policy": state.params}, steps)
-
-
-def _merge(x: jax.Array) -> jax.Array:
-    """[B, T, ...] to [B T, ...]."""
-    return x.reshape(-1, *x.shape[2:])
 
 
 def _ahead(x: jax.Array, steps: int) -> jax.Array:

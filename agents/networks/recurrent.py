@@ -13,6 +13,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from .. import leading
 from .core import dummy, with_float32_parameters
 
 Nest = Any
@@ -189,16 +190,9 @@ def make_recurrent(
 
     def module(observation: Nest, state: Nest, first: jax.Array, burn_in: int) -> Any:
         rows = first.shape
-
-        def merge(x: jax.Array) -> jax.Array:
-            return x.reshape(-1, *x.shape[2:])
-
-        def split(x: jax.Array) -> jax.Array:
-            return x.reshape(*rows, *x.shape[1:])
-
-        features = split(torso(jax.tree.map(merge, observation)))
+        features = leading.split(torso(leading.merge(observation)), *rows)
         hidden, state = core.unroll(features, state, first, burn_in)
-        return jax.tree.map(split, head(merge(hidden).astype(jnp.float32))), state
+        return leading.split(head(leading.merge(hidden).astype(jnp.float32)), *rows), state
 
     transformed: Any = hk.without_apply_rng(hk.transform(with_float32_parameters(module)))
     never = jnp.zeros((1, 1), bool)

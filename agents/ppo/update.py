@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from ...environments.specs import EnvironmentSpec
+from .. import leading
 from ..interfaces import Update, UpdateOutput
 from ..learning import normalization, optimizers
 from ..learning.descent import descend
@@ -111,7 +112,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
             values = network.unroll(variables.params, observation, memory, first)[0][1]
             first = first[:, :-1]
         else:
-            flat = jax.tree.map(_merge, observation)
+            flat = leading.merge(observation)
             values = network.apply(variables.params, flat)[1].reshape(data.mask.shape)
         is_step = data.mask * (data.step_type != int(dm_env.StepType.LAST))
         advantages = jax.vmap(returns.generalized_advantages, in_axes=(0, 0, 0, 0, None))(
@@ -131,7 +132,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         )
         if is_recurrent:
             return rows._replace(memory=memory, first=first)
-        return jax.tree.map(_merge, rows)
+        return leading.merge(rows)
 
     def step(state: PPOState, sample: Sample):
         variables, data = state.variables, sample.data
@@ -182,8 +183,3 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         return state, UpdateOutput(jax.tree.map(lambda x: x[-1], metrics))
 
     return Update(init, step, lambda state: {"policy": state.variables})
-
-
-def _merge(x: jax.Array) -> jax.Array:
-    """[B, T, ...] to [B T, ...]."""
-    return x.reshape(-1, *x.shape[2:])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from ..bounds import MOST_STEPS, AllBounds
+from ..bounds import AllBounds
 from ..configs import (
-    AdamConfig,
+    AnnealedAdamConfig,
     EpsilonGreedyConfig,
     PriorityConfig,
     RecurrentConfig,
@@ -18,7 +18,12 @@ from ..configs import (
 
 @dataclasses.dataclass(frozen=True)
 class R2D2Config(
-    PriorityConfig, SequenceConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, RecurrentConfig
+    PriorityConfig,
+    SequenceConfig,
+    EpsilonGreedyConfig,
+    TargetConfig,
+    AnnealedAdamConfig,
+    RecurrentConfig,
 ):
     """Settings of R2D2. The defaults suit small control tasks; replayed items are sequences."""
 
@@ -31,8 +36,6 @@ class R2D2Config(
     """Steps before those that only warm the memory up."""
     value_rescaling: bool = True
     """Learn signed square roots of returns (Pohlen et al., 2018) instead of the returns."""
-    learning_rate_steps: int | None = None
-    """Gradient steps in which the step size goes linearly to 0; None keeps it."""
     epsilon_exponent: float = 7.0
     """alpha of Ape-X (Horgan et al., 2018): of N environments, number i comes to the chance
     epsilon_end^(1 + alpha i / (N - 1)). 0: all to the same."""
@@ -45,6 +48,5 @@ class R2D2Config(
 
     bounds: ClassVar[AllBounds] = {
         "burn_in": (0, 100_000),
-        "learning_rate_steps": (1, MOST_STEPS),
         "epsilon_exponent": (0.0, 1e3),
     }

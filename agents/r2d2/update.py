@@ -12,7 +12,8 @@ import optax
 from ..interfaces import Update, UpdateOutput
 from ..learning import lots, optimizers, schedules, targets
 from ..learning.descent import descend
-from ..losses import masks, priorities, returns, values
+from ..learning.prioritisation import Prioritisation
+from ..losses import masks, returns, values
 from ..networks.recurrent import RecurrentNetwork
 from ..replay.items import Sample, Sequence
 from .config import R2D2Config
@@ -33,14 +34,9 @@ class R2D2State(NamedTuple):
 def make_update(network: RecurrentNetwork, config: R2D2Config) -> Update:
     """Double Q-learning of n steps in replayed sequences (Kapturowski et al., 2019,
     https://openreview.net/forum?id=r1lyTjAqYX)."""
-    optimizer = optimizers.adam(
-        config.learning_rate
-        if config.learning_rate_steps is None
-        else schedules.linear(config.learning_rate, 0.0, config.learning_rate_steps),
-        epsilon=config.adam_epsilon,
-    )
-    importance = schedules.linear(config.importance_exponent, 1.0, config.importance_exponent_steps)
-    prioritised = config.priority_exponent is not None
+    rate = schedules.annealed(config.learning_rate, config.learning_rate_steps)
+    optimizer = optimizers.adam(rate, config.adam_epsilon)
+    prioritisation = Prioritisation(config)
 
     def init(key):
         params = network.init(key)
@@ -81,11 +77,6 @@ def make_update(network: RecurrentNetwork, config: R2D2Config) -> Update:
 
     def learn(state: R2D2State, sample: Sample, q_target: jax.Array):
         """A gradient step towards the target network's values [B, T, A]; the target stays."""
-        weights = jnp.ones(sample.data.mask.shape[0])
-        if prioritised:
-            weights = priorities.importance_weights(
-                sample.info.probabilities, sample.info.size, importance(state.steps)
-            )
         descent = descend(
             loss,
             optimizer,
@@ -93,7 +84,7 @@ def make_update(network: RecurrentNetwork, config: R2D2Config) -> Update:
             state.optimizer,
             q_target,
             sample.data,
-            weights,
+            prioritisation.weights(sample.info, state.steps),
             max_norm=config.max_gradient_norm,
         )
         errors, mask, mean_q = descent.aux
@@ -103,12 +94,9 @@ def make_update(network: RecurrentNetwork, config: R2D2Config) -> Update:
             "mean_absolute_error": masks.mean(jnp.abs(errors), mask),
             "gradient_norm": descent.gradient_norm,
         }
-        output = UpdateOutput(metrics)
-        if prioritised:
-            of_sequence = jax.vmap(priorities.of_sequence, in_axes=(0, 0, None))
-            output = UpdateOutput(metrics, of_sequence(errors, mask, config.priority_mix))
         state = R2D2State(descent.params, state.target_params, descent.optimizer, state.steps + 1)
-        return state, output
+        sizes = prioritisation.of_sequences(errors, mask, config.priority_mix)
+        return state, UpdateOutput(metrics, sizes)
 
     def ask(state: R2D2State, data: Sequence) -> jax.Array:
         return unroll(state.target_params, data)
