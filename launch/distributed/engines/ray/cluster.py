@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import pathlib
 import secrets
@@ -11,13 +12,14 @@ import shutil
 import socket
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import ray
 from ray import exceptions
 
 from ....errors import RequestError, RunError
+from . import nodes
 
 _STORE_BYTES = 1 << 30
 _KNOCK_SECONDS = 5.0
@@ -40,16 +42,20 @@ class Cluster(NamedTuple):
 
 
 @contextlib.contextmanager
-def connected(address: str | None, needs: Mapping[str, float]) -> Iterator[Cluster]:
+def connected(
+    address: str | None, bundles: Sequence[nodes.Bundle], directory: pathlib.Path
+) -> Iterator[Cluster]:
     """The cluster, while it lasts.
 
     Args:
       address: auto or HOST:PORT, of a cluster of which this machine is a node; None: one is started
         here, whose ports take the run's own token only, and ended with the run.
-      needs: what all roles take together, by Ray's names.
+      bundles: what the roles take of their nodes, each.
+      directory: of the run.
 
     Raises:
-      RequestError: if no cluster answers there, or it has not so much.
+      RequestError: if no cluster answers there, it has not so much, or one of its nodes has other
+        versions or does not see the directory.
     """
     with contextlib.ExitStack() as stack:
         if ray.is_initialized():
@@ -59,16 +65,18 @@ def connected(address: str | None, needs: Mapping[str, float]) -> Iterator[Clust
                     "leave out the address to run there."
                 )
         elif address is None:
-            stack.enter_context(_started(needs))
+            stack.enter_context(_started(sum(one.get("CPU", 0.0) for one in bundles)))
         else:
             stack.enter_context(_joined(address))
-        _require(needs, address)
+        place = "this machine" if address is None else f"the Ray cluster at {address}"
+        nodes.require_room(bundles, place)
+        nodes.require_alike(directory)
         yield Cluster(f"troupe-{uuid.uuid4().hex}", ray.get_runtime_context().get_node_id())
 
 
 @contextlib.contextmanager
-def _started(needs: Mapping[str, float]) -> Iterator[None]:
-    """A cluster of this machine alone, that has what is needed however few processors there are."""
+def _started(cpus: float) -> Iterator[None]:
+    """A cluster of this machine alone, that has so many processors however few there are."""
     # Named as workspaces are, so that one which was left behind is removed with them.
     folder = tempfile.mkdtemp(prefix=f"troupe-{os.getpid()}-ray-")
     _settle_environment()
@@ -80,7 +88,7 @@ def _started(needs: Mapping[str, float]) -> Iterator[None]:
         for attempt in range(_STARTS):
             try:
                 ray.init(
-                    num_cpus=max(os.cpu_count() or 1, int(needs["CPU"]) + 1),
+                    num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
                     object_store_memory=_store_bytes(),
                     include_dashboard=False,
                     log_to_driver=False,
@@ -164,16 +172,3 @@ def _store_bytes() -> int:
     space = os.statvfs("/dev/shm") if pathlib.Path("/dev/shm").is_dir() else None
     free = space.f_bavail * space.f_frsize if space else 0
     return max(80_000_000, min(_STORE_BYTES, free // 2))
-
-
-def _require(needs: Mapping[str, float], address: str | None) -> None:
-    has = ray.cluster_resources()
-    for name, wanted in needs.items():
-        if has.get(name, 0.0) < wanted:
-            nodes = sum(1 for node in ray.nodes() if node["Alive"])
-            place = "this machine" if address is None else f"the Ray cluster at {address}"
-            raise RequestError(
-                f"the run needs {wanted:g} {name}, and {place} has {has.get(name, 0.0):g} on "
-                f"{nodes} node{'s' if nodes > 1 else ''}; ask for fewer (--actors, --actor-cpus), "
-                "or add nodes."
-            )

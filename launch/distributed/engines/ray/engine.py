@@ -56,12 +56,8 @@ def run(
     """
     warn = (reporter or report.Reporter()).line
     deployment = deploy(experiment, out, resume=resume, warn=warn, **(roles or {}))
-    numbers = deployment.roles
-    actors = len(deployment.groups().get("actor", ()))
-    needs = {
-        "CPU": actors * numbers.actor_cpus,
-        "GPU": float(sum(map(launcher.gpus, deployment.plans))),
-    }
-    with clusters.connected(numbers.address, needs) as cluster:
+    bundles = [launcher.bundle(plan, deployment) for plan in deployment.plans]
+    address = deployment.roles.address
+    with clusters.connected(address, bundles, deployment.directory) as cluster:
         engine = RayEngine(deployment, cluster)
         return conduct(deployment, engine, reporter, request, progress)

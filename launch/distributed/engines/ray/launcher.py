@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import jax
 import ray
 from ray import exceptions
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...deployment import Deployment, Reference, RolePlan, Say
 from ...gang.meeting import Meeting
 from ...supervision import heartbeat
 from ...supervision.role import Settings
 from ...supervision.supervisor import Member, Supervisor
+from . import nodes
 from .board import RayBoard
 from .calls import RayRemote
 from .cluster import Cluster
@@ -252,27 +252,27 @@ def _is_plain(value: Any) -> bool:
 
 def _options(plan: RolePlan, deployment: Deployment, cluster: Cluster) -> dict[str, Any]:
     """Of the actor of a role: what it takes of which node, and how many calls it answers."""
-    options: dict[str, Any] = {"num_cpus": 0}
-    if plan.label == "actor":
-        options["num_cpus"] = deployment.roles.actor_cpus
-    if plan.settings.accelerator:
-        options["num_gpus"] = gpus(plan)
+    taken = bundle(plan, deployment)
+    options: dict[str, Any] = {"num_cpus": taken["CPU"]}
+    if "GPU" in taken:
+        options["num_gpus"] = taken["GPU"]
     if plan.label in _ANYWHERE:
         options["scheduling_strategy"] = "SPREAD"
     else:
-        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(cluster.node, soft=False)
+        options["scheduling_strategy"] = nodes.affinity(cluster.node)
     threads = plan.threads or 1
     if plan.serves_replay:
         threads = 2 * deployment.roles.actors + 8
     return {**options, "max_concurrency": threads, "max_restarts": 0}
 
 
-def gpus(plan: RolePlan) -> int:
-    """How many a role asks for."""
-    if not plan.settings.accelerator:
-        return 0
-    names = dict(plan.settings.environment).get("CUDA_VISIBLE_DEVICES", "0")
-    return len(names.split(","))
+def bundle(plan: RolePlan, deployment: Deployment) -> nodes.Bundle:
+    """What a role takes of its node."""
+    taken = {"CPU": deployment.roles.actor_cpus if plan.label == "actor" else 0.0}
+    if plan.settings.accelerator:
+        names = dict(plan.settings.environment).get("CUDA_VISIBLE_DEVICES", "0")
+        taken["GPU"] = float(len(names.split(",")))
+    return taken
 
 
 def _end(error: exceptions.RayError) -> RoleEnd:
