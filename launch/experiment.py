@@ -98,6 +98,8 @@ class Partition:
     """Tactics of `partitioning`, in order."""
     recompute: Any = None
     """A `partitioning.Recompute`: how much memory the step may need; None: what it needs."""
+    placement: str | None = None
+    """"auto": axes and sums are laid onto the hierarchy of links; None: in the mesh's order."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,9 @@ from .mesh import Mesh as Mesh
 from .mesh import parse_mesh as parse_mesh
 from .partition import Partitioned as Partitioned
 from .partition import partition as partition
+from .placement.matrix import PlacementMatrix as PlacementMatrix
+from .placement.matrix import placements as placements
+from .placement.place import laid_out as laid_out
 from .plan import Plan as Plan
 from .plan import PlanStep as PlanStep
 from .rematerialization.recompute import Recompute as Recompute
@@ -27,6 +30,7 @@ from .simulator import Level as Level
 from .simulator import Simulator as Simulator
 from .simulator import Topology as Topology
 from .simulator import calibrate as calibrate
+from .simulator import hosts_topology as hosts_topology
 from .simulator import nearest as nearest
 from .simulator import profile as profile
 from .simulator import simulate as simulate

@@ -12,6 +12,7 @@ from . import models
 from .decide.actions import Tactic
 from .mesh import Mesh, parse_mesh
 from .partition import partition
+from .placement.place import laid_out
 from .plan import Plan
 from .printing import report
 from .rematerialization.recompute import Recompute
@@ -20,7 +21,7 @@ from .simulator.device import DEVICES, Device, get_device
 from .simulator.pictures import save_plan
 from .simulator.profile import profile
 from .simulator.simulate import Simulation, amount, topology_of
-from .simulator.topology import Level, Topology, default_topology
+from .simulator.topology import Topology, hosts_topology
 from .tactics import parse_schedule, parse_spread
 
 #: Schedules tried, in this order, when the one asked for does not fit; the axes are filled in.
@@ -63,6 +64,11 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--memory", type=float, metavar="SHARE", help="of the device's that a step may need"
     )
+    parser.add_argument(
+        "--placement",
+        choices=("auto",),
+        help="lay axes and sums onto the hierarchy of links as is quickest",
+    )
     parser.add_argument("--no-overlap", action="store_true", help="collectives wait for kernels")
     parser.add_argument("--save", metavar="FILE.png", help="draw memory, time and tactics")
     args, rest = parser.parse_known_args(list(argv))
@@ -74,7 +80,9 @@ def run(argv: Sequence[str]) -> int:
         topology = _hosts_of(args.hosts_of, device.name, mesh.size)
     topology.place(mesh.axes)
     tactics, recompute = parse_spread(args.schedule, args.recompute, args.memory)
-    plan = _plan(example, mesh, tactics, device, topology, not args.no_overlap, recompute)
+    plan = _plan(
+        example, mesh, tactics, device, topology, not args.no_overlap, recompute, args.placement
+    )
     last = plan.steps[-1].simulation
     if args.json:
         print(plan.to_json())
@@ -97,6 +105,7 @@ def _plan(
     topology: Topology,
     overlap: bool,
     recompute: Recompute | None = None,
+    placement: str | None = None,
 ) -> Plan:
     simulator = Simulator(device, topology, overlap and device.kind != "cpu")
     step = partition(
@@ -106,6 +115,7 @@ def _plan(
         donate=("state",),
         simulate=simulator,
         recompute=recompute,
+        **laid_out(placement),
     )
     return step.plan(example.state_shapes, example.batch_shapes)
 
@@ -155,12 +165,7 @@ def _hosts_of(hosts_of: int, device: str, count: int) -> Topology:
         raise ValueError(
             f"a mesh of {count} devices does not fill hosts of {hosts_of}; choose a divisor"
         )
-    wide = default_topology(device, 2**24)
-    inner = dataclasses.replace(wide.levels[0], size=hosts_of)
-    outer: tuple[Level, ...] = ()
-    if count > hosts_of:
-        outer = (dataclasses.replace(wide.levels[-1], size=count // hosts_of),)
-    return Topology((inner, *outer))
+    return hosts_topology(device, hosts_of, count // hosts_of)
 
 
 def _remedy(

@@ -69,6 +69,22 @@ class Mesh:
             np.array(self.devices(), dtype=object).reshape(shape), tuple(self.axes)
         )
 
+    def ordered(self, order: Sequence[int]) -> Mesh:
+        """The mesh with its devices in another order: of each place, which one stands there.
+
+        Raises:
+          ValueError: where jax has fewer devices than the mesh holds.
+        """
+        devices = self.devices()
+        return Mesh(self.axes, [devices[i] for i in order])
+
+    def in_parts(self, parts: Mapping[str, Mapping[str, int]]) -> Mesh:
+        """The same devices, with some axes cut into parts, the outermost part first."""
+        axes: dict[str, int] = {}
+        for axis, size in self.axes.items():
+            axes.update(parts.get(axis, {axis: size}))
+        return Mesh(axes, self._devices)
+
     def check_axis(self, axis: str, who: str) -> None:
         """Raises ValueError, naming `who`, where the mesh has no such axis."""
         if axis not in self.axes:

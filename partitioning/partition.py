@@ -19,8 +19,10 @@ from .mesh import Mesh
 from .plan import Plan
 from .rematerialization.recompute import Recompute
 from .rules import traits_of
+from .simulator.attach import Simulator
 
 BACKENDS = ("explicit", "constraints")
+REDUCTIONS = ("flat", "synthesised")
 
 
 def partition(
@@ -34,6 +36,8 @@ def partition(
     simulate: Any = None,
     bundle: bool = False,
     recompute: Recompute | None = None,
+    placement: str | None = None,
+    reductions: str = "flat",
 ) -> Partitioned:
     """Partitions a step over a mesh.
 
@@ -56,13 +60,19 @@ def partition(
       recompute: with the explicit backend, how much of a device's memory the step may need;
         activations are computed again in the backward pass where that takes it. By default the step
         needs what it needs.
+      placement: with the explicit backend, "auto" to lay the axes of the mesh onto the levels of
+        the simulator's topology as is predicted to be quickest, which changes the order of the
+        devices; by default they lie in mesh order. The devices are taken to be given as the
+        topology joins them: those of one host after those of another.
+      reductions: with the explicit backend, "synthesised" to carry out sums between devices level
+        by level of that topology, where that is predicted to be quicker than "flat", at once.
 
     Returns:
       A callable step with `plan`, `lower_text` and `compile`.
 
     Raises:
-      ValueError: an unknown backend, a tactic on an axis that the mesh lacks, or recomputation
-        that is left to the compiler.
+      ValueError: an unknown backend, placement or way of reductions, a tactic on an axis that the
+        mesh lacks, a topology that does not hold the mesh, or what is left to the compiler.
       TypeError: something in the schedule that is not a tactic.
     """
     if backend not in BACKENDS:
@@ -73,6 +83,15 @@ def partition(
         raise ValueError(
             f"recompute rewrites the program of one device, which backend {backend!r} leaves to "
             "the compiler; use backend='explicit'"
+        )
+    if placement not in (None, "auto"):
+        raise ValueError(f"placement is 'auto' or None, not {placement!r}")
+    if reductions not in REDUCTIONS:
+        raise ValueError(f"reductions {reductions!r} is not one of {list(REDUCTIONS)}")
+    if backend != "explicit" and (placement is not None or reductions != "flat"):
+        raise ValueError(
+            f"placement and reductions rewrite the program of one device, which backend {backend!r}"
+            " leaves to the compiler; use backend='explicit'"
         )
     if not isinstance(mesh, Mesh):
         raise TypeError(
@@ -94,11 +113,14 @@ def partition(
             )
         for axis in axes_of(tactic):
             mesh.check_axis(axis, f"tactic {tactic.name!r}")
+    if isinstance(simulate, Simulator) and simulate.topology is not None:
+        simulate.place(mesh.axes)
     if isinstance(donate, str):
         donate = (donate,)
     return Partitioned(
-        fn, mesh, tuple(schedule), tuple(donate), backend, gather_again, simulate, bundle, recompute
-    )
+        fn, mesh, tuple(schedule), tuple(donate), backend, gather_again, simulate, bundle,
+        recompute, placement, reductions,
+    )  # fmt: skip
 
 
 class Partitioned:
@@ -115,6 +137,8 @@ class Partitioned:
         simulate: Any,
         bundle: bool = False,
         recompute: Recompute | None = None,
+        placement: str | None = None,
+        reductions: str = "flat",
     ):
         self.fn = fn
         self.mesh = mesh
@@ -125,6 +149,8 @@ class Partitioned:
         self.simulate = simulate
         self.bundle = bundle
         self.recompute = recompute
+        self.placement = placement
+        self.reductions = reductions
         self._plans: dict[Any, Plan] = {}
         self._runs: dict[Any, Compiled] = {}
         self._last: Plan | None = None
@@ -168,7 +194,7 @@ class Partitioned:
             program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
             plan = Plan(
                 program, self.mesh, self.schedule, self.gather_again, self.simulate, self.donate,
-                self.recompute,
+                self.recompute, self.placement, self.reductions,
             )  # fmt: skip
             self._plans[key] = plan
         self._last = plan
@@ -237,8 +263,9 @@ class Compiled:
         bundle: bool = False,
     ):
         self.plan = plan
+        mesh = mesh if plan.order is None else mesh.ordered(plan.order)
         self.jax_mesh = mesh.jax_mesh()
-        program = plan.program
+        program = plan.whole
         signature = program.signature
         assert signature is not None
         ends = (0, *signature.ends)
@@ -251,7 +278,7 @@ class Compiled:
         self.in_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in in_specs)
         self.out_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in out_specs)
         if backend == "explicit":
-            run = explicit(program, mesh, self.jax_mesh, in_specs, out_specs, bundle)
+            run = explicit(plan.program, mesh.in_parts(plan.parts), bundle)
         else:
             run = constrained(plan, self.jax_mesh)
         self.jitted = jax.jit(
@@ -319,15 +346,11 @@ class Compiled:
         return self.jitted.lower(*structs)
 
 
-def explicit(
-    program: Program,
-    mesh: Mesh,
-    jax_mesh: Any,
-    in_specs: tuple[Any, ...],
-    out_specs: tuple[Any, ...],
-    bundle: bool = False,
-) -> Callable[..., Any]:
-    """The local program under `shard_map`."""
+def explicit(program: Program, mesh: Mesh, bundle: bool = False) -> Callable[..., Any]:
+    """The local program under `shard_map`; the mesh has the axes that the program names."""
+    jax_mesh = mesh.jax_mesh()
+    in_specs = tuple(spec_of(v.layout or ()) for v in program.inputs)
+    out_specs = tuple(spec_of(v.layout or ()) for v in program.outputs)
 
     def local(*args: Any) -> tuple[Any, ...]:
         return tuple(evaluate(program, args, mesh.axes, bundle=bundle))

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,17 +22,18 @@ from .explain import explain, table
 from .ir.execute import spec_of
 from .ir.program import COLLECTIVES, Op, Program
 from .ir.verify import verify
+from .judge import PlanJudge
 from .lower.cleanup import clean_up
 from .lower.lower import lower
 from .mesh import Mesh
+from .placement.matrix import PlacementMatrix
+from .placement.place import PlacedProgram, ReducedProgram, hierarchy, placed
 from .rematerialization.recompute import Recompute, Recomputed
 from .rules import traits_of
 from .rules.canonical import canonicalize
 from .simulator.attach import Simulator
-from .simulator.device import Device, get_device
 from .simulator.simulate import Simulation, amount
 from .simulator.timing import Event
-from .simulator.topology import Segment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +65,8 @@ class PlanStep:
       axes: its mesh axes, where it has several.
       moves: what a tactic that searches decided, move by move.
       log: what it tried; None for other tactics.
-      recomputed: what it made of the program before it, where it is the step that computes
-        activations again.
+      made: what it made of the program before it, where it is a step after the tactics: which
+        computes activations again, places the mesh, or carries out sums step by step.
     """
 
     name: str
@@ -78,7 +79,7 @@ class PlanStep:
     axes: tuple[str, ...] = ()
     moves: tuple[PlanMove, ...] = ()
     log: Any = None
-    recomputed: Recomputed | None = None
+    made: Recomputed | PlacedProgram | ReducedProgram | None = None
 
     @functools.cached_property
     def state(self) -> Decisions:
@@ -89,8 +90,8 @@ class PlanStep:
     @functools.cached_property
     def program(self) -> Program:
         """The local program after this tactic."""
-        if self.recomputed is not None:
-            return self.recomputed.program
+        if self.made is not None:
+            return self.made.program
         state = self.state
         program = lower(self.plan.graph, state, self.plan.gather_again)
         clean_up(program, state.mesh)
@@ -110,15 +111,16 @@ class PlanStep:
     def bytes_moved(self) -> dict[str, int]:
         """Bytes that each device sends for each kind of collective."""
         moved = dict.fromkeys(COLLECTIVES, 0)
+        mesh = self.made.mesh if isinstance(self.made, ReducedProgram) else self.plan.mesh.axes
         for op, times in self.program.walk_counted():
             if op.name in moved:
-                moved[op.name] += times * bytes_sent(op, self.plan.mesh.axes)
+                moved[op.name] += times * bytes_sent(op, mesh)
         return moved
 
     @functools.cached_property
     def simulation(self) -> Simulation:
         """What the simulator says of the step: memory, FLOPs and time of one device."""
-        return self.plan.simulate(self)
+        return self.plan.simulate(self) if self.made is None else self.made.simulation
 
     @functools.cached_property
     def split(self) -> dict[str, float]:
@@ -144,7 +146,7 @@ class PlanStep:
     def remarks(self) -> list[str]:
         """Lines that a printed plan has of the step, the gravest first."""
         shares = ", ".join(f"{axis}: {_down(share)}" for axis, share in self.split.items())
-        lines = [f"{shares} of the work is split"] if shares else []
+        lines = [f"{shares} of the work is split"] if shares and self.made is None else []
         lines += [f"conflict: {c}" for c in self.conflicts]
         lines += [str(e) for e in self.endings if e.lost >= _TELLING]
         return lines + list(self.notes) + together(self.resumed)
@@ -175,8 +177,8 @@ class PlanStep:
         }
         if self.log is not None:
             found["search"] = self.log.to_json()
-        if self.recomputed is not None:
-            found["recompute"] = self.recomputed.to_json()
+        if self.made is not None:
+            found[self.name] = self.made.to_json()
         return found
 
 
@@ -191,70 +193,13 @@ def _down(share: float) -> str:
     return f"{math.floor(share * 100 + 1e-9) / 100:.2f}"
 
 
-def bytes_sent(op: Op, mesh: Any) -> int:
+def bytes_sent(op: Op, mesh: Mapping[str, int]) -> int:
     """Bytes one device sends for a collective done on a ring."""
-    parts = 1
-    for axis in op.params["axes"]:
-        parts *= mesh[axis]
-    (value,) = op.inputs
+    parts = math.prod(mesh[axis] for axis in op.params["axes"])
+    sent = op.inputs[0].nbytes * (parts - 1)
     if op.name == "all_gather":
-        return value.nbytes * (parts - 1)
-    if op.name == "all_reduce":
-        return 2 * value.nbytes * (parts - 1) // parts
-    return value.nbytes * (parts - 1) // parts
-
-
-class _PlanJudge:
-    """What a tactic that searches may ask of a plan in the making; nothing costs until it does."""
-
-    def __init__(self, plan: Plan):
-        self.plan = plan
-
-    @functools.cached_property
-    def simulator(self) -> Simulator:
-        given = self.plan.simulate
-        # Of another judge only the device is known.
-        return given if isinstance(given, Simulator) else Simulator(self.simulate().device)
-
-    @property
-    def device(self) -> Device:
-        return get_device(self.simulator.device)
-
-    @functools.cached_property
-    def placement(self) -> dict[str, tuple[Segment, ...]]:
-        return self.simulator.place(self.plan.mesh.axes)
-
-    @property
-    def overlap(self) -> bool:
-        return self.simulator.overlaps
-
-    def predict(self, program: Program) -> Simulation:
-        """What a local program costs."""
-        return self.simulator.predict(program, self.plan.mesh.axes, self.plan.donated)
-
-    @property
-    def donated(self) -> tuple[str, ...]:
-        return self.plan.donated
-
-    @property
-    def gather_again(self) -> bool:
-        return self.plan.gather_again
-
-    @property
-    def work(self) -> OpFlops:
-        return self.plan.work
-
-    @property
-    def recomputed_to(self) -> float | None:
-        asked = self.plan.recompute
-        return None if asked is None else asked.limit(self.device)
-
-    def simulate(self) -> Simulation:
-        plan, asked = self.plan, self.plan.recompute
-        step = PlanStep("candidate", "", (), (), plan, len(plan.state.journal))
-        if asked is None:
-            return step.simulation
-        return asked.nearest(step.program, self.device, plan.donated, self.predict)
+        return sent
+    return (2 * sent if op.name == "all_reduce" else sent) // parts
 
 
 class Plan:
@@ -270,6 +215,10 @@ class Plan:
       donated: names of the donated arguments, whose memory results may take.
       work: the floating point operations of the program's ops.
       recompute: what memory it is to keep to by computing activations again; None: as it comes.
+      judge: what the plan is simulated with while it is made.
+      matrix: where the axes of the mesh were laid; None: they lie by themselves.
+      parts: the axes that are cut in the program that runs, each with its parts, outermost first.
+      whole: the program that runs as it was before axes were cut; its layouts name the mesh's axes.
     """
 
     def __init__(
@@ -281,6 +230,8 @@ class Plan:
         simulate: Callable[[PlanStep], Simulation] | None = None,
         donated: Sequence[str] = (),
         recompute: Recompute | None = None,
+        placement: str | None = None,
+        reductions: str = "flat",
     ):
         self.mesh = mesh
         self.recompute = recompute
@@ -291,6 +242,10 @@ class Plan:
         self.state = Decisions(mesh.axes)
         self.gather_again = gather_again
         self.simulate = Simulator() if simulate is None else simulate
+        self.judge = PlanJudge(
+            self.simulate, mesh.axes, self.donated, gather_again, self.work, recompute,
+            self._candidate,
+        )  # fmt: skip
         names = tuple(tactic.name for tactic in schedule)
         steps: list[PlanStep] = []
         for index, tactic in enumerate(schedule):
@@ -301,12 +256,21 @@ class Plan:
         last = steps[-1]
         steps[-1] = dataclasses.replace(last, notes=last.notes + tuple(self._gathered()))
         if recompute is not None:
-            steps.append(self._recomputed(steps[-1], recompute))
+            judge = self.judge
+            made = recompute.fit(steps[-1].program, judge.device, self.donated, judge.predict)
+            steps.append(self._further("recompute", made))
+        self.matrix: PlacementMatrix | None = None
+        self.parts: Mapping[str, Mapping[str, int]] = {}
+        self._lay_out(steps, placement == "auto", reductions == "synthesised")
         self.steps: tuple[PlanStep, ...] = tuple(steps)
 
     def context(self, names: tuple[str, ...]) -> Context:
         """What the tactic whose turn it is sees, where these are the names of the schedule's."""
-        return Context(self.graph, self.state, names, _PlanJudge(self))
+        return Context(self.graph, self.state, names, self.judge)
+
+    def _candidate(self) -> PlanStep:
+        """What was decided so far, as if nothing came after it."""
+        return PlanStep("candidate", "", (), (), self, len(self.state.journal))
 
     def _step(self, tactic: Tactic, names: tuple[str, ...]) -> PlanStep:
         """Enters one tactic."""
@@ -333,13 +297,25 @@ class Plan:
             None if found is None else found.log,
         )  # fmt: skip
 
-    def _recomputed(self, last: PlanStep, recompute: Recompute) -> PlanStep:
-        """The step in which the program of the last tactic computes activations again."""
-        judge = _PlanJudge(self)
-        found = recompute.fit(last.program, judge.device, self.donated, judge.predict)
-        verify(found.program, self.mesh.axes)
-        count = len(self.state.journal)
-        return PlanStep("recompute", "", (), (found.note,), self, count, recomputed=found)
+    def _further(self, name: str, made: Recomputed | PlacedProgram | ReducedProgram) -> PlanStep:
+        """A step after the tactics."""
+        mesh = made.mesh if isinstance(made, ReducedProgram) else self.mesh.axes
+        verify(made.program, mesh)
+        return PlanStep(name, "", (), (made.note,), self, len(self.state.journal), made=made)
+
+    def _lay_out(self, steps: list[PlanStep], place: bool, synthesise: bool) -> None:
+        """Where the axes lie, and how sums run there."""
+        simulator, axes = self.judge.simulator, self.mesh.axes
+        self.whole = steps[-1].program
+        if place:
+            found = placed(self.whole, axes, simulator, self.donated, synthesise)
+            self.matrix = found.matrix
+            steps.append(self._further("placement", found))
+        if synthesise:
+            lies = hierarchy(simulator, axes, self.matrix)
+            made = lies.reduced(self.whole, axes, self.donated)
+            self.parts = made.parts
+            steps.append(self._further("reductions", made))
 
     def _gathered(self) -> list[str]:
         """A line for each op without a rule that gets operands which are tiled, and for each that
@@ -366,6 +342,11 @@ class Plan:
         return list(found)
 
     @property
+    def order(self) -> tuple[int, ...] | None:
+        """Of every place of the mesh, which of its devices stands there; None: they stay."""
+        return None if self.matrix is None else self.matrix.order()
+
+    @property
     def program(self) -> Program:
         """The local program after the last tactic."""
         return self.steps[-1].program
@@ -388,7 +369,7 @@ class Plan:
         """PartitionSpecs: a tuple of one pytree per argument."""
         signature = self.graph.program.signature
         assert signature is not None
-        specs = [spec_of(v.layout or ()) for v in self.program.inputs]
+        specs = [spec_of(v.layout or ()) for v in self.whole.inputs]
         trees, start = [], 0
         for tree, end in zip(signature.in_trees, signature.ends, strict=True):
             trees.append(jax.tree_util.tree_unflatten(tree, specs[start:end]))
@@ -400,7 +381,7 @@ class Plan:
         """PartitionSpecs in the result's pytree."""
         signature = self.graph.program.signature
         assert signature is not None
-        specs = [spec_of(v.layout or ()) for v in self.program.outputs]
+        specs = [spec_of(v.layout or ()) for v in self.whole.outputs]
         return jax.tree_util.tree_unflatten(signature.out_tree, specs)
 
     @property

@@ -47,6 +47,9 @@ class Partitioning(Protocol):
     @property
     def recompute(self) -> partitioning.Recompute | None: ...
 
+    @property
+    def placement(self) -> str | None: ...
+
 
 class MeshProgram:
     """K gradient steps over the devices of a mesh, as one program; see `plain.PlainProgram`.
@@ -101,10 +104,12 @@ class MeshProgram:
         # Between processes on CPU every message costs a wake-up of each; copies cost less.
         bundle = self._size > 1 and device.platform == "cpu"
         simulate = None
-        if partition.recompute is not None:
-            # What has to fit is the memory of these devices.
+        if partition.recompute is not None or partition.placement is not None:
+            # What has to fit is the memory of these devices; what joins them, their processes.
+            inside = len(devices) // self._size
             like = partitioning.nearest(device, len(jax.local_devices()))
-            simulate = partitioning.Simulator(like)
+            joined = partitioning.hosts_topology(like.name, inside, self._size)
+            simulate = partitioning.Simulator(like, joined)
         spread = partitioning.partition(
             step,
             partition.mesh,
@@ -112,9 +117,11 @@ class MeshProgram:
             simulate=simulate,
             bundle=bundle,
             recompute=partition.recompute,
+            **partitioning.laid_out(partition.placement),
         )
         one = spread.compile(shapes, batch)
         self.plan = one.plan
+        self._follow(one)
         leaves, structure = jax.tree.flatten(shapes)
         self._state_shardings = jax.tree.unflatten(structure, one.in_shardings[: len(leaves)])
         self.state_shapes = jax.tree.map(
@@ -139,6 +146,21 @@ class MeshProgram:
                     f" it must be a multiple of {parts}. Change the batch size or the mesh"
                 )
         return NamedSharding(self._mesh, PartitionSpec(None, tuple(names[:count])))
+
+    def _follow(self, one: Any) -> None:
+        """The devices as the plan orders them, each process with its share of the rows still."""
+        matrix = self.plan.matrix
+        if matrix is None:
+            return
+        self._mesh = one.jax_mesh
+        self._everywhere = NamedSharding(self._mesh, PartitionSpec())
+        if self._size > 1:
+            split = matrix.split().rows
+            sizes = [math.prod(row) for row in split.values()]
+            parts = jax.sharding.Mesh(self._mesh.devices.reshape(sizes), tuple(split))
+            # What tells processes apart is the outermost level.
+            names = tuple(name for name, row in split.items() if row[-1] > 1)
+            self._shares = NamedSharding(parts, PartitionSpec(None, names))
 
     def _fused(self, one: Any, shapes: Nest, batch: Sample) -> tuple[Sample, Callable[..., Any]]:
         """How batches are placed, and the program of a dispatch."""

@@ -60,7 +60,8 @@ def roles(options: argparse.Namespace) -> dict[str, Any]:
 
 def partition(options: argparse.Namespace) -> dict[str, Any]:
     """What was said of a mesh (`parser.add_partition`)."""
-    return {name: getattr(options, name) for name in ("mesh", "schedule", "recompute", "memory")}
+    names = ("mesh", "schedule", "recompute", "memory", "placement")
+    return {name: getattr(options, name) for name in names}
 
 
 def cluster(options: argparse.Namespace) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def add_roles(group: argparse._ActionsContainer) -> None:
 
 
 def add_partition(command: argparse.ArgumentParser) -> None:
-    """--mesh, --schedule, --recompute and --memory."""
+    """--mesh, --schedule, --recompute, --memory and --placement."""
     command.add_argument(
         "--mesh",
         metavar="AXES",
@@ -158,6 +158,11 @@ def add_partition(command: argparse.ArgumentParser) -> None:
         type=float,
         metavar="SHARE",
         help="of a device's memory, that the step may need; default: 0.9",
+    )
+    command.add_argument(
+        "--placement",
+        choices=("auto",),
+        help="lay axes and sums onto the hierarchy of links as is quickest",
     )
 
 

@@ -44,6 +44,7 @@ class Begun:
     cannot be."""
     recompute: str | None = None
     memory: float | None = None
+    placement: str | None = None
     """Of a `Partition`, as of its mesh and its schedule."""
 
     def experiment(self) -> Experiment:
@@ -97,7 +98,9 @@ class Begun:
                 f"the run was begun in Python over the mesh {self.mesh}; give --mesh and "
                 f"--schedule, or where there is an experiment {_PASS}."
             )
-        return stored.partition(self.mesh, self.schedule, self.recompute, self.memory)
+        return stored.partition(
+            self.mesh, self.schedule, self.recompute, self.memory, self.placement
+        )
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

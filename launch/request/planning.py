@@ -37,6 +37,7 @@ def choose(
     device: str = "h200",
     recompute: partitioning.Recompute | None = None,
     memory: float | None = None,
+    placement: str | None = None,
 ) -> partitioning.PlanChoice:
     """Chooses a mesh and a schedule for the gradient step of an experiment.
 
@@ -46,6 +47,7 @@ def choose(
       device: as of `plan`.
       recompute: what memory every plan is to keep to by computing activations again.
       memory: the share of a device's memory within which a plan fits; by default all of it.
+      placement: "auto", to lay axes and sums of every plan onto the hierarchy of links.
 
     Raises:
       ValueError: if there is no such device, or the step cannot be shared by so many.
@@ -55,6 +57,7 @@ def choose(
 
     def planned(mesh: partitioning.Mesh, tactics: Any) -> partitioning.Plan:
         options: dict[str, Any] = {"simulate": simulator, "recompute": recompute}
+        options |= partitioning.laid_out(placement)
         return partitioning.partition(step, mesh, tactics, donate=("state",), **options).plan(
             *shapes
         )
@@ -99,6 +102,7 @@ def _plan(experiment: Experiment, spec: EnvironmentSpec, simulator: Any) -> part
         donate=("state",),
         simulate=simulator,
         recompute=experiment.partition.recompute,
+        **({} if simulator is None else partitioning.laid_out(experiment.partition.placement)),
     )
     return partitioned.plan(*shapes)
 

@@ -41,6 +41,8 @@ class Recipe:
     """"auto": activations are computed again where memory does not suffice."""
     memory: float | None = None
     """How much of a device's memory the step may need, as a share of it."""
+    placement: str | None = None
+    """"auto": axes and sums are laid onto the hierarchy of links."""
     wandb: str | None = None
     """Project of Weights & Biases to which the run is logged too."""
     launch: str = "one-process"
@@ -139,8 +141,8 @@ class Recipe:
 
     def _partition(self) -> Partition | None:
         if self.mesh is None and self.schedule is None:
-            for name, value in (("recompute", self.recompute), ("memory", self.memory)):
-                if value is not None:
+            for name in ("recompute", "memory", "placement"):
+                if getattr(self, name) is not None:
                     raise RequestError(
                         f"--{name} was given without --mesh and --schedule, whose step it is of."
                     )
@@ -148,4 +150,6 @@ class Recipe:
         if self.mesh is None or self.schedule is None:
             given, missing = ("schedule", "mesh") if self.mesh is None else ("mesh", "schedule")
             raise RequestError(f"--{given} was given without --{missing}; give both or neither.")
-        return stored.partition(self.mesh, self.schedule, self.recompute, self.memory)
+        return stored.partition(
+            self.mesh, self.schedule, self.recompute, self.memory, self.placement
+        )

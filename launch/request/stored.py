@@ -10,7 +10,9 @@ from ..experiment import Checkpointing, Evaluation, Partition
 
 Kind = TypeVar("Kind")
 
-ALONE: dict[str, Any] = dict.fromkeys(("mesh", "schedule", "recompute", "memory", "data"))
+ALONE: dict[str, Any] = dict.fromkeys(
+    ("mesh", "schedule", "recompute", "memory", "placement", "data")
+)
 """What a run has beside its policy, and is made without to judge that: one device, no data."""
 
 
@@ -38,7 +40,11 @@ def from_json(kind: type[Kind], values: Mapping[str, Any], otherwise: str) -> Ki
 
 
 def partition(
-    mesh: str, schedule: str, recompute: str | None = None, memory: float | None = None
+    mesh: str,
+    schedule: str,
+    recompute: str | None = None,
+    memory: float | None = None,
+    placement: str | None = None,
 ) -> Partition:
     """How a step is spread, from words.
 
@@ -47,11 +53,13 @@ def partition(
       schedule: "batch:data,megatron:model".
       recompute: "auto", to compute activations again where memory does not suffice.
       memory: how much of a device's memory the step may need, as a share of it.
+      placement: "auto", to lay axes and sums onto the hierarchy of links.
 
     Raises:
-      ValueError: if there is no such mesh or schedule, or the share is none.
+      ValueError: if there is no such mesh, schedule or placement, or the share is none.
     """
     from ... import partitioning
 
     tactics, again = partitioning.parse_spread(schedule, recompute, memory)
-    return Partition(partitioning.parse_mesh(mesh), tactics, again)
+    partitioning.laid_out(placement)
+    return Partition(partitioning.parse_mesh(mesh), tactics, again, placement)

@@ -15,3 +15,4 @@ from .simulate import simulate as simulate
 from .topology import Level as Level
 from .topology import Topology as Topology
 from .topology import default_topology as default_topology
+from .topology import hosts_topology as hosts_topology

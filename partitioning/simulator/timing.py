@@ -396,21 +396,25 @@ class Queues:
         nbytes = float(
             sum(v.nbytes for v in (op.outputs if op.name == "all_gather" else op.inputs))
         )
-        segments: list[Segment] = []
-        for axis in (axes,) if isinstance(axes, str) else tuple(axes):
-            segments += self.placement.get(axis, ())
-        segments = joined(segments)
-        cost = collective_cost(op.name, nbytes, segments, LIBRARIES[self.device.kind])
-        seconds = cost.seconds
-        if cost.algorithm not in ("none", "measured"):
-            # Reading and writing local memory bounds even the fastest link.
-            seconds = max(seconds, 2 * nbytes / self.device.bandwidth(max(nbytes, 1.0)))
-        return Transfer(seconds, nbytes, tuple([s.level.name for s in segments]))
+        names = (axes,) if isinstance(axes, str) else tuple(axes)
+        segments = [s for axis in names for s in self.placement.get(axis, ())]
+        return transfer_of(op.name, nbytes, segments, self.device)
 
     def event(
         self, node: ArrayNode, kind: str, start: float, seconds: float, nbytes: float, flops: float
     ) -> Event:
         return Event(node.name, kind, start, seconds, nbytes, flops, node.op)
+
+
+def transfer_of(kind: str, nbytes: float, segments: Iterable[Segment], device: Device) -> Transfer:
+    """A collective of a kind, of so many bytes (see `bytes_sent`), over what its axes span."""
+    segments = joined(segments)
+    cost = collective_cost(kind, nbytes, segments, LIBRARIES[device.kind])
+    seconds = cost.seconds
+    if cost.algorithm not in ("none", "measured"):
+        # Reading and writing local memory bounds even the fastest link.
+        seconds = max(seconds, 2 * nbytes / device.bandwidth(max(nbytes, 1.0)))
+    return Transfer(seconds, nbytes, tuple([s.level.name for s in segments]))
 
 
 def joined(segments: Iterable[Segment]) -> list[Segment]:

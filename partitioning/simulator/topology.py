@@ -106,12 +106,13 @@ class Topology:
 
     Attributes:
       levels: innermost first.
-      axes: mesh axis to the name of the level it must lie on; the others are placed in mesh order,
-        the last axis of the mesh innermost.
+      axes: mesh axis to the name of the level it must lie on, or to how many units of every level,
+        innermost first, it joins; the others are placed in mesh order, the last axis of the mesh
+        innermost.
     """
 
     levels: tuple[Level, ...]
-    axes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    axes: Mapping[str, str | tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -119,9 +120,13 @@ class Topology:
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise ValueError(f"the levels of a Topology need different names; got {names}")
-        for axis, name in self.axes.items():
-            if name not in names:
-                raise ValueError(f"axis {axis!r} is put on level {name!r}; the levels are {names}")
+        for axis, where in self.axes.items():
+            if isinstance(where, str) and where not in names:
+                raise ValueError(f"axis {axis!r} is put on level {where!r}; the levels are {names}")
+            if not isinstance(where, str) and len(where) != len(names):
+                raise ValueError(
+                    f"axis {axis!r} is given {len(where)} sizes; the levels are {names}"
+                )
 
     @property
     def num_devices(self) -> int:
@@ -149,14 +154,20 @@ class Topology:
         pinned = [axis for axis in mesh if axis in self.axes]
         free = [axis for axis in reversed(list(mesh)) if axis not in self.axes]
         for axis in pinned:
-            (level,) = (lv for lv in self.levels if lv.name == self.axes[axis])
-            if left[level.name] % mesh[axis]:
-                raise ValueError(
-                    f"axis {axis!r} of size {mesh[axis]} does not fit level {level.name!r}: "
-                    f"{left[level.name]} of {level.size} are left; the topology is ({described})"
-                )
-            left[level.name] //= mesh[axis]
-            placed[axis] = (Segment(level, mesh[axis]),)
+            row = self._row(axis, mesh[axis])
+            for level, part in zip(self.levels, row, strict=True):
+                if left[level.name] % part:
+                    raise ValueError(
+                        f"axis {axis!r} of size {mesh[axis]} does not fit level {level.name!r}: "
+                        f"{left[level.name]} of {level.size} are left; the topology is "
+                        f"({described})"
+                    )
+                left[level.name] //= part
+            placed[axis] = tuple(
+                Segment(level, part)
+                for level, part in zip(self.levels, row, strict=True)
+                if part > 1 or level.name == self.axes[axis]
+            )
         for axis in free:
             rest, segments = mesh[axis], []
             for level in self.levels:
@@ -181,6 +192,18 @@ class Topology:
             for axis in mesh
         }
 
+    def _row(self, axis: str, size: int) -> tuple[int, ...]:
+        """How many units of every level an axis joins that is put somewhere."""
+        where = self.axes[axis]
+        if isinstance(where, str):
+            return tuple(size if level.name == where else 1 for level in self.levels)
+        if math.prod(where) != size:
+            raise ValueError(
+                f"axis {axis!r} of size {size} is put on {where} units of the levels "
+                f"{[level.name for level in self.levels]}, which are {math.prod(where)}"
+            )
+        return where
+
     def _busy(self, level: Level, used: Mapping[str, int]) -> float:
         """How many devices of a mesh share one wire of a level; `used` units of every level."""
         inside, there = 1, 1
@@ -202,7 +225,9 @@ class Topology:
             Level(**{**level, "measured": tuple(Measured(**m) for m in level.get("measured", ()))})
             for level in data["levels"]
         )
-        return cls(tuple(levels), data.get("axes", {}))
+        axes = data.get("axes", {})
+        rows = {a: where if isinstance(where, str) else tuple(where) for a, where in axes.items()}
+        return cls(tuple(levels), rows)
 
     @classmethod
     def uniform(cls, size: int, bandwidth: float, latency: float, **level: object) -> Topology:
@@ -235,18 +260,25 @@ def default_topology(device_name: str, num_devices: int) -> Topology:
     which a ring along one mesh axis uses the two links of one dimension; pods joined by the data
     centre's network. Latencies are assumed orders of magnitude.
     """
-    host, inside, near, between, far, source = _LINKS.get(
-        device_name, (max(num_devices, 1), 10e9, 1e-5, 1e9, 1e-4, "assumed")
-    )
-    inner = math.gcd(num_devices, host) if num_devices > host else num_devices
-    levels: Sequence[Level] = [Level("host", max(inner, 1), inside, near, source=source)]
-    if inner and num_devices > inner:
-        outer = Level(
-            "network",
-            num_devices // inner,
-            between,
-            far,
-            source="assumed: one network card a device",
-        )
-        levels = [*levels, outer]
+    host = _links(device_name, num_devices)[0]
+    inner = max(math.gcd(num_devices, host) if num_devices > host else num_devices, 1)
+    return hosts_topology(device_name, inner, max(num_devices // inner, 1))
+
+
+def hosts_topology(device_name: str, inside: int, hosts: int) -> Topology:
+    """So many hosts with so many devices each, with the links that the device usually has."""
+    _, within, near, between, far, source = _links(device_name, inside)
+    levels = [Level("host", inside, within, near, source=source)]
+    if hosts > 1:
+        card = "assumed: one network card a device"
+        levels.append(Level("network", hosts, between, far, source=card))
     return Topology(tuple(levels))
+
+
+def _links(device_name: str, num_devices: int) -> tuple[int, float, float, float, float, str]:
+    """Those of a preset, or of the one that a device's own name tells."""
+    told = device_name.lower().replace("v5 lite", "v5e")
+    for name, links in _LINKS.items():
+        if name == device_name or all(word in told for word in name.split("-")):
+            return links
+    return max(num_devices, 1), 10e9, 1e-5, 1e9, 1e-4, "assumed"

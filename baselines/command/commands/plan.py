@@ -53,7 +53,9 @@ def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         memory = options.memory
         _, again = parse_spread("auto:data", options.recompute, memory)
         experiment = asking.recipe(options, tuned).experiment()
-        found = planning.choose(experiment, options.devices, options.device, again, memory)
+        found = planning.choose(
+            experiment, options.devices, options.device, again, memory, options.placement
+        )
         made = found.plan
         if options.json:
             print(json.dumps({**json.loads(made.to_json()), "choice": found.to_json()}, indent=2))

@@ -20,8 +20,7 @@ from ...decide.sharding import ATOMIC, Decision, Decisions
 from ...ir.program import Layout, Value
 from ...lower.reshard import steps
 from ...rules import traits_of
-from ...simulator.collectives import LIBRARIES, collective_cost
-from ...simulator.timing import joined
+from ...simulator.timing import transfer_of
 from ...simulator.topology import Segment
 from .baseline import Baseline, share_of
 from .fold import Folded
@@ -294,13 +293,9 @@ class Estimator:
     def _collective(self, name: str, axes: tuple[str, ...], nbytes: float) -> Exchange:
         known = self._wire.get((name, axes, nbytes))
         if known is None:
-            device = self.baseline.device
-            segments = joined([s for axis in axes for s in self.placement.get(axis, ())])
-            cost = collective_cost(name, nbytes, segments, LIBRARIES[device.kind])
-            seconds = cost.seconds
-            if cost.algorithm not in ("none", "measured"):
-                seconds = max(seconds, 2 * nbytes / device.bandwidth(max(nbytes, 1.0)))
-            known = Exchange(seconds, tuple([s.level.name for s in segments]), 0.0)
+            segments = [s for axis in axes for s in self.placement.get(axis, ())]
+            found = transfer_of(name, nbytes, segments, self.baseline.device)
+            known = Exchange(found.seconds, found.levels, 0.0)
             self._wire[name, axes, nbytes] = known
         return known
 

@@ -66,15 +66,20 @@ def learners(rank, size):
             hidden_sizes=(8,), batch_size=B, steps_per_dispatch=K, priority_exponent=0.6
         )
     )
+    dqn = dqn.make_update(dqn.make_networks(SPEC), SPEC)
     cases = {
-        "dqn": (dqn.make_update(dqn.make_networks(SPEC), SPEC), "batch:data,zero3:data"),
-        "line": (noisy_line(), "batch:data"),
+        "dqn": (dqn, "batch:data,zero3:data", None),
+        "line": (noisy_line(), "batch:data", None),
+        "laid": (dqn, "batch:data,megatron:model", "auto"),
     }
-    for name, (update, schedule) in cases.items():
+    for name, (update, schedule, placement) in cases.items():
         partition = None
         if size > 1:
-            mesh = partitioning.Mesh({"data": jax.device_count()})
-            partition = Partition(mesh, partitioning.parse_schedule(schedule))
+            wide = size if placement else 1
+            axes = {"data": jax.device_count() // wide, **({"model": wide} if wide > 1 else {})}
+            partition = Partition(
+                partitioning.Mesh(axes), partitioning.parse_schedule(schedule), None, placement
+            )
         written = []
 
         def write(keys, priorities, to=written):
@@ -123,6 +128,9 @@ def main(rank, size, port, out):
     found = {}
     for name, make, written in learners(rank, size):
         first, second = make(), make()
+        if name == "laid" and size > 1:
+            # Layers exchange less than gradients do, so that hosts share the model, not the rows.
+            assert first._program.plan.matrix.rows == {"data": (2, 1), "model": (1, 2)}
         first.run(DISPATCHES)
         # What is saved in the middle goes on elsewhere, and what actors hold is whole.
         second.restore(first.save())

@@ -1,0 +1,299 @@
+"""Which placement a program runs best on, and which steps its sums become there."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..ir.program import COLLECTIVES, Op, Program
+from ..simulator.attach import Simulator
+from ..simulator.device import get_device
+from ..simulator.simulate import Simulation, topology_of
+from ..simulator.timing import transfer_of
+from ..simulator.topology import Topology
+from .matrix import PlacementMatrix, placements
+from .synthesis import ReductionProgram, reduction_programs, text_of
+from .writing import scattered_dim, summable, written
+
+#: So many placements are judged in full, those first whose collectives take least.
+_JUDGED = 4
+#: What a program has to save of a sum's time to take its place.
+_WORTH = 0.02
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacedProgram:
+    """A program on the placement that was chosen for it.
+
+    Attributes:
+      program: the program, as it was.
+      simulation: what it costs there.
+      before: what it costs where the mesh would lie by itself.
+      matrix: where its axes lie.
+      tried: how many placements there are.
+      note: what was done, in words.
+    """
+
+    program: Program
+    simulation: Simulation
+    before: Simulation
+    matrix: PlacementMatrix
+    tried: int
+    note: str
+
+    def to_json(self) -> dict[str, Any]:
+        """What was done, by name."""
+        return {
+            "levels": list(self.matrix.levels),
+            "rows": {axis: list(row) for axis, row in self.matrix.rows.items()},
+            "order": list(self.matrix.order()),
+            "placements": self.tried,
+            "predicted_seconds_before": self.before.predicted_seconds.total,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class ReducedProgram:
+    """A program whose sums run as steps over the levels.
+
+    Attributes:
+      program: the program, with its axes in parts; the given one where all sums stay as they are.
+      simulation: what it costs.
+      before: what the given one costs.
+      mesh: the axes of the program, in parts.
+      parts: axis to its parts; none where the program is as it was.
+      steps: the programs that were written, in words, and how many sums became each.
+      note: what was done, in words.
+    """
+
+    program: Program
+    simulation: Simulation
+    before: Simulation
+    mesh: Mapping[str, int]
+    parts: Mapping[str, Mapping[str, int]]
+    steps: Mapping[str, int]
+    note: str
+
+    def to_json(self) -> dict[str, Any]:
+        """What was done, by name."""
+        return {
+            "mesh": dict(self.mesh),
+            "programs": dict(self.steps),
+            "predicted_seconds_before": self.before.predicted_seconds.total,
+        }
+
+
+class Hierarchy:
+    """A mesh on the levels of a topology, and what collectives cost there.
+
+    Attributes:
+      matrix: where the axes lie.
+      topology: the topology, with the axes there.
+      parts: axes that lie on several levels, in parts.
+      mesh: sizes of all axes, in parts.
+    """
+
+    def __init__(self, matrix: PlacementMatrix, simulator: Simulator, topology: Topology):
+        self.matrix = matrix
+        self.topology = matrix.on(topology)
+        self.parts = matrix.parts()
+        split = matrix.split()
+        self.mesh = {axis: math.prod(row) for axis, row in split.rows.items()}
+        self.simulator = dataclasses.replace(simulator, topology=self.topology)
+        self.in_parts = dataclasses.replace(simulator, topology=split.on(topology))
+        self._device = get_device(simulator.device)
+        self._segments = self.in_parts.place(self.mesh)
+        self._seconds: dict[tuple[str, tuple[str, ...], float], float] = {}
+        self._best: dict[tuple[tuple[str, ...], tuple[int, ...], int], _Choice] = {}
+
+    def seconds(self, kind: str, axes: tuple[str, ...], nbytes: float) -> float:
+        """What one collective takes, of so many bytes of what is whole; over parts of axes."""
+        key = kind, axes, nbytes
+        if key not in self._seconds:
+            segments = [s for axis in axes for s in self._segments.get(axis, ())]
+            self._seconds[key] = transfer_of(kind, nbytes, segments, self._device).seconds
+        return self._seconds[key]
+
+    def axes(self, axes: Sequence[str]) -> tuple[str, ...]:
+        """Axes in parts."""
+        return tuple(part for axis in axes for part in self.parts.get(axis, (axis,)))
+
+    def best(self, op: Op) -> _Choice:
+        """The quickest way to a sum; itself where no other is quicker by much."""
+        axes = self.axes(op.params["axes"])
+        value = op.inputs[0]
+        key = axes, value.shape, value.nbytes
+        if key not in self._best:
+            self._best[key] = self._choose(axes, value.shape, float(value.nbytes))
+        return self._best[key]
+
+    def _choose(self, axes: tuple[str, ...], shape: tuple[int, ...], nbytes: float) -> _Choice:
+        found: dict[int, list[str]] = collections.defaultdict(list)
+        for axis in axes:
+            for segment in self._segments.get(axis, ()):
+                found[segment.depth].append(axis)
+        levels = [tuple(found[depth]) for depth in sorted(found)]
+        names = [self.matrix.levels[depth] for depth in sorted(found)]
+        flat = self.seconds("all_reduce", axes, nbytes)
+        best = _Choice((), None, flat, flat, "")
+        if len(levels) < 2 or not nbytes:
+            return best
+        for program in reduction_programs(len(levels)):
+            seconds = self._program(program, levels, shape, nbytes)
+            if seconds < min(best.seconds, flat * (1 - _WORTH)):
+                text = text_of(program, names)
+                best = _Choice(tuple(levels), program, seconds, flat, text)
+        return best
+
+    def _program(
+        self,
+        program: ReductionProgram,
+        levels: Sequence[tuple[str, ...]],
+        shape: tuple[int, ...],
+        nbytes: float,
+    ) -> float:
+        axes_of = [tuple(a for i in on for a in levels[i]) for _, on in program]
+        counts = [math.prod(self.mesh[a] for a in axes) for axes in axes_of]
+        kinds = [step.kind for step in program]
+        scattered = (n for kind, n in zip(kinds, counts, strict=True) if kind == "reduce_scatter")
+        dim, padding = scattered_dim(shape, math.prod(scattered))
+        held = nbytes * (1 + padding / max(shape[dim], 1))
+        total = 0.0
+        for kind, axes, count in zip(kinds, axes_of, counts, strict=True):
+            whole = held * count if kind == "all_gather" else held
+            total += self.seconds(kind, axes, whole)
+            held = {"all_gather": whole, "reduce_scatter": held / count}.get(kind, held)
+        return total
+
+    def collectives(self, program: Program, synthesised: bool) -> float:
+        """What all collectives of a program take, one after the other."""
+        total = 0.0
+        for op, times in program.walk_counted():
+            if op.name in COLLECTIVES:
+                if synthesised and summable(op):
+                    total += times * self.best(op).seconds
+                    continue
+                whole = op.outputs if op.name == "all_gather" else op.inputs
+                nbytes = float(sum(v.nbytes for v in whole))
+                total += times * self.seconds(op.name, self.axes(op.params["axes"]), nbytes)
+        return total
+
+    def reduced(
+        self, program: Program, mesh: Mapping[str, int], donated: Collection[str]
+    ) -> ReducedProgram:
+        """A program with its sums as the steps that are quickest, where that is quicker in all.
+
+        Args:
+          program: stays as it is.
+          mesh: its axes.
+          donated: names of donated arguments.
+        """
+        before = self.simulator.predict(program, mesh, donated)
+        steps: dict[str, int] = collections.Counter()
+
+        def chosen(op: Op) -> tuple[Sequence[tuple[str, ...]], ReductionProgram] | None:
+            choice = self.best(op)
+            if choice.program is None:
+                return None
+            steps[choice.text] += 1
+            return choice.levels, choice.program
+
+        new = written(program, self.mesh, self.parts, chosen)
+        if steps:
+            after = self.in_parts.predict(new, self.mesh, donated)
+            was, now = (s.predicted_seconds.total for s in (before, after))
+            if now < was:
+                most = max(steps, key=steps.__getitem__)
+                note = (
+                    f"{sum(steps.values())} sums are carried out level by level, {steps[most]} of "
+                    f"them as {most}: {now:.3g} s instead of {was:.3g}"
+                )
+                return ReducedProgram(new, after, before, self.mesh, self.parts, dict(steps), note)
+        note = "every sum is carried out at once: no other program is predicted to be quicker"
+        return ReducedProgram(program, before, before, dict(mesh), {}, {}, note)
+
+
+def laid_out(placement: str | None) -> dict[str, Any]:
+    """What a command line says with --placement auto, as arguments of `partition`.
+
+    Raises:
+      ValueError: for another word.
+    """
+    if placement not in (None, "auto"):
+        raise ValueError(f"--placement is auto, or is not given; not {placement!r}")
+    return {} if placement is None else {"placement": placement, "reductions": "synthesised"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    """How one sum is carried out.
+
+    Attributes:
+      levels: its axes on each level.
+      program: the steps; None: at once.
+      seconds: what that takes.
+      flat: what it takes at once.
+      text: the steps in words.
+    """
+
+    levels: tuple[tuple[str, ...], ...]
+    program: ReductionProgram | None
+    seconds: float
+    flat: float
+    text: str
+
+
+def hierarchy(
+    simulator: Simulator, mesh: Mapping[str, int], matrix: PlacementMatrix | None = None
+) -> Hierarchy:
+    """A mesh on the simulator's topology, by a matrix or as it lies by itself."""
+    topology = simulator.topology or topology_of(simulator.device, math.prod(mesh.values()))
+    return Hierarchy(matrix or PlacementMatrix.of(mesh, topology), simulator, topology)
+
+
+def placed(
+    program: Program,
+    mesh: Mapping[str, int],
+    simulator: Simulator,
+    donated: Collection[str] = (),
+    synthesised: bool = False,
+) -> PlacedProgram:
+    """The placement on which a program takes least time.
+
+    Args:
+      program: a local program.
+      mesh: its axes.
+      simulator: judges; its topology is the hierarchy.
+      donated: names of donated arguments.
+      synthesised: whether its sums may run as steps.
+
+    Raises:
+      ValueError: the mesh does not fill the topology.
+    """
+    topology = simulator.topology or topology_of(simulator.device, math.prod(mesh.values()))
+    able = [Hierarchy(matrix, simulator, topology) for matrix in placements(mesh, topology)]
+    first = able[0]
+    quickest = sorted(able, key=lambda h: h.collectives(program, synthesised))[:_JUDGED]
+
+    def judged(one: Hierarchy) -> Simulation:
+        if synthesised:
+            return one.reduced(program, mesh, donated).simulation
+        return one.simulator.predict(program, mesh, donated)
+
+    costs = {id(one): judged(one) for one in dict.fromkeys([first, *quickest])}
+
+    def rank(one: Hierarchy) -> float:
+        return costs[id(one)].predicted_seconds.total
+
+    best = min([first, *quickest], key=rank)
+    before = first.simulator.predict(program, mesh, donated)
+    after = best.simulator.predict(program, mesh, donated)
+    was, now = rank(first), rank(best)
+    if best is first:
+        note = f"{best.matrix}, as by itself: the best of {len(able)} placements"
+    else:
+        note = f"{best.matrix}: the best of {len(able)}, {now:.3g} s instead of {was:.3g}"
+    return PlacedProgram(program, after, before, best.matrix, len(able), note)
