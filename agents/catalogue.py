@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+from typing import Any
 
 from ..environments.specs import EnvironmentSpec
 from .builder import Builder
+from .wrappers import composition
 
 AGENTS = {
     "bc": ".bc:BCBuilder",
@@ -33,9 +35,14 @@ AGENTS = {
 def find_builder(name: str) -> type[Builder]:
     """The builder class of an agent: a name of `AGENTS`, or `package.module:Class` of one's own.
 
+    Before it may stand wrappers, each with a +: `rnd+dqn`.
+
     Raises:
       ValueError: where there is no such agent, listing what there is.
     """
+    *wrappers, name = name.split("+")
+    if wrappers:
+        return composition.compose(wrappers, name, find_builder(name), __name__)
     module, _, attribute = AGENTS.get(name, name).partition(":")
     if not attribute:
         near = difflib.get_close_matches(name, AGENTS, n=1)
@@ -65,3 +72,12 @@ def driving(spec: EnvironmentSpec) -> list[str]:
             find_builder(name)().make_networks(spec)
             found.append(name)
     return found
+
+
+def __getattr__(attribute: str) -> Any:
+    """The classes that `find_builder` makes of wrappers, by the names that they are pickled by."""
+    name, _, kind = attribute.rpartition(" ")
+    if kind not in ("builder", "config"):
+        raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
+    builder_class = find_builder(name.replace("/", "."))
+    return builder_class if kind == "builder" else builder_class.config_class

@@ -46,8 +46,8 @@ def init(spec: Nest) -> Statistics:
     for part in jax.tree.leaves(spec):
         if isinstance(part, specs.DiscreteArray) or part.dtype.kind != "f":
             raise ValueError(
-                f"Observations of type {part.dtype}{list(part.shape)} cannot be normalised; set "
-                "normalize_observations to False."
+                f"Observations of type {part.dtype}{list(part.shape)} cannot be normalised; "
+                "set normalize_observations to False, or leave the wrapper `normalized` out."
             )
     return Statistics(
         jnp.zeros(()),

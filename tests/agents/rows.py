@@ -139,6 +139,18 @@ AGENTS = {
 }
 
 
+WRAPPED = {
+    "rnd around normalised dqn": Row("rnd+normalized+dqn", DQN, ("discrete",)),
+    "normalised around impala with a memory and rnd": Row(
+        "normalized+rnd+impala", {**IMPALA, **GRU}, ("discrete",), recurrent=True
+    ),
+    "normalised sac": Row("normalized+sac", SAC, ("continuous",)),
+    "rnd, ppo": Row("rnd+ppo", PPO, ("continuous",)),
+}
+"""Of each wrapper two agents at least; the first row always, the others with TROUPE_FULL=1."""
+AGENTS |= WRAPPED if FULL else dict([*WRAPPED.items()][:1])
+
+
 class Case(NamedTuple):
     """A row on one kind of environment."""
 

@@ -13,6 +13,8 @@ import jax
 import numpy as np
 import pytest
 
+from troupe import environments
+from troupe.agents.learning import dispatch
 from troupe.baselines.command.line import main
 
 REFERENCE = pathlib.Path(__file__).parents[2] / "docs" / "reference.py"
@@ -52,14 +54,14 @@ def test_an_agent_uses_documented_names_alone(code):
 
 
 def test_the_launch_from_python_runs(documented, pages, tmp_path, monkeypatch):
-    script, _ = pages("agents.md")[1]
+    script, *_ = pages("agents.md")[1]
     monkeypatch.chdir(tmp_path)
     exec(compile(script, "agents.md", "exec"), {})
     assert json.loads((tmp_path / "runs" / "c51" / "result.json").read_text())["agent"] == "c51"
 
 
 def test_a_policy_with_a_memory_is_made_as_it_says(pages):
-    _, script = pages("agents.md")[1]
+    _, script, _ = pages("agents.md")[1]
     scope = {}
     exec(compile(script, "agents.md", "exec"), scope)
     network, policy = scope["network"], scope["policy"]
@@ -68,6 +70,21 @@ def test_a_policy_with_a_memory_is_made_as_it_says(pages):
     action, after = policy.select_action(params, observation, policy.init(key))
     assert int(action) in (0, 1)
     assert np.abs(after.memory).max() > 0
+
+
+def test_a_wrapper_of_ones_own_learns_beside_the_agent(pages):
+    *_, script = pages("agents.md")[1]
+    scope = {"__name__": "agents"}
+    exec(compile(script, "agents.md", "exec"), scope)
+    builder = scope["CuriousDQNBuilder"]()
+    spec = environments.make_spec(environments.make("CartPole-v1", seed=0))
+    networks = builder.make_networks(spec)
+    update = builder.make_update(networks, spec)
+    batch = builder.make_replay_tables(spec, builder.make_policy(networks, spec)).sample_shapes()
+    state = jax.eval_shape(update.init, jax.random.key(0))
+    after, output = jax.eval_shape(update.step, state, dispatch.on_device(batch))
+    assert after.wrapper == state.wrapper
+    assert {"rewards", "novelty", "mean_q"} <= {*output.metrics}
 
 
 COMMAND = """
