@@ -19,7 +19,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 HOSTS, DEVICES = 2, 4
@@ -122,7 +122,12 @@ def cable() -> Iterator[Cable]:
 
 def measure(rates: Sequence[int], sizes: Sequence[int]) -> list[Crossing]:
     """Predicts and measures every collective at these rates [Mbit/s] and sizes [bytes]."""
-    found: list[Crossing] = []
+    return [Crossing(**row) for row in measured_by(f"{__package__}.network", rates, sizes)]
+
+
+def measured_by(module: str, rates: Sequence[int], sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Rows that the hosts of a module measure: it is run on each with --worker and its number."""
+    found: list[dict[str, Any]] = []
     with cable() as made, contextlib.ExitStack() as stack:
         environment = {
             **os.environ,
@@ -134,7 +139,7 @@ def measure(rates: Sequence[int], sizes: Sequence[int]) -> list[Crossing]:
             stack.enter_context(
                 subprocess.Popen(
                     made.inside(
-                        host, sys.executable, "-m", f"{__package__}.network", "--worker", str(host),
+                        host, sys.executable, "-m", module, "--worker", str(host),
                         "--sizes", *map(str, sizes),
                     ),
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
@@ -155,7 +160,7 @@ def measure(rates: Sequence[int], sizes: Sequence[int]) -> list[Crossing]:
                     if not answer:
                         raise RuntimeError(f"a host ended at {rate} Mbit/s; its words are above")
                     if worker is workers[0]:
-                        found += [Crossing(**row) for row in json.loads(answer)]
+                        found += json.loads(answer)
             for worker in workers:
                 assert worker.stdin is not None
                 worker.stdin.close()
@@ -166,8 +171,10 @@ def measure(rates: Sequence[int], sizes: Sequence[int]) -> list[Crossing]:
     return found
 
 
-def work(host: int, sizes: Sequence[int]) -> None:
-    """One host: measures at every rate that comes in, until no more does."""
+def work(
+    host: int, sizes: Sequence[int], measured: Callable[[int, Sequence[int]], Sequence[Any]]
+) -> None:
+    """One host: measures at every rate that comes in, until no more does; tells dataclasses."""
     import jax
     from jax._src.lib import _jax
 
@@ -180,32 +187,14 @@ def work(host: int, sizes: Sequence[int]) -> None:
         f"{_ADDRESSES[0]}:{_PORT}", HOSTS, host, cluster_detection_method="deactivate"
     )
     for line in sys.stdin:
-        print(json.dumps([dataclasses.asdict(t) for t in crossings(int(line), sizes)]), flush=True)
+        print(json.dumps([dataclasses.asdict(t) for t in measured(int(line), sizes)]), flush=True)
 
 
 def crossings(rate: int, sizes: Sequence[int]) -> list[Crossing]:
     """What the hosts measure together, and what is predicted, for one rate [Mbit/s]."""
-    import jax
-    import numpy as np
-
     from ...partitioning.simulator.collectives import KINDS, collective_cost
-    from ...partitioning.simulator.fit import fit_topology
-    from ...partitioning.simulator.microbench import Bench
-    from ...partitioning.simulator.topology import Level, Topology
 
-    devices = list(jax.devices())
-    across = list(np.array(devices).reshape(HOSTS, DEVICES).T.ravel())
-    repeats = 5 if rate < 200 else 15
-    near, far = Bench(devices, repeats), Bench(across, repeats)
-    near.step_seconds = far.step_seconds = near.step().seconds
-    inside = [near.collective("all_reduce", size, DEVICES) for size in (1 << 12, *sizes)]
-    host = dataclasses.replace(fit_topology(inside, DEVICES).levels[0], name="host")
-    payload = rate * 1e6 / 8 * PAYLOAD
-    # A ring of two has two steps; the smallest that there is takes little but latency.
-    # Whatever else the machine does only adds to it: the least of some is the cable's own.
-    small = [far.collective("all_reduce", 1 << 12, HOSTS) for _ in range(5)]
-    latency = min(max(s.seconds / 2 - DEVICES * s.nbytes / 2 / payload, 0.0) for s in small)
-    topology = Topology((host, Level("cable", HOSTS, payload, latency, sharing=DEVICES)))
+    near, far, topology = hierarchy(rate, [("all_reduce", size) for size in (1 << 12, *sizes)])
     placed = topology.place({"host": HOSTS, "device": DEVICES})
     groups = {
         HOSTS * DEVICES: (near, (*placed["device"], *placed["host"])),
@@ -221,6 +210,39 @@ def crossings(rate: int, sizes: Sequence[int]) -> list[Crossing]:
                     Crossing(rate, kind, group, measured.nbytes, cost.seconds, measured.seconds)
                 )
     return found
+
+
+def hierarchy(rate: int, near_by: Sequence[tuple[str, int]]) -> tuple[Any, Any, Any]:
+    """The two hosts as a topology: what is measured is inside, and the cable's latency.
+
+    Args:
+      rate: of the cable [Mbit/s].
+      near_by: the collectives that are measured inside a host: kind, bytes.
+
+    Returns:
+      A bench of all devices in order, one of them host by host, and the topology.
+    """
+    import jax
+    import numpy as np
+
+    from ...partitioning.simulator.fit import fit_topology
+    from ...partitioning.simulator.microbench import Bench
+    from ...partitioning.simulator.topology import Level, Topology
+
+    devices = list(jax.devices())
+    across = list(np.array(devices).reshape(HOSTS, DEVICES).T.ravel())
+    repeats = 5 if rate < 200 else 15
+    near, far = Bench(devices, repeats), Bench(across, repeats)
+    near.step_seconds = far.step_seconds = near.step().seconds
+    inside = [near.collective(kind, size, DEVICES) for kind, size in near_by]
+    host = dataclasses.replace(fit_topology(inside, DEVICES).levels[0], name="host")
+    payload = rate * 1e6 / 8 * PAYLOAD
+    # A ring of two has two steps; the smallest that there is takes little but latency.
+    # Whatever else the machine does only adds to it: the least of some is the cable's own.
+    small = [far.collective("all_reduce", 1 << 12, HOSTS) for _ in range(5)]
+    latency = min(max(s.seconds / 2 - DEVICES * s.nbytes / 2 / payload, 0.0) for s in small)
+    cable_level = Level("cable", HOSTS, payload, latency, sharing=DEVICES)
+    return near, far, Topology((host, cable_level))
 
 
 def table(rows: Sequence[Crossing]) -> str:
@@ -254,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.worker is not None:
-        work(args.worker, args.sizes)
+        work(args.worker, args.sizes, crossings)
         return 0
     if reason := why_not():
         print(f"network: no namespaces can be made here: {reason}", file=sys.stderr)

@@ -10,9 +10,10 @@ from typing import Any
 
 from ..ir.program import COLLECTIVES, Op, Program
 from ..simulator.attach import Simulator
+from ..simulator.collectives import LIBRARIES, wire_bytes
 from ..simulator.device import get_device
 from ..simulator.simulate import Simulation, topology_of
-from ..simulator.timing import transfer_of
+from ..simulator.timing import joined, transfer_of
 from ..simulator.topology import Topology
 from .matrix import PlacementMatrix, placements
 from .synthesis import ReductionProgram, reduction_programs, text_of
@@ -117,6 +118,11 @@ class Hierarchy:
             self._seconds[key] = transfer_of(kind, nbytes, segments, self._device).seconds
         return self._seconds[key]
 
+    def crossing(self, kind: str, axes: tuple[str, ...], nbytes: float) -> dict[str, float]:
+        """Bytes that one wire of each level sends for such a collective, by the level's name."""
+        segments = joined(s for axis in axes for s in self._segments.get(axis, ()))
+        return wire_bytes(kind, nbytes, segments, LIBRARIES[self._device.kind])
+
     def axes(self, axes: Sequence[str]) -> tuple[str, ...]:
         """Axes in parts."""
         return tuple(part for axis in axes for part in self.parts.get(axis, (axis,)))
@@ -142,31 +148,40 @@ class Hierarchy:
         if len(levels) < 2 or not nbytes:
             return best
         for program in reduction_programs(len(levels)):
-            seconds = self._program(program, levels, shape, nbytes)
+            steps = self.steps(program, levels, shape, nbytes)
+            seconds = sum(self.seconds(*step) for step in steps)
             if seconds < min(best.seconds, flat * (1 - _WORTH)):
                 text = text_of(program, names)
                 best = _Choice(tuple(levels), program, seconds, flat, text)
         return best
 
-    def _program(
+    def steps(
         self,
         program: ReductionProgram,
         levels: Sequence[tuple[str, ...]],
         shape: tuple[int, ...],
         nbytes: float,
-    ) -> float:
+    ) -> list[tuple[str, tuple[str, ...], float]]:
+        """The collectives that a program is for an array: kind, axes, bytes of what is whole.
+
+        Args:
+          program: the steps.
+          levels: the axes of each level, innermost first.
+          shape: of the array on a device.
+          nbytes: of it.
+        """
         axes_of = [tuple(a for i in on for a in levels[i]) for _, on in program]
         counts = [math.prod(self.mesh[a] for a in axes) for axes in axes_of]
         kinds = [step.kind for step in program]
         scattered = (n for kind, n in zip(kinds, counts, strict=True) if kind == "reduce_scatter")
         dim, padding = scattered_dim(shape, math.prod(scattered))
         held = nbytes * (1 + padding / max(shape[dim], 1))
-        total = 0.0
+        found = []
         for kind, axes, count in zip(kinds, axes_of, counts, strict=True):
             whole = held * count if kind == "all_gather" else held
-            total += self.seconds(kind, axes, whole)
+            found.append((kind, axes, whole))
             held = {"all_gather": whole, "reduce_scatter": held / count}.get(kind, held)
-        return total
+        return found
 
     def collectives(self, program: Program, synthesised: bool) -> float:
         """What all collectives of a program take, one after the other."""

@@ -108,18 +108,51 @@ def collective_cost(
         return CollectiveCost(_by_level(kind, nbytes, segments), "rings")
     sizes = tuple(s.size for s in segments)
     channels = library == "nccl"
-    if kind == "all_to_all":
-        phases = _direct(sizes, in_turns=not channels)
-        return CollectiveCost(_seconds(nbytes, segments, phases, channels), "direct")
-    if kind == "reduce_scatter" and not channels and math.prod(sizes).bit_count() == 1:
-        return CollectiveCost(_seconds(nbytes, segments, _halving(sizes), channels), "halving")
-    # Gloo has two pieces of a message under way: one's latency is hidden by the other.
-    phases = _ring(kind, sizes, pieces=1 if channels else 2)
-    ring = CollectiveCost(_seconds(nbytes, segments, phases, channels), "ring")
+    phases = _phases(kind, sizes, channels)
+    name = "direct" if kind == "all_to_all" else "ring"
+    if kind == "reduce_scatter" and _halves(sizes, channels):
+        name = "halving"
+    ring = CollectiveCost(_seconds(nbytes, segments, phases, channels), name)
     if kind == "all_reduce" and channels:
         tree = CollectiveCost(_tree(nbytes, segments), "tree")
         return min(ring, tree, key=lambda choice: choice.seconds)
     return ring
+
+
+def _halves(sizes: tuple[int, ...], channels: bool) -> bool:
+    """Whether a reduce_scatter is done by halving."""
+    return not channels and math.prod(sizes).bit_count() == 1
+
+
+def _phases(kind: str, sizes: tuple[int, ...], channels: bool) -> Sequence[_Phase]:
+    """What is sent, phase by phase."""
+    if kind == "all_to_all":
+        return _direct(sizes, in_turns=not channels)
+    if kind == "reduce_scatter" and _halves(sizes, channels):
+        return _halving(sizes)
+    # Gloo has two pieces of a message under way: one's latency is hidden by the other.
+    return _ring(kind, sizes, pieces=1 if channels else 2)
+
+
+def wire_bytes(
+    kind: str, nbytes: float, segments: Sequence[Segment], library: str = "gloo"
+) -> dict[str, float]:
+    """Bytes that one wire of each level sends, for all groups that run side by side over it.
+
+    Args:
+      kind, nbytes, segments: as of `collective_cost`.
+      library: "gloo" or "nccl", whose rings these are.
+    """
+    segments = [s for s in segments if s.size > 1]
+    phases = _phases(kind, tuple(s.size for s in segments), library == "nccl")
+    sent = dict.fromkeys((s.level.name for s in segments), 0.0)
+    for phase in phases:
+        members = 1
+        for segment, leaving in zip(segments, phase.leaving, strict=True):
+            load = leaving / members * segment.sharing
+            sent[segment.level.name] += phase.times * phase.part * nbytes * load
+            members *= segment.size
+    return sent
 
 
 def _seconds(

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from troupe.baselines.speed import network
+from troupe.baselines.speed import network, reductions
 
 
 @pytest.mark.long
@@ -43,3 +43,31 @@ def test_the_table_names_the_worst():
     text = network.table(rows)
     assert "worst -40% (all_gather of 2 KiB among 2 at 400 Mbit/s)" in text
     assert "| 100 | all_reduce | 8 | 4 | 1000.00 | 1000.00 | +0% |" in text
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.environ.get("TROUPE_FULL"), reason="two minutes; set TROUPE_FULL=1")
+def test_sums_between_hosts_send_what_is_predicted_and_the_quickest_is_chosen():
+    if reason := network.why_not():
+        pytest.skip(f"no network namespaces here: {reason}")
+    module = reductions.__name__
+    found = [
+        reductions.Reduction(**r) for r in network.measured_by(module, (100, 1000), (1 << 22,))
+    ]
+    print(reductions.table(found))
+    for row in found:
+        assert row.sent_bytes == pytest.approx(row.predicted_bytes, rel=0.03)
+    chosen = {row.rate: row.program for row in found if row.chosen}
+    assert chosen == {100: reductions.BY_LEVEL, 1000: reductions.FLAT}
+    seconds = {(row.rate, row.program): row.measured for row in found}
+    assert seconds[100, reductions.BY_LEVEL] < seconds[100, reductions.FLAT]
+
+
+def test_the_table_of_sums_says_how_often_the_quickest_was_chosen():
+    rows = [
+        reductions.Reduction(100, 2.0**22, reductions.FLAT, False, 0.6, 0.7, 7e6, 7.07e6),
+        reductions.Reduction(100, 2.0**22, reductions.BY_LEVEL, True, 0.4, 0.35, 4e6, 4.02e6),
+    ]
+    text = reductions.table(rows)
+    assert "100 Mbit/s, 4 MiB: 2.00 times as fast as at once." in text
+    assert "chosen in 1 of 1 cases; bytes are within 1.0%" in text

@@ -5,7 +5,12 @@ import statistics
 
 import pytest
 
-from troupe.partitioning.simulator.collectives import KINDS, bytes_sent, collective_cost
+from troupe.partitioning.simulator.collectives import (
+    KINDS,
+    bytes_sent,
+    collective_cost,
+    wire_bytes,
+)
 from troupe.partitioning.simulator.topology import Level, Segment, Topology, default_topology
 
 FAST = Level("host", 8, 100e9, 1e-6)
@@ -163,3 +168,14 @@ def test_sharing_divides_a_link():
 def test_an_unknown_collective_is_refused():
     with pytest.raises(ValueError, match="unknown collective 'gossip'"):
         collective_cost("gossip", 1, [Segment(FAST, 8)])
+
+
+def test_what_crosses_between_hosts_of_a_sum():
+    cable = Level("cable", 2, 1e7, 1e-4, sharing=4)
+    placed = Topology((Level("host", 4, 1e9, 1e-5), cable)).place({"host": 2, "device": 4})
+    both = (*placed["device"], *placed["host"])
+    # A ring of all leaves each host once: 2 (n - 1) / n of the array.
+    assert wire_bytes("all_reduce", 8e6, both)["cable"] == pytest.approx(14e6)
+    # Four sums of a fourth, each between two: as many bytes as the array has.
+    assert wire_bytes("all_reduce", 2e6, placed["host"])["cable"] == pytest.approx(8e6)
+    assert "cable" not in wire_bytes("reduce_scatter", 8e6, placed["device"])
