@@ -15,9 +15,25 @@ os.environ.setdefault("NPROC", "32")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# The programs of tests are many and run little, also in the processes that tests start: those of
+# `TROUPE_FULL=1` alone, and of tests that ask for `optimized`, are compiled as users' are.
+if not os.environ.get("TROUPE_FULL"):
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 _DEVICES = "--xla_force_host_platform_device_count=8"
 if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
+
+
+@pytest.fixture
+def optimized():
+    """Compiles as users do."""
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
 
 TINY = {
     "hidden_sizes": "8",

@@ -110,10 +110,11 @@ def twice(step, state, sample):
 @pytest.fixture(params=CASES, scope="module")
 def tried(request, documented):
     case = CASES[request.param]
+    quick = jax.config.read("jax_disable_most_optimizations")
     with contextlib.ExitStack() as stack:
-        # These programs are many and run little; but convolutions take a hundred times as long.
-        jax.config.update("jax_disable_most_optimizations", case.kind.env != "fake/image")
-        stack.callback(jax.config.update, "jax_disable_most_optimizations", False)
+        # Convolutions take a hundred times as long without.
+        jax.config.update("jax_disable_most_optimizations", quick and case.kind.env != "fake/image")
+        stack.callback(jax.config.update, "jax_disable_most_optimizations", quick)
         yield Tried(case, stack)
 
 

@@ -20,14 +20,6 @@ CONFIG = {"num_atoms": 301, "min_return": -20.0, "max_return": 20.0, "discount":
 ATOMS = make_atoms(MuZeroConfig(**CONFIG))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compiler():
-    """Compiles without optimizing: these programs are many, and run little."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def certain(x):
     """Logits [..., Z] of returns [...], to within a hundredth."""
     nearest = jnp.argmin(jnp.abs(values.signed_hyperbolic(x)[..., None] - ATOMS), axis=-1)

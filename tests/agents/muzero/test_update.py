@@ -25,14 +25,6 @@ SMALL = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compiler():
-    """Compiles without optimizing: these programs are many, and run little."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def sample(final_discount):
     """Episodes of four steps with a reward of 1 each, whose actions are drawn."""
     rng = np.random.default_rng(0)

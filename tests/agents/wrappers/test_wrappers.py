@@ -22,14 +22,6 @@ SPEC = environments.EnvironmentSpec(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quickly_compiled():
-    """Small programs that run a few times."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def make(agent, **config):
     """A builder's networks and update."""
     builder_class = find_builder(agent)

@@ -1,19 +1,10 @@
 """The benchmark measures what it says; how fast things are is for a quiet machine to tell."""
 
-import jax
 import pytest
 
 from troupe.baselines.speed import partitioner
 
 SIZES = {"batch": 16, "width": 8, "hidden": 16, "num_layers": 2, "optimizer": "adam"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compiler():
-    """Compiles without optimizing: only that it is measured matters here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.mark.parametrize(

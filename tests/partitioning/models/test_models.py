@@ -8,15 +8,6 @@ from troupe.baselines.speed import steps
 from troupe.partitioning import models
 from troupe.partitioning.models import handwritten
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compiler():
-    """Compiles without optimizing: these programs run once."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 CASES = [(name, {}) for name in steps.NAMES] + [
     ("transformer", {"fused_qkv": True, "tied": True, "rotary": True}),
     ("transformer", {"pre_norm": False, "dropout": 0.1, "padding": True}),

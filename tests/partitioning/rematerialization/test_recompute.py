@@ -135,6 +135,8 @@ def _equal(program: Program, other: Program, inputs: list[Any]) -> None:
         np.testing.assert_array_equal(np.asarray(have), np.asarray(want))
 
 
+# Unoptimized, an LSTM that is computed again was seen to differ in its last bits.
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [
@@ -187,14 +189,6 @@ def test_programs_drawn_at_random_keep_their_results(drawn: Drawn) -> None:
         _equal(plan.program, last, jax.tree.leaves(inputs))
 
 
-@pytest.fixture
-def _quick_compiler() -> Any:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
-@pytest.mark.usefixtures("_quick_compiler")
 @pytest.mark.parametrize(
     ("name", "sizes", "mesh", "schedule"),
     [

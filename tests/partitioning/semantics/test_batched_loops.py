@@ -13,15 +13,6 @@ from troupe import partitioning as pt
 
 from .test_control_flow import BATCH, check, x
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compiler():
-    """Compiles without optimizing: these programs run once."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 BOTH = pt.Manual("batch", {"x": 0, "n": 0}, "data")
 
 

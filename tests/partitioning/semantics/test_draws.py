@@ -20,14 +20,6 @@ from .test_control_flow import check, x
 MESH = pt.Mesh({"data": 4, "model": 2})
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compiler():
-    """Compiles without optimizing: these programs run once."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.mark.parametrize("bits", [8, 16, 32])
 @pytest.mark.parametrize("batched", [False, True])
 def test_bits_are_drawn_where_they_lie(bits: int, batched: bool) -> None:

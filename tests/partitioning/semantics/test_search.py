@@ -92,14 +92,6 @@ GUMBEL = functools.partial(mctx.gumbel_muzero_policy, num_simulations=4)
 MUZERO = functools.partial(mctx.muzero_policy, num_simulations=4)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compiler():
-    """Compiles without optimizing: these programs run twice."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.mark.parametrize(
     ("search", "schedule"),
     [

@@ -121,14 +121,6 @@ def check(model, mesh, schedule, **options):
     assert_equal_results(jax.device_get((raw(first), raw(second))), wanted, TOLERANCE)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compiler():
-    """Compiles without optimizing: these programs run twice."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.mark.parametrize(("model", "mesh", "schedule"), list(parameters()))
 def test_results_are_those_of_the_unpartitioned_step(model, mesh, schedule):
     check(model, mesh, schedule)
