@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
 import jax
@@ -20,7 +20,7 @@ from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learning.learner import SGDLearner
 from .learning.mesh import Partitioning
 from .networks.core import require_box
-from .replay import EmbeddedReplay, Replay, ReplayFactory
+from .replay import Dataset, EmbeddedReplay, Replay, ReplayFactory
 from .replay.items import Item, ReplaySpec, Sample, Transitions
 from .variables.client import VariableClient
 
@@ -45,6 +45,10 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
     """What the environment does with continuous actions, as `environments.make` takes it."""
     needs_data: ClassVar[bool] = False
     """Whether it learns from data alone. Off-policy agents may: `Experiment(data=...)`."""
+    mixes_data: ClassVar[bool] = False
+    """Whether it acts, and learns from data besides, which `load_data` then gives."""
+    load_data: Callable[[EnvironmentSpec], Dataset] | None = None
+    """The data of an experiment, set by whoever runs it."""
 
     def __init__(self, config: ConfigT | None = None):
         """Takes the config; None: its defaults.

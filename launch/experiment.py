@@ -122,7 +122,8 @@ class Experiment:
     partition: Partition | None = None
     """None: the learner runs on one device."""
     data: str | os.PathLike[str] | Dataset | None = None
-    """What is learned from where nobody acts: a source (see `data.load`) or a dataset."""
+    """What is learned from where nobody acts, or besides (`Builder.mixes_data`): a source (see
+    `data.load`) or a dataset."""
     num_learner_steps: int | None = None
     """Budget of learning from data: gradient steps."""
     callbacks: Sequence[Callback] = ()
@@ -154,12 +155,14 @@ class Experiment:
         check(self, RequestError)
         check_callbacks(self.callbacks)
         budgets = ("num_actor_steps", "num_learner_steps")
-        due, other = budgets if self.data is None else reversed(budgets)
+        due, other = budgets if self.acts else reversed(budgets)
         if getattr(self, due) is None or getattr(self, other) is not None:
-            what = "an experiment without data" if self.data is None else "learning from data"
+            what = "an agent that acts" if self.acts else "learning from data"
+            if self.data is None:
+                what = "an experiment without data"
             raise RequestError(f"{what} has a budget in {due}, and in nothing else.")
         lot = self.builder.steps_per_dispatch
-        if self.data is not None and self.budget % lot:
+        if not self.acts and self.budget % lot:
             below = self.budget - self.budget % lot or lot
             raise RequestError(
                 f"a budget of {self.budget} gradient steps is not made of lots of {lot}: take "
@@ -167,10 +170,11 @@ class Experiment:
             )
 
     def require_data(self) -> None:
-        """Raises RequestError where the agent learns from data alone, and there is none."""
-        if self.builder.needs_data and self.data is None:
+        """Raises RequestError where the agent learns from data, and there is none."""
+        if (self.builder.needs_data or self.builder.mixes_data) and self.data is None:
+            alone = "" if self.builder.mixes_data else " alone"
             raise RequestError(
-                f"{self.builder.name} learns from data alone; give it some with --data: the file "
+                f"{self.builder.name} learns from data{alone}; give it some with --data: the file "
                 "of a recording (`troupe record`), the directory of a run, or a Minari dataset."
             )
 
@@ -217,21 +221,26 @@ class Experiment:
         return made
 
     @property
+    def acts(self) -> bool:
+        """Whether anybody acts in training: there is no data, or it is for the agent to mix in."""
+        return self.data is None or self.builder.mixes_data
+
+    @property
     def spent_at(self) -> int:
         """Steps of the clock at which the budget is spent: another of all environments that step
         together would exceed it."""
-        together = self.builder.num_envs if self.data is None else 1
+        together = self.builder.num_envs if self.acts else 1
         return max(1, self.budget - together + 1)
 
     @property
     def clock(self) -> StepCount:
         """What the budget counts."""
-        return ACTOR_STEPS if self.data is None else LEARNER_STEPS
+        return ACTOR_STEPS if self.acts else LEARNER_STEPS
 
     @property
     def budget(self) -> int:
         """Steps of the clock."""
-        steps = self.num_actor_steps if self.data is None else self.num_learner_steps
+        steps = self.num_actor_steps if self.acts else self.num_learner_steps
         assert steps is not None
         return steps
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,9 @@ class Maker:
         """
         self.experiment, self.spec, self.num_streams = experiment, spec, num_streams
         self.builder = experiment.builder
+        if self.builder.mixes_data:
+            self.builder = copy.copy(self.builder)  # The experiment's is as it was given.
+            self.builder.load_data = functools.partial(_load, experiment.data)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Maker, (self.experiment, self.spec, self.num_streams)
@@ -97,9 +101,8 @@ class Maker:
             learn from it.
         """
         from ..agents.replay.offline.replay import OfflineReplay
-        from .data import sources
 
-        dataset = sources.load(self.experiment.data, self.spec)
+        dataset = _load(self.experiment.data, self.spec)
 
         def make(*specs: Any, seed: int, **_: Any) -> Replay:
             limit = self.experiment.num_learner_steps
@@ -170,6 +173,13 @@ class Maker:
         if first_stream and self.policy.set_stream is not None:
             actor.set_streams(first_stream)
         return actor
+
+
+def _load(source: Any, spec: EnvironmentSpec) -> Any:
+    """The dataset of an experiment."""
+    from .data import sources  # Only who has data pays for what reads it.
+
+    return sources.load(source, spec)
 
 
 def check_budget(experiment: Experiment, replay_spec: ReplaySpec) -> None:

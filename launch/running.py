@@ -77,7 +77,7 @@ def resume(
         asked = asked if steps is None else dataclasses.replace(asked, steps=steps)
         experiment, request = asked.experiment(), asked.to_json()
     elif steps is not None:
-        budget = "num_actor_steps" if experiment.data is None else "num_learner_steps"
+        budget = "num_actor_steps" if experiment.acts else "num_learner_steps"
         changed: Any = {budget: steps}
         experiment = dataclasses.replace(experiment, **changed)
     go_on = runner(config.get("launch", KINDS[0]), config.get("roles", {}))

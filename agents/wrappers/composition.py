@@ -11,8 +11,11 @@ from typing import Any
 from ..builder import Builder
 
 WRAPPERS = {
+    "demonstrations": ".demonstrations:Demonstrations",
+    "gail": ".gail:GAIL",
     "normalized": ".normalized:Normalized",
     "rnd": ".rnd:RND",
+    "sqil": ".sqil:SQIL",
 }
 """Name to module and class."""
 

@@ -81,7 +81,8 @@ def add_data(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--data",
         metavar="SOURCE",
-        help="learn from data and do not act: the file of `troupe record`, the directory of a run "
+        help="learn from data and do not act, or with the wrappers that take data learn from it "
+        "besides: the file of `troupe record`, the directory of a run "
         "whose checkpoint has its replay, or the name or the folder of a local Minari dataset",
     )
 

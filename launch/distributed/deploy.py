@@ -77,7 +77,7 @@ def deploy(
     travelling = dataclasses.replace(experiment, callbacks=())
     maker = Maker(travelling, spec, numbers.actors * experiment.builder.num_envs)
     replay_spec = experiment.builder.make_replay_spec(spec)
-    if experiment.data is None:
+    if experiment.acts:
         maker.check_replay()
         if not resume:
             check_budget(experiment, replay_spec)
@@ -109,14 +109,14 @@ def _plans(
     }
     ledger = {
         "budget": experiment.budget,
-        "quantum": experiment.builder.num_envs if experiment.data is None else 1,
+        "quantum": experiment.builder.num_envs if experiment.acts else 1,
         "evaluation_period": experiment.evaluation_period,
         "clock": experiment.clock.name,
         "episodes": experiment.evaluation.episodes,
         "final_episodes": experiment.evaluation.final_episodes,
         "state": dict(resumed.counters["ledger"]) if resumed else None,
     }
-    acts = experiment.data is None
+    acts = experiment.acts
     service = _SERVICE if acts else None
     shared = {"maker": maker, "counter": _COUNTER}
     acting = {**shared, "board": _BOARD, "service": service}

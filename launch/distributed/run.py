@@ -113,7 +113,7 @@ def conduct(
         conductor = _Conductor(deployment, run)
         groups = deployment.groups().items()
         roles = ", ".join(f"{len(group)} {group[0].plural(len(group))}" for _, group in groups)
-        max_size = None if experiment.data is not None else deployment.replay_spec.max_size
+        max_size = deployment.replay_spec.max_size if experiment.acts else None
         run.begin(
             request,
             max_size,
@@ -137,7 +137,7 @@ def conduct(
             engine.kind,
             counts,
             (target, observed),
-            actors=deployment.roles.actors if experiment.data is None else 0,
+            actors=deployment.roles.actors if experiment.acts else 0,
             learner_hosts=deployment.roles.learner_hosts,
         )
 

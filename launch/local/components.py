@@ -63,13 +63,13 @@ def make(experiment: Experiment, environment: Vector, *, check: bool = False) ->
     num_envs = environment.num_envs
     spec = environments.make_spec(environment)
     maker = Maker(experiment, spec, num_envs)
-    replay = maker.replay(num_envs) if experiment.data is None else maker.offline_replay()
+    replay = maker.replay(num_envs) if experiment.acts else maker.offline_replay()
     if check:
         updates.check(maker, maker.networks, replay.sample_shapes())
     check_partition(experiment, spec)
     learner = maker.learner(replay)
     actor = None
-    if experiment.data is None:
+    if experiment.acts:
         actor = maker.actor(maker.key("actor"), learner, replay, num_envs=num_envs)
     evaluator = Evaluator(experiment, spec, maker.networks, learner)
     return Parts(spec, environment, replay, learner, actor, evaluator)

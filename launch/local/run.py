@@ -63,7 +63,7 @@ def run(
         resumed = checkpoint.counters["resumed"] + 1 if checkpoint else 0
         with contextlib.ExitStack() as stack:
             environment = stack.enter_context(components.make_environment(experiment, resumed))
-            if checkpoint is None and experiment.data is None:
+            if checkpoint is None and experiment.acts:
                 spec = environments.make_spec(environment)
                 check_budget(experiment, experiment.builder.make_replay_spec(spec))
             made = stack.enter_context(components.make(experiment, environment, check=True))
@@ -75,7 +75,7 @@ def run(
                 observed = replay.observed_samples_per_insert
                 return Numbers(len(replay), observed, finite.metrics(learner))
 
-            max_size = None if experiment.data is not None else replay.spec.max_size
+            max_size = replay.spec.max_size if experiment.acts else None
             run.begin(request, max_size, numbers)
             return _Trainer(experiment, run, made, resumed).run()
 

@@ -55,11 +55,12 @@ class Begun:
         """
         parts = {name: self._part(name) for name in self.python if name != "builder"}
         builder_class = self._part("builder")
+        acts = self.data is None or builder_class.mixes_data
         made = Experiment(
             builder=builder_class(fields.make(builder_class.config_class, self.config)),
             env=self.env,
-            num_actor_steps=self.steps if self.data is None else None,
-            num_learner_steps=None if self.data is None else self.steps,
+            num_actor_steps=self.steps if acts else None,
+            num_learner_steps=None if acts else self.steps,
             data=self.data,
             seed=self.seed,
             evaluation=self.evaluation,

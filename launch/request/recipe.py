@@ -83,12 +83,13 @@ class Recipe:
         """
         builder_class = origins.find_builder(self.agent, self.folders)
         builder = builder_class(fields.make(builder_class.config_class, self.config))
+        acts = self.data is None or builder.mixes_data
         return Experiment(
             builder=builder,
             environment_factory=self.make_environment,
             env=self.env,
-            num_actor_steps=self.steps if self.data is None else None,
-            num_learner_steps=None if self.data is None else self.steps,
+            num_actor_steps=self.steps if acts else None,
+            num_learner_steps=None if acts else self.steps,
             data=self.data,
             seed=self.seed,
             evaluation=self.evaluation,

@@ -141,14 +141,22 @@ AGENTS = {
 
 WRAPPED = {
     "rnd around normalised dqn": Row("rnd+normalized+dqn", DQN, ("discrete",)),
+    "sqil, dqn": Row("sqil+dqn", DQN, ("discrete",)),
+    "demonstrations, dqn of priorities": Row(
+        "demonstrations+dqn", {**DQN, "priority_exponent": 0.6}, ("discrete",)
+    ),
+    "demonstrations, normalised sac": Row("demonstrations+normalized+sac", SAC, ("continuous",)),
+    "gail, dqn": Row("gail+dqn", {**DQN, "discriminator_learning_rate": 1e-3}, ("discrete",)),
+    "gail, td3": Row("gail+td3", {**TD3, "discriminator_learning_rate": 1e-3}, ("continuous",)),
+    "sqil, mpo": Row("sqil+mpo", MPO, ("continuous",)),
     "normalised around impala with a memory and rnd": Row(
         "normalized+rnd+impala", {**IMPALA, **GRU}, ("discrete",), recurrent=True
     ),
     "normalised sac": Row("normalized+sac", SAC, ("continuous",)),
     "rnd, ppo": Row("rnd+ppo", PPO, ("continuous",)),
 }
-"""Of each wrapper two agents at least; the first row always, the others with TROUPE_FULL=1."""
-AGENTS |= WRAPPED if FULL else dict([*WRAPPED.items()][:1])
+"""Of each wrapper two agents at least; the first rows always, the others with TROUPE_FULL=1."""
+AGENTS |= WRAPPED if FULL else dict([*WRAPPED.items()][:2])
 
 
 class Case(NamedTuple):
@@ -180,6 +188,8 @@ class Case(NamedTuple):
             )
 
         budget = {"num_actor_steps": steps}
+        if builder.mixes_data:
+            budget["data"] = self.dataset()
         if builder.needs_data:
             budget = {"data": self.dataset(), "num_learner_steps": steps // 10}
         evaluation = launch.Evaluation(num_envs=10)

@@ -45,6 +45,9 @@ def test_it_runs_to_its_end(name, launch, tmp_path, monkeypatch):
         data, steps = tmp_path / "data.npz", 100
         recording.write(data, case.dataset(), {})
         roles = {name: number for name, number in roles.items() if name == "learner_hosts"}
+    elif case.builder().mixes_data:
+        data = tmp_path / "data.npz"
+        recording.write(data, case.dataset(), {})
     recipe = Recipe(
         case.row.agent,
         case.kind.env,
@@ -61,5 +64,7 @@ def test_it_runs_to_its_end(name, launch, tmp_path, monkeypatch):
     assert result.launch == kind
     assert result.learner_steps > 0
     # What actors did not need of their shares is not spent.
-    assert (result.actor_steps if data is None else result.learner_steps) >= 0.95 * steps
+    assert (
+        result.learner_steps if case.builder().needs_data else result.actor_steps
+    ) >= 0.95 * steps
     assert result.evaluation[-1]["episodes"] == 2

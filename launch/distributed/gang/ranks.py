@@ -30,7 +30,7 @@ def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> lis
     """
     hosts, on_device = roles.learner_hosts, roles.learner_device != "cpu"
     common: dict[str, Any] = {
-        "reverb": experiment.data is None,
+        "reverb": experiment.acts,
         "hang_seconds": _HANG_SECONDS,
         "start_seconds": _HANG_SECONDS,
     }
