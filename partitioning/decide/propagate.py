@@ -88,9 +88,13 @@ def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]
             continue
         for value in settle(state, node, axis, factor):
             for neighbour in touching.get(value, ()):
-                if neighbour is not node and (neighbour, axis) not in queued:
-                    queued.add((neighbour, axis))
-                    queue.append((neighbour, axis))
+                # What is settled already would be passed over.
+                if axis in factors.get(neighbour, ()):
+                    continue
+                item = neighbour, axis
+                if item not in queued:
+                    queued.add(item)
+                    queue.append(item)
     return list(open_conflicts.values())
 
 

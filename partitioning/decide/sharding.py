@@ -4,8 +4,8 @@ a factor.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ..ir.program import Layout, Value
 from .graph import Node
@@ -14,8 +14,7 @@ from .graph import Node
 ATOMIC = -1
 
 
-@dataclasses.dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """One line of the journal.
 
     Attributes:
@@ -103,6 +102,22 @@ class Decisions:
         state.enter(self.journal[:length])
         state.tactic = self.tactic
         return state
+
+
+def shared(one: Sequence[Decision], other: Sequence[Decision], start: int = 0) -> int:
+    """How many decisions two journals begin with that are the very same, from `start` on.
+
+    A decision has one place, behind what was decided before it: two journals that hold it there
+    hold all that comes before.
+    """
+    low, high = 0, min(len(one) - start, len(other))
+    while low < high:
+        middle = (low + high) // 2
+        if one[start + middle] is other[middle]:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def layout_of(tiles: Mapping[str, int], rank: int) -> Layout:

@@ -135,7 +135,7 @@ def simulate(
     """
     mesh = dict(mesh or {})
     topology = topology or topology_of(device, math.prod(mesh.values()))
-    with _no_garbage_collection():
+    with no_garbage_collection():
         return _simulate(program, get_device(device), topology, mesh, donated, overlap)
 
 
@@ -158,7 +158,7 @@ def _simulate(
 
 
 @contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """For a while: a graph of 20,000 nodes makes the collector walk over all of jax once or twice,
     which took 0.4 s of 0.95.
     """

@@ -241,6 +241,11 @@ class Wires:
           The start.
         """
         wires = [self.taken.setdefault(level, ([], [])) for level in levels]
+        if all(not ends or ends[-1] < ready for _, ends in wires):
+            for starts, ends in wires:
+                starts.append(ready)
+                ends.append(ready + seconds)
+            return ready
         start, moved = ready, True
         while moved:
             moved = False

@@ -11,12 +11,13 @@ those alone: what others cost is kept.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...decide.flops import splits
 from ...decide.graph import Node
-from ...decide.sharding import ATOMIC, Decision, Decisions
+from ...decide.sharding import ATOMIC, Decision, Decisions, shared
 from ...ir.program import Layout, Value
 from ...lower.reshard import steps
 from ...rules import traits_of
@@ -31,6 +32,22 @@ from .ways import NEVER, Ways
 _Sliced = dict[Value, dict[Node, set[str]]]
 
 
+class _Look(NamedTuple):
+    """What was seen of a node, for what is decided of it and around it.
+
+    Attributes:
+      asks: the values that it wants in another layout, with that layout.
+      owed: the axes over which its results are still to be summed.
+      share: of its work that a device does.
+      operands: of a product, the share of each operand that it reads.
+    """
+
+    asks: list[tuple[Value, Layout]]
+    owed: tuple[str, ...]
+    share: float
+    operands: tuple[float, ...]
+
+
 class Estimator:
     """Estimates candidates on one folded program; a callable of decisions on classes.
 
@@ -41,9 +58,6 @@ class Estimator:
       mesh: sizes of axes.
       overlap: whether collectives run beside kernels.
       gather_again: whether the backward pass gathers for itself.
-
-    Attributes:
-      key: a number for the decisions looked at last, whatever their order.
     """
 
     def __init__(
@@ -60,14 +74,19 @@ class Estimator:
         self.placement = placement
         self.mesh = dict(mesh)
         self.gather_again = gather_again
-        self.key = 0
+        self._key = 0
         self.state = Decisions(mesh)
         self._journal: list[Decision] = []
+        self._keyed: list[Decision] = []
         self._axis = {axis: i for i, axis in enumerate(mesh)}
         self._asks: dict[Node, list[tuple[Value, Layout]]] = {}
         self._owed: dict[Node, tuple[str, ...]] = {}
         self._transfers: dict[tuple[Value, Layout, Layout], Exchange] = {}
         self._wire: dict[tuple[str, tuple[str, ...], float], Exchange] = {}
+        # Candidates share most of what is decided: what was once looked at is not looked at again.
+        self._looked: dict[Node, dict[tuple[Any, ...], _Look]] = {}
+        self._firsts: dict[Value, np.ndarray] = {}
+        self._tiled: dict[tuple[Any, ...], tuple[Layout, float]] = {}
         self._index()
         self.ways = Ways(folded, baseline.places)
         self.timeline = Timeline(
@@ -103,64 +122,89 @@ class Estimator:
 
     def __call__(self, state: Decisions) -> Estimated:
         """What these decisions cost."""
-        self.sync(state)
+        self._sync(state)
         return self.timeline.run(self._share, self._collectives())
 
-    def sync(self, state: Decisions) -> int:
-        """Looks again at what is decided otherwise than at the last call; says the new key."""
+    def key_of(self, state: Decisions) -> int:
+        """A number for what is decided, in whatever order."""
+        old, new = self._keyed, state.journal
+        low = shared(old, new)
+        colour, axes = self.folded.colour, self._axis
+        for value, axis, what in [(d.value, d.axis, d.what) for d in old[low:] + new[low:]]:
+            if value is not None:
+                self._key ^= hash((colour[value], axes[axis], what))
+        self._keyed[low:] = new[low:]
+        return self._key
+
+    def _sync(self, state: Decisions) -> None:
+        """Looks again at what is decided otherwise than at the last call."""
         self.state = state
         old, new = self._journal, state.journal
-        low, high = 0, min(len(old), len(new))
-        while low < high:
-            middle = (low + high) // 2
-            if old[middle] is new[middle]:
-                low = middle + 1
-            else:
-                high = middle
+        low = shared(old, new)
         changed = old[low:] + new[low:]
-        self._journal = old[:low] + new[low:]
+        self._journal[low:] = new[low:]
         dirty: dict[Node, None] = {}
         values: dict[Value, None] = {}
-        colour = self.folded.colour
         for decision in changed:
             if decision.value is not None:
                 values[decision.value] = None
-                self.key ^= hash((colour[decision.value], self._axis[decision.axis], decision.what))
             elif decision.node is not None:
                 dirty[decision.node] = None
+        share, layout, tiled = self._share, self._layout, self._tiled
         for value in values:
-            self._layout[value] = state.layout(value)
-            self._share[self._value_at[value]] = share_of(state.tiles.get(value, {}), self.mesh)
+            tiles = state.tiles.get(value, {})
+            kind = value.ndim, *tiles.items()
+            known = tiled.get(kind)
+            if known is None:
+                known = tiled[kind] = state.layout(value), share_of(tiles, self.mesh)
+            if layout[value] == known[0]:
+                continue
+            layout[value], share[self._value_at[value]] = known
             dirty.update(dict.fromkeys(self.folded.touching.get(value, ())))
         for node in dirty:
-            self._look(node)
-        return self.key
+            decided = state.factors.get(node)
+            around = [layout.get(value) for value in node.values]
+            seen = (*decided.items(), *around) if decided else tuple(around)
+            looks = self._looked.setdefault(node, {})
+            look = looks.get(seen)
+            if look is None:
+                look = looks[seen] = self._look(node)
+            self._take(node, look)
 
-    def _look(self, node: Node) -> None:
-        """What a node asks of its values' layouts, and what it owes."""
-        self._asks.pop(node, None)
-        self._owed.pop(node, None)
+    def _take(self, node: Node, look: _Look) -> None:
+        """Notes what a node asks and owes."""
+        if look.asks:
+            self._asks[node] = look.asks
+        else:
+            self._asks.pop(node, None)
+        if look.owed:
+            self._owed[node] = look.owed
+        else:
+            self._owed.pop(node, None)
+        if node.op is not None:
+            self._share[self._node_at[node]] = look.share
+            if look.operands:
+                start = self._operand_at[node]
+                self._share[start : start + len(look.operands)] = look.operands
+
+    def _look(self, node: Node) -> _Look:
+        """What a node asks of its values' layouts, and what it owes, as things are decided."""
         layout = self._layout
         if node.op is None:
-            asks = list(self._tied(node))
-            if asks:
-                self._asks[node] = asks
-            return
+            return _Look(list(self._tied(node)), (), 1.0, ())
         axes: dict[int, tuple[str, ...]] = {}
         share = 1.0
         for axis, factor in self.state.factors.get(node, {}).items():
             axes[factor] = (*axes.get(factor, ()), axis)
             if splits(node, factor):
                 share /= self.mesh[axis]
-        self._share[self._node_at[node]] = share
         rule, count = node.rule, len(node.op.inputs)
-        asks = []
-        operand = self._operand_at.get(node)
-        for i, (value, dims) in enumerate(zip(node.values[:count], rule.operands, strict=True)):
+        asks, operands = [], []
+        for value, dims in zip(node.values[:count], rule.operands, strict=True):
             wanted = tuple([axes.get(f, ()) for f in dims])
             have = layout.get(value)
-            if operand is not None:
-                self._share[operand + i] = self._part(wanted)
+            if node in self._operand_at:
+                operands.append(self._part(wanted))
             if have is not None and have != wanted:
                 asks.append((value, wanted))
         owed = [a for f, names in axes.items() if f in rule.monoids for a in names]
@@ -169,10 +213,7 @@ class Estimator:
             made = tuple([axes.get(f, ()) for f in dims])
             if have is not None and have != made and not owed:
                 asks.append((value, made))
-        if asks:
-            self._asks[node] = asks
-        if owed:
-            self._owed[node] = tuple(owed)
+        return _Look(asks, tuple(owed), share, tuple(operands))
 
     def _tied(self, node: Node) -> Iterable[tuple[Value, Layout]]:
         """What values in and around a loop ask of each other."""
@@ -268,9 +309,12 @@ class Estimator:
 
     def _first(self, value: Value) -> np.ndarray:
         """Where each member is read first."""
-        found = np.full(len(self.folded.members[value]), self.ways.end)
-        for first, _ in self.ways.read.get(value, {}).values():
-            np.minimum(found, first, out=found)
+        found = self._firsts.get(value)
+        if found is None:
+            found = np.full(len(self.folded.members[value]), self.ways.end)
+            for first, _ in self.ways.read.get(value, {}).values():
+                np.minimum(found, first, out=found)
+            self._firsts[value] = found
         return found
 
     def _transfer(self, value: Value, source: Layout, target: Layout) -> Exchange:

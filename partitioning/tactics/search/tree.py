@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...decide.propagate import Conflict
-from ...decide.sharding import Decision
+from ...decide.sharding import Decision, shared
+from ...simulator.simulate import no_garbage_collection
 from .moves import Move, ends_of_conflicts
 from .space import Space
 from .timeline import Estimated
@@ -101,7 +102,7 @@ class Search:
         self, moves: tuple[Move, ...], decisions: list[Decision], conflicts: list[Conflict]
     ) -> _Node:
         """Estimates what the state now holds; the node that was there before, if there was one."""
-        key = self.space.estimate.sync(self.state)
+        key = self.space.estimate.key_of(self.state)
         known = self.known.get(key)
         if known is not None:
             return known
@@ -117,13 +118,9 @@ class Search:
 
     def _go(self, node: _Node) -> None:
         """Brings the state to a node."""
-        journal = self.state.journal
-        same, wanted = 0, node.decisions
-        limit = min(len(wanted), len(journal) - self.base)
-        while same < limit and journal[self.base + same] is wanted[same]:
-            same += 1
+        same = shared(self.state.journal, node.decisions, self.base)
         self.state.rewind(self.base + same)
-        self.state.enter(wanted[same:])
+        self.state.enter(node.decisions[same:])
 
     def _child(self, node: _Node, move: Move) -> _Node | None:
         """The node that a move leads to; None where it does nothing or cannot be made."""
@@ -145,7 +142,8 @@ class Search:
     def run(self) -> list[Candidate]:
         """Searches; says what was found, as `ranked` does."""
         try:
-            self._search()
+            with no_garbage_collection():
+                self._search()
         except _Spent:
             pass
         finally:

@@ -138,9 +138,12 @@ def test_slower_links_cost_more():
 
 
 def test_a_topology_that_does_not_hold_the_mesh_is_refused():
-    plan = _plan(simulate=pt.Simulator("h200", pt.Topology((pt.Level("host", 4, 1e9, 1e-6),))))
+    simulator = pt.Simulator("h200", pt.Topology((pt.Level("host", 4, 1e9, 1e-6),)))
     with pytest.raises(ValueError, match="needs 8 devices and the topology"):
-        _ = plan.steps[-1].simulation
+        _plan(simulate=simulator)
+    # Before anything is searched, or even traced.
+    with pytest.raises(ValueError, match="needs 8 devices and the topology"):
+        pt.partition(None, pt.Mesh({"data": 8}), [pt.Automatic(("data",))], simulate=simulator)
 
 
 def test_an_unknown_device_is_refused_before_planning():
