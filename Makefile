@@ -41,8 +41,8 @@ install: $(INSTALLED)
 $(INSTALLED): constraints.txt pyproject.toml setup.py
 	@python=$$(bash .ci/python 3.10) && echo "troupe: making $(VENV) with $$python" && \
 	$$python -m venv $(VENV) && \
-	$(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt pip setuptools wheel && \
-	$(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt \
+	$(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt pip setuptools uv wheel && \
+	$(PYTHON) -m uv pip install -q --python $(PYTHON) -c constraints.txt \
 	  -e '.[atari,box2d,bsuite,distributed,dm-control,docs,export,lint,minari,mujoco,optuna,test,video,wandb]' && touch $@
 
 clean:
