@@ -32,11 +32,12 @@ def close(wanted, found):
     return a == b or (("." in wanted or "e" in wanted) and abs(a - b) <= 0.1 * abs(a))
 
 
-def test_walk_through():
+@pytest.mark.parametrize("page", ["partitioning.md", "automatic.md"])
+def test_walk_through(page):
     if len(jax.devices()) < 8:
         pytest.fail("the walk-through needs 8 devices; tests/conftest.py asks for them")
-    text = (DOCS / "partitioning.md").read_text().replace("```\n", "\n")
-    test = doctest.DocTestParser().get_doctest(text, {}, "partitioning.md", "partitioning.md", 0)
+    text = (DOCS / page).read_text().replace("```\n", "\n")
+    test = doctest.DocTestParser().get_doctest(text, {}, page, page, 0)
     runner = doctest.DocTestRunner(checker=Predictions())
     failures = []
     runner.run(test, out=failures.append)
