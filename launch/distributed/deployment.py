@@ -168,6 +168,17 @@ class Deployment:
             found.setdefault(plan.label, []).append(plan)
         return found
 
+    def going_on(self, counters: Mapping[str, Any]) -> Deployment:
+        """The same, whose counter begins with those of a checkpoint."""
+        state = {"state": dict(counters["ledger"])}
+        plans = (
+            dataclasses.replace(plan, arguments={**plan.arguments, **state})
+            if plan.label == "counter"
+            else plan
+            for plan in self.plans
+        )
+        return dataclasses.replace(self, plans=tuple(plans))
+
     def edges(self) -> list[tuple[str, str]]:
         """Pairs (caller, called) of labels, each once."""
         pairs = ((plan.label, one.label) for plan in self.plans for one in plan.references())

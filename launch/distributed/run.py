@@ -46,6 +46,10 @@ class Running(Protocol):
     def starting(self) -> list[str]:
         """Names of the roles that are not at work yet."""
 
+    def went_back(self) -> Mapping[str, Any] | None:
+        """Counters of the checkpoint from which all have begun again, told once; None: they have
+        not."""
+
 
 class Supervised(NamedTuple):
     """`Running`, where one supervisor has all roles."""
@@ -58,6 +62,9 @@ class Supervised(NamedTuple):
 
     def starting(self) -> list[str]:
         return self.supervisor.starting()
+
+    def went_back(self) -> None:
+        """Roles are started again one by one."""
 
 
 class Engine(Protocol):
@@ -220,7 +227,11 @@ class _Conductor:
 
     def _look(self, running: Running) -> None:
         """Asks the counter where the run is; one that does not answer is asked again later."""
-        run, counter = self._run, running.counter
+        run = self._run
+        if (counters := running.went_back()) is not None:
+            self._results = counters.get("evaluations", 0)
+            run.monitor.go_back(counters)
+        counter = running.counter
         if not self._begun:
             run.monitor.starting(running.starting())
         try:

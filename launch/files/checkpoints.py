@@ -33,6 +33,7 @@ _FORMAT = 1
 _PREFIX = "checkpoint-"
 _WRITING = ".writing-"
 _REMOVING = ".removing-"
+_LIFE = ".life"
 _MANIFEST = "manifest.json"
 _SUMS = ".sums-"
 
@@ -84,17 +85,43 @@ class Checkpoint:
 class Store:
     """The checkpoints of one run."""
 
-    def __init__(self, folder: str | os.PathLike[str], keep: int = 2):
+    def __init__(self, folder: str | os.PathLike[str], keep: int = 2, life: int | None = None):
         """Opens a folder, which is made by the first `save`.
 
         Args:
           folder: holds the checkpoints and nothing else.
           keep: so many of the newest are kept, at least 1.
+          life: of the run, as `begin_life` gave it: nothing is saved once a later one has begun.
+            None: the run has but one.
         """
         if keep < 1:
             raise RequestError(f"{keep} checkpoints were to be kept; keep at least 1.")
         self._folder = pathlib.Path(folder)
         self._keep = keep
+        self._life = life
+
+    def begin_life(self) -> int:
+        """Begins a life of the run; those before can save nothing more. Returns its number."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        number = self._newest_life() + 1
+        temporary = self._folder / f"{_LIFE}-{os.getpid()}"
+        temporary.write_text(str(number))
+        os.replace(temporary, self._folder / _LIFE)
+        return number
+
+    def _newest_life(self) -> int:
+        """Number of the life that began last; -1: there was none."""
+        try:
+            return int((self._folder / _LIFE).read_text())
+        except FileNotFoundError:
+            return -1
+
+    def _require_life(self) -> None:
+        if self._life is not None and self._newest_life() > self._life:
+            raise CheckpointError(
+                f"life {self._life} of the run has ended: life {self._newest_life()} has taken its "
+                f"place, and writes into {self._folder}."
+            )
 
     def paths(self) -> list[pathlib.Path]:
         """Folders of all checkpoints, complete or damaged, the oldest first."""
@@ -120,12 +147,15 @@ class Store:
           The folder of the checkpoint.
 
         Raises:
-          CheckpointError: if it could not be written; the earlier ones are as they were.
+          CheckpointError: if it could not be written, or a later life of the run has begun; the
+            earlier ones are as they were.
         """
+        self._require_life()
         paths = self.paths()
         number = int(paths[-1].name[len(_PREFIX) :]) + 1 if paths else 1
         final = self._folder / f"{_PREFIX}{number:08d}"
-        temporary = self._folder / f"{_WRITING}{number:08d}"
+        own = "" if self._life is None else f"-{self._life}"
+        temporary = self._folder / f"{_WRITING}{number:08d}{own}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
@@ -154,8 +184,12 @@ class Store:
                 file.flush()
                 os.fsync(file.fileno())
             _sync_folder(temporary)
-            os.rename(temporary, final)
+            self._require_life()
+            os.rename(temporary, final)  # Fails where another life was faster.
             _sync_folder(self._folder)
+        except CheckpointError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
         except (OSError, ValueError) as error:
             shutil.rmtree(temporary, ignore_errors=True)
             if isinstance(error, RequestError | npz.NestError):

@@ -41,17 +41,26 @@ class MetricsWriter:
           steps: of it, where the run goes on; 0: it begins.
           evaluations: how many it had behind it.
         """
+        self._path, self._clock = path, clock
+        self._open(steps, evaluations)
+
+    def _open(self, steps: int, evaluations: int) -> None:
         # It costs a quarter of a second, which only runs should pay.
         from tensorboardX import SummaryWriter
 
-        kept = _kept(path, clock, steps, evaluations) if steps and path.exists() else b""
+        path = self._path
+        kept = _kept(path, self._clock, steps, evaluations) if steps and path.exists() else b""
         temporary = path.with_name(f".{path.name}")
         temporary.write_bytes(kept)
         os.replace(temporary, path)
         self._file = open(path, "ab")  # noqa: SIM115 - held until `close`.
-        self._clock = clock
         purge = steps + 1 if steps else None
         self._board = SummaryWriter(str(path.parent), purge_step=purge, max_queue=1000)
+
+    def go_back(self, steps: int, evaluations: int) -> None:
+        """Drops the rows of what is done again, as a writer that is made with these numbers."""
+        self.close()
+        self._open(steps, evaluations)
 
     def describe(self, settings: Mapping[str, Any]) -> None:
         """Has TensorBoard compare runs by their settings (its page "HParams").

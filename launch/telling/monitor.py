@@ -74,6 +74,15 @@ class Monitor:
     def next_time(self) -> float:
         return min(self._status_at, self._row_at)
 
+    def go_back(self, counters: Counts) -> None:
+        """Forgets what was done after a checkpoint, and is done again.
+
+        Args:
+          counters: of the checkpoint; empty: there was none.
+        """
+        self._rows.go_back(counters.get(self._clock.name, 0), counters.get("evaluations", 0))
+        self._written, self._last = counters, None
+
     def starting(self, roles: Sequence[str]) -> None:
         """Tells, when it is due, what a run of several roles waits for before its first step.
 

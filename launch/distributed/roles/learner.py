@@ -56,7 +56,8 @@ class LearnerRole:
         """
         self._device = device
         self._maker, self._experiment, self._spec = maker, maker.experiment, maker.spec
-        self._store = Store(checkpoints, self._experiment.checkpointing.keep)
+        self._life = role.current().life
+        self._store = Store(checkpoints, self._experiment.checkpointing.keep, self._life)
         self._counter, self._board, self._service = counter, board, service
         self._files = ReplayFiles(replay_folder, service.checkpoint) if service else None
         self._clock = maker.experiment.clock.name
@@ -197,6 +198,7 @@ class LearnerRole:
             "train_seconds": ledger["seconds"]["train"],
             "ledger": ledger,
             "replay": kept,
+            **({} if self._life is None else {"life": self._life}),
             **data_counters(self._replay),
         }
         identity = self._experiment.identity()

@@ -47,6 +47,8 @@ class Role:
     """Set when it is to end."""
     workspace: pathlib.Path = pathlib.Path()
     """A folder that all roles of this launch share, gone when it ends; in memory where possible."""
+    life: int | None = None
+    """Of the run, where it can go on elsewhere (`Store.begin_life`)."""
 
 
 _current = threading.local()

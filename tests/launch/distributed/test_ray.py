@@ -12,6 +12,8 @@ from troupe.launch.distributed import addresses
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray]'")
 
+from troupe.launch.distributed.engines.ray import host
+
 ROLES = {"actor/0", "actor/1", "evaluator", "variables", "counter", "replay", "learner"}
 BUDGET = 1200
 FULL = bool(os.environ.get("TROUPE_FULL"))
@@ -128,6 +130,14 @@ def test_a_hanging_environment_ends_the_run_by_name(start):
     last = run.output.strip().splitlines()[-1]
     assert last.startswith("troupe: actor failed: hangs: no step for 2 s")
     nothing_is_left(run)
+
+
+def test_whom_a_role_answers():
+    role = host.RoleHost(host.Place("counter", "run", 1, None, "/nowhere/log"), {}, [])
+    role.serve([1, 2, 2])
+    assert role.call(1, "count", (2,)) == (host.DONE, 2)
+    for other in (0, 2):
+        assert role.call(other, "count", (2,)) == (host.OTHER, 1)
 
 
 @pytest.mark.parametrize(

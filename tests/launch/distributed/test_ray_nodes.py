@@ -1,8 +1,10 @@
 """Runs in a cluster of several nodes: raylets of this machine, each with an address of its own."""
 
 import contextlib
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -15,7 +17,17 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray
 
 from ray import cluster_utils
 
+BUDGET = 1200
 _STORE_BYTES = 80_000_000
+
+
+def alive(pids):
+    return [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
+
+
+def raylet(node):
+    """The process of a node that all others of it are children of."""
+    return node.all_processes["raylet"][0].process.pid
 
 
 class Nodes:
@@ -24,8 +36,9 @@ class Nodes:
     def __init__(self):
         self._cluster = cluster_utils.Cluster()
         self._count = 0
-        self.head = self.add(2, include_dashboard=False)
+        self.add(0, include_dashboard=False)  # Runs are begun here, and roles are elsewhere.
         self.address = self._cluster.address
+        self.others = [self.add(2), self.add(2)]
 
     def add(self, cpus, **options):
         """Another node, with so many processors."""
@@ -54,7 +67,14 @@ class Nodes:
             finally:
                 process.terminate()
 
+    def of(self, pid):
+        """The node of a role's process."""
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+        parent = int(stat.rpartition(")")[2].split()[1])
+        return next(node for node in self.others if raylet(node) == parent)
+
     def remove(self, node):
+        """Ends a node at once, with all that is there."""
         self._cluster.remove_node(node, allow_graceful=False)
 
     def close(self):
@@ -78,11 +98,45 @@ def nodes():
 
 @pytest.mark.long
 def test_what_a_cluster_has_not(nodes, capsys, tmp_path):
-    refused(nodes, capsys, tmp_path, "--actors 9", ["the run needs 9 CPU", "has 2 on 1 node"])
-    one = nodes.add(1)
-    words = ["no node of the Ray cluster", "room for one more role of 3 CPU", "2 CPU", "1 CPU"]
+    refused(nodes, capsys, tmp_path, "--actors 9", ["the run needs 10 CPU", "has 4 on 3 nodes"])
+    words = ["no node of the Ray cluster", "room for one more role of 3 CPU", "(127.0.0.2): 2 CPU"]
     refused(nodes, capsys, tmp_path, "--actor-cpus 3", words)
-    nodes.remove(one)
+
+
+@pytest.mark.long
+def test_the_node_of_the_core_is_lost(nodes, start):
+    run = start("ray", what="unhurried", actors=2, steps=BUDGET, address=nodes.address)
+    run.until(lambda: run.steps() > 0)
+    run.until(lambda: len(run.ray_roles()) == 7, pause=0.5)
+    before, lost = run.ray_roles(), nodes.of(run.ray_roles()["learner"])
+    nodes.others.remove(lost)
+    saved = run.manifest["counters"]
+    nodes.remove(lost)
+    run.until(lambda: "goes on elsewhere from its newest checkpoint" in run.output)
+    # One of the actors has no place until there is another node.
+    nodes.others.append(nodes.add(2))
+    run.until(lambda: len(run.ray_roles()) == 7 and not alive(before.values()), pause=0.5)
+    after = run.ray_roles()
+    assert nodes.of(after["learner"]) == nodes.of(after["counter"]) == nodes.others[0]
+    assert nodes.others[1] in {nodes.of(after["actor/0"]), nodes.of(after["actor/1"])}
+    run.tell()
+    assert run.wait() == 0, run.tail()
+    result, counters = run.result, run.manifest["counters"]
+    assert (saved["life"], counters["life"]) == (0, 1)
+    assert BUDGET - 2 < result["actor_steps"] <= BUDGET
+    assert result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
+    rows = [json.loads(line) for line in (run.out / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["actor_steps"] for row in rows if row["kind"] == "train"]
+    assert steps == sorted(steps)
+    evaluated = [row["evaluated"] for row in rows if row["kind"] == "evaluation"]
+    assert set(evaluated[:-1]) <= {2}
+    assert evaluated[-1] == 3
+    assert not alive(after.values())
+    assert not list(pathlib.Path("/dev/shm").glob(f"troupe-{run.process.pid}-*"))
+    # A machine that is lost takes its memory with it; here the next run removes what was of it.
+    (left,) = pathlib.Path("/dev/shm").glob("troupe-*-troupe-*")
+    assert int(left.name.split("-")[1]) not in map(raylet, nodes.others)
+    shutil.rmtree(left)
 
 
 @pytest.mark.long

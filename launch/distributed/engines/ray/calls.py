@@ -9,7 +9,7 @@ import ray
 from ray import exceptions
 
 from ...roles.calls import RemoteError, Unreachable
-from .host import FAILED, STARTING
+from .host import FAILED, OTHER, STARTING
 
 CALL_SECONDS = 2.0
 
@@ -17,26 +17,28 @@ CALL_SECONDS = 2.0
 class RayRemote:
     """Another role, by its public methods (`roles.calls.Remote`).
 
-    A role that is started again is another actor of the same name, which is found anew.
+    A role that is started again is another actor of the same name, which is found anew. Every call
+    says of which life of the run it comes.
     """
 
-    def __init__(self, run: str, name: str, seconds: float = CALL_SECONDS):
+    def __init__(self, run: str, life: int, name: str, seconds: float = CALL_SECONDS):
         """Connects to nothing yet.
 
         Args:
           run: the namespace of its actors.
+          life: of the run, in which both roles are.
           name: of the other role.
           seconds: how long an answer may take.
         """
-        self._run, self._name, self._seconds = run, name, seconds
+        self._run, self._life, self._name, self._seconds = run, life, name, seconds
         self._actor: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RayRemote, (self._run, self._name, self._seconds)
+        return RayRemote, (self._run, self._life, self._name, self._seconds)
 
     def patient(self, seconds: float) -> RayRemote:
         """The same role, whose answers may take so long."""
-        return RayRemote(self._run, self._name, seconds)
+        return RayRemote(self._run, self._life, self._name, seconds)
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         if method.startswith("_"):
@@ -52,7 +54,7 @@ class RayRemote:
         try:
             if self._actor is None:
                 self._actor = ray.get_actor(self._name, namespace=self._run)
-            answer = self._actor.call.remote(method, args)
+            answer = self._actor.call.remote(self._life, method, args)
             state, value = ray.get(answer, timeout=self._seconds)
         except exceptions.RayTaskError as error:
             last = str(error).strip().splitlines()[-1]
@@ -64,6 +66,14 @@ class RayRemote:
             raise Unreachable(f"no answer from the {self._name}") from None
         if state == STARTING:
             raise Unreachable(f"the {self._name} is not ready yet")
+        if state == OTHER and value > self._life:
+            raise RemoteError(
+                f"the {self._name} at {method}: life {self._life} of the run has ended, and life "
+                f"{value} has taken its place"
+            )
+        if state == OTHER:
+            self._actor = None  # It is about to end.
+            raise Unreachable(f"the {self._name} is still that of life {value}")
         if state == FAILED:
             raise RemoteError(f"the {self._name} at {method}: {value}")
         return value

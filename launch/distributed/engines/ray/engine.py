@@ -13,10 +13,10 @@ from ....files.result import Result
 from ....telling import report
 from ...deploy import deploy
 from ...deployment import Deployment, Say
-from ...run import Supervised, conduct
+from ...run import conduct
 from . import cluster as clusters
 from . import launcher
-from .calls import RayRemote
+from .lives import Lives
 
 
 class RayEngine:
@@ -28,15 +28,13 @@ class RayEngine:
         self._deployment, self._cluster = deployment, cluster
 
     @contextlib.contextmanager
-    def start(self, workspace: pathlib.Path, logs: pathlib.Path, say: Say) -> Iterator[Supervised]:
+    def start(self, workspace: pathlib.Path, logs: pathlib.Path, say: Say) -> Iterator[Lives]:
         """See `run.Engine`."""
-        started = launcher.start(
-            self._deployment, self._cluster, workspace.resolve(), logs.resolve(), say
-        )
+        lives = Lives(self._deployment, self._cluster, workspace.resolve(), logs.resolve(), say)
         try:
-            yield Supervised(RayRemote(self._cluster.run, "counter"), started)
+            yield lives
         finally:
-            started.stop()
+            lives.stop()
 
 
 def run(

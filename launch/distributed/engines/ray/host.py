@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -17,8 +19,9 @@ from ...roles import calls
 from ...supervision import heartbeat, process
 from ...supervision.role import Role, enter
 
-DONE, STARTING, FAILED = "done", "starting", "failed"
-"""How a call went: what follows is its value; nobody answers yet; what follows is the reason."""
+DONE, STARTING, FAILED, OTHER = "done", "starting", "failed", "other"
+"""How a call went: what follows is its value; nobody answers yet; what follows is the reason; what
+follows is the life of the run that this role is of, which is not the caller's."""
 _READY_SECONDS = 1.0
 _current = threading.local()
 
@@ -27,8 +30,13 @@ class Place(NamedTuple):
     """Where a role writes."""
 
     name: str
-    workspace: str
-    """Of the node that the run was begun on; roles that are elsewhere need none."""
+    run: str
+    """Namespace of its actors."""
+    life: int
+    """Of the run."""
+    workspace: str | None
+    """A folder of the process that launches, which is on the same node if the role writes there;
+    None: the role's node has one, made by the first that asks."""
     log: str
     """A file; where its folder is not seen, Ray's own logs have what would be in it."""
 
@@ -90,7 +98,11 @@ class RoleHost:
           payload: its constructor and arguments, pickled.
         """
         _current.host = self
-        enter(Role(self._place.name, self._stop, pathlib.Path(self._place.workspace)))
+        place = self._place
+        folder = (
+            pathlib.Path(place.workspace) if place.workspace else _workspace(place.run, place.life)
+        )
+        enter(Role(place.name, self._stop, folder, place.life))
         done = heartbeat.attach(self._times, 0)  # type: ignore[arg-type]
         try:
             constructor, arguments = ray.cloudpickle.loads(payload)
@@ -117,8 +129,10 @@ class RoleHost:
         self._target = target
         self._ready.set()
 
-    def call(self, method: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
-        """Answers another role."""
+    def call(self, life: int, method: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
+        """Answers another role, of the same life of the run."""
+        if life != self._place.life:
+            return OTHER, self._place.life
         if not self._ready.wait(_READY_SECONDS):
             return STARTING, None
         try:
@@ -137,6 +151,23 @@ class RoleHost:
     def stop(self) -> None:
         """Asks the role to end."""
         self._stop.set()
+
+
+def _workspace(run: str, life: int) -> pathlib.Path:
+    """A folder of the roles of this node, in memory where possible."""
+    memory = pathlib.Path("/dev/shm")
+    parent = memory if os.access(memory, os.W_OK) else pathlib.Path(tempfile.gettempdir())
+    # Processes of a node have one parent: what is left of one that died is removed by later runs.
+    folder = parent / f"troupe-{os.getppid()}-{run}-{life}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def remove_workspaces(run: str) -> None:
+    """Removes those of a run on this node."""
+    for parent in ("/dev/shm", tempfile.gettempdir()):
+        for folder in pathlib.Path(parent).glob(f"troupe-{os.getppid()}-{run}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def serve(target: Any) -> None:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import jax
 import ray
 from ray import exceptions
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ...deployment import Deployment, Reference, RolePlan, Say
 from ...gang.meeting import Meeting
@@ -29,8 +31,9 @@ from .host import Place, RoleEnd, RoleHost, Signs
 from .replay import RayReplay
 
 _ASK_SECONDS = 0.5
-_ANYWHERE = ("actor", "inference")
-"""Labels of roles that may be on any node; all others are where the run was begun."""
+_LEARNER_CPUS = 1.0
+ANYWHERE = ("actor", "inference")
+"""Labels of roles that may be on any node; all others are the core, on one."""
 
 
 class Start(NamedTuple):
@@ -43,6 +46,22 @@ class Start(NamedTuple):
     """Reference to its constructor and arguments."""
     options: Mapping[str, Any]
     """Of its actor."""
+    is_core: bool
+    """Whether it is one of those on the core's node."""
+
+
+class Core(NamedTuple):
+    """One life of a run: where the roles are that share one fate."""
+
+    life: int
+    node: str
+    """Id of their node."""
+    group: PlacementGroup
+    """What is kept for the learner, a bundle for each of its processes."""
+
+
+class NodeLost(Exception):
+    """The node of the core is gone."""
 
 
 class RayHandle:
@@ -96,18 +115,24 @@ class RayLauncher:
     """A role that hangs can be ended."""
 
     def __init__(
-        self, cluster: Cluster, workspace: pathlib.Path, logs: pathlib.Path, board: heartbeat.Board
+        self,
+        cluster: Cluster,
+        core: Core,
+        workspace: pathlib.Path,
+        logs: pathlib.Path,
+        board: heartbeat.Board,
     ):
         """Nothing runs before the first `start`.
 
         Args:
           cluster: where.
-          workspace: a folder of the roles that are on this machine.
+          core: the life of the run that the roles are of.
+          workspace: a folder of this machine.
           logs: where every role's log file goes.
           board: on which signs of life are written down here.
         """
-        self._cluster, self._board = cluster, board
-        self._workspace, self._logs = workspace, logs
+        self._cluster, self._core, self._board = cluster, core, board
+        self._workspace, self._logs = str(workspace), logs
         self._lives: list[tuple[Start, Settings, RayHandle]] = []
         self._runs: dict[Any, RayHandle] = {}
         self._asked: dict[Any, tuple[int, RayHandle]] = {}
@@ -124,7 +149,11 @@ class RayLauncher:
         return handle
 
     def poll(self) -> None:
-        """Brings the handles up to date."""
+        """Brings the handles up to date.
+
+        Raises:
+          NodeLost: if the core's is gone.
+        """
         self._lives = [life for life in self._lives if life[2].running]
         for start, settings, handle in self._lives:
             if handle.actor is None:
@@ -134,6 +163,7 @@ class RayLauncher:
         now = time.monotonic()
         if now >= self._ask_at:
             self._ask_at = now + _ASK_SECONDS
+            self._require_node()
             waiting = {id(handle) for _, handle in self._asked.values()}
             for start, _, handle in self._lives:
                 if handle.actor is not None and id(handle) not in waiting:
@@ -152,12 +182,16 @@ class RayLauncher:
         if settings.accelerator:
             own.pop("CUDA_VISIBLE_DEVICES", None)  # Ray says which are its own.
         log = self._logs / f"{start.name.replace('/', '-')}.log"
-        place = Place(start.name, str(self._workspace), str(log))
+        run, life = self._cluster.run, self._core.life
+        folder = (
+            None if start.is_core and self._core.node != self._cluster.node else self._workspace
+        )
+        place = Place(start.name, run, life, folder, str(log))
         host = ray.remote(concurrency_groups={"run": 1, "watch": 2})(RoleHost)
         with contextlib.suppress(ValueError):
-            actor = host.options(
-                name=start.name, namespace=self._cluster.run, **start.options
-            ).remote(place, {**held, **own}, sys.path)
+            actor = host.options(name=start.name, namespace=run, **start.options).remote(
+                place, {**held, **own}, sys.path
+            )
             handle.actor = actor
             self._runs[actor.run.remote(start.payload)] = handle
 
@@ -170,9 +204,14 @@ class RayLauncher:
             try:
                 handle.end(ray.get(run))
             except exceptions.RayError as error:
+                self._require_node()
                 handle.end(_end(error))
             else:
                 ray.kill(handle.actor)  # Its process has no more to do, and the name is free.
+
+    def _require_node(self) -> None:
+        if self._core.node not in {node["NodeID"] for node in nodes.alive()}:
+            raise NodeLost
 
     def _take_signs(self) -> None:
         if not self._asked:
@@ -190,13 +229,17 @@ class RayLauncher:
 def start(
     deployment: Deployment,
     cluster: Cluster,
+    core: Core,
     workspace: pathlib.Path,
     logs: pathlib.Path,
     say: Say = lambda line: None,
 ) -> Supervisor:
-    """Prepares a deployment; its roles start with the supervisor's first `poll`."""
+    """Prepares a deployment; its roles start with the supervisor's first `poll`.
+
+    That raises `NodeLost` once the core's is gone.
+    """
     board = heartbeat.Board(workspace / heartbeat.FILE, len(deployment.plans))
-    launcher = RayLauncher(cluster, workspace, logs, board)
+    launcher = RayLauncher(cluster, core, workspace, logs, board)
     meetings: dict[str, Meeting] = {}
     members: list[Member] = []
     for label, plans in deployment.groups().items():
@@ -204,8 +247,14 @@ def start(
             name = name_of(deployment, label, index)
             row = len(members)
             # Kept by the process that launches, for all lives of the role.
-            payload = ray.put(ray.cloudpickle.dumps(_filled_in(plan, name, deployment, cluster)))
-            started = Start(name, row, payload, _options(plan, deployment, cluster))
+            payload = ray.put(ray.cloudpickle.dumps(_filled_in(plan, deployment, cluster, core)))
+            started = Start(
+                name,
+                row,
+                payload,
+                _options(plan, index, deployment, core),
+                plan.label not in ANYWHERE,
+            )
             begin = functools.partial(launcher.start, started, plan.settings)
             if gang := plan.settings.gang:
                 first = gang not in meetings
@@ -226,7 +275,7 @@ def _start_in_gang(
     return launcher.start(start, meeting.settings(plan.settings, first))
 
 
-def _filled_in(plan: RolePlan, name: str, deployment: Deployment, cluster: Cluster) -> Any:
+def _filled_in(plan: RolePlan, deployment: Deployment, cluster: Cluster, core: Core) -> Any:
     """The constructor, and its arguments with what the references stand for."""
     faces = {"calls": lambda remote: remote, "board": RayBoard}
     faces["replay"] = functools.partial(
@@ -238,7 +287,7 @@ def _filled_in(plan: RolePlan, name: str, deployment: Deployment, cluster: Clust
     def fill_in(leaf: Any) -> Any:
         if not isinstance(leaf, Reference):
             return leaf
-        remote = RayRemote(cluster.run, name_of(deployment, leaf.label, leaf.index))
+        remote = RayRemote(cluster.run, core.life, name_of(deployment, leaf.label, leaf.index))
         return faces[leaf.face](remote)
 
     arguments = jax.tree.map(fill_in, dict(plan.arguments), is_leaf=_is_plain)
@@ -250,16 +299,20 @@ def _is_plain(value: Any) -> bool:
     return not isinstance(value, dict | list | tuple)
 
 
-def _options(plan: RolePlan, deployment: Deployment, cluster: Cluster) -> dict[str, Any]:
+def _options(plan: RolePlan, index: int, deployment: Deployment, core: Core) -> dict[str, Any]:
     """Of the actor of a role: what it takes of which node, and how many calls it answers."""
     taken = bundle(plan, deployment)
     options: dict[str, Any] = {"num_cpus": taken["CPU"]}
     if "GPU" in taken:
         options["num_gpus"] = taken["GPU"]
-    if plan.label in _ANYWHERE:
+    if plan.label in ANYWHERE:
         options["scheduling_strategy"] = "SPREAD"
+    elif plan.label == "learner":
+        options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+            core.group, placement_group_bundle_index=index
+        )
     else:
-        options["scheduling_strategy"] = nodes.affinity(cluster.node)
+        options["scheduling_strategy"] = nodes.affinity(core.node)
     threads = plan.threads or 1
     if plan.serves_replay:
         threads = 2 * deployment.roles.actors + 8
@@ -268,7 +321,8 @@ def _options(plan: RolePlan, deployment: Deployment, cluster: Cluster) -> dict[s
 
 def bundle(plan: RolePlan, deployment: Deployment) -> nodes.Bundle:
     """What a role takes of its node."""
-    taken = {"CPU": deployment.roles.actor_cpus if plan.label == "actor" else 0.0}
+    cpus = {"actor": deployment.roles.actor_cpus, "learner": _LEARNER_CPUS}
+    taken = {"CPU": cpus.get(plan.label, 0.0)}
     if plan.settings.accelerator:
         names = dict(plan.settings.environment).get("CUDA_VISIBLE_DEVICES", "0")
         taken["GPU"] = float(len(names.split(",")))

@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 
 import ray
 from ray import exceptions
+from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ....errors import RequestError
+from ....errors import RequestError, RunError
 from ....files import result
 
 _LOOK_SECONDS = 120.0
 _SEE_SECONDS = 3.0
 """How late a file of another machine may come to be seen, as on NFS."""
+_RESERVE_SECONDS = 10.0
 _SHOWN = 6
 
 Bundle = Mapping[str, float]
@@ -86,6 +88,45 @@ def require_room(bundles: Sequence[Bundle], place: str) -> None:
             )
 
 
+def reserve(bundles: Sequence[Bundle], directory: pathlib.Path) -> tuple[str, PlacementGroup]:
+    """Keeps room on one node, this process's own where it has it.
+
+    Args:
+      bundles: of the roles that are to be there.
+      directory: of the run, which that node must see.
+
+    Returns:
+      The id of the node, and what is kept there, a bundle for each.
+
+    Raises:
+      RunError: if none has it now.
+    """
+    own = ray.get_runtime_context().get_node_id()
+    for node in sorted(alive(), key=lambda one: one["NodeID"] != own):
+        if not _fits(bundles, node["Resources"]):
+            continue
+        if node["NodeID"] != own and _ask([node], directory):
+            continue
+        # Ray's name of the node, of which all have a little.
+        there = {f"node:{node['NodeManagerAddress']}": 0.001}
+        pinned = [{**_some(bundle), **there} for bundle in bundles]
+        group = ray.util.placement_group(pinned)
+        if group.wait(_RESERVE_SECONDS):
+            return node["NodeID"], group
+        ray.util.remove_placement_group(group)
+    raise RunError(f"no node has room for {_show(bundles[0])}.")
+
+
+def _fits(bundles: Sequence[Bundle], free: Mapping[str, float]) -> bool:
+    names = {name for bundle in bundles for name in bundle}
+    return all(sum(b.get(name, 0.0) for b in bundles) <= free.get(name, 0.0) for name in names)
+
+
+def _some(bundle: Bundle) -> dict[str, float]:
+    """Without what it has none of."""
+    return {name: wanted for name, wanted in bundle.items() if wanted}
+
+
 def require_alike(directory: pathlib.Path) -> None:
     """Looks whether all nodes have the versions of this one, and see the run's directory.
 
@@ -96,6 +137,13 @@ def require_alike(directory: pathlib.Path) -> None:
     others = [node for node in alive() if node["NodeID"] != own]
     if not others:
         return
+    if wrong := _ask(others, directory):
+        more = f" (and {len(wrong) - 1} more like it)" if len(wrong) > 1 else ""
+        raise RequestError(wrong[0] + more)
+
+
+def _ask(others: Sequence[Mapping[str, Any]], directory: pathlib.Path) -> list[str]:
+    """What is wrong with nodes, a line each."""
     here = result.versions()
     with _mark(directory) as (mark, text):
         asked = {
@@ -104,14 +152,11 @@ def require_alike(directory: pathlib.Path) -> None:
             ).remote(mark, text)
             for node in others
         }
-        wrong = [
+        return [
             f"node {host_of(node)} {found}"
             for node in others
             if (found := _wrong(asked[node["NodeID"]], here, directory)) is not None
         ]
-    if wrong:
-        more = f" (and {len(wrong) - 1} more like it)" if len(wrong) > 1 else ""
-        raise RequestError(wrong[0] + more)
 
 
 @ray.remote
