@@ -66,7 +66,11 @@ def partition(options: argparse.Namespace) -> dict[str, Any]:
 
 def cluster(options: argparse.Namespace) -> dict[str, Any]:
     """What was said of the cluster (`parser.add_cluster`)."""
-    return given(address=options.address, actor_cpus=options.actor_cpus)
+    return given(
+        address=options.address,
+        actor_cpus=options.actor_cpus,
+        learner_gpus=options.learner_gpus,
+    )
 
 
 def given(**values: Any) -> dict[str, Any]:

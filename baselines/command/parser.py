@@ -116,6 +116,13 @@ def add_cluster(group: argparse._ActionsContainer) -> None:
         metavar="X",
         help="of Ray: processors that each actor takes of its node; default: 1",
     )
+    group.add_argument(
+        "--learner-gpus",
+        type=count,
+        metavar="K",
+        help="of Ray: GPUs that each process of the learner has of its node; default: as "
+        "--learner-device says",
+    )
 
 
 def add_roles(group: argparse._ActionsContainer) -> None:

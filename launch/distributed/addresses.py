@@ -34,6 +34,13 @@ def require_own(address: str) -> None:
             ) from error
 
 
+def towards(other: str) -> str:
+    """The address of this machine from which another, or its own, is reached."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.connect((other, 9))  # Nothing is sent.
+        return one.getsockname()[0]
+
+
 def free_ports(count: int, address: str = LOOPBACK) -> list[int]:
     """Ports of an address at which nothing listens, all different.
 

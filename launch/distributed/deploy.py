@@ -130,7 +130,12 @@ def _plans(
         settings = _settings(reverb=True)
         plans.append(RolePlan("replay", ReplayRole, serving, settings, serves_replay=True))
     ranks = ranks_of.settings(experiment, maker.spec, roles)
-    leads = {**acting, **files, "hosts": len(ranks), "device": roles.learner_device}
+    leads = {
+        **acting,
+        **files,
+        "hosts": len(ranks),
+        "device": "gpu" if roles.learns_on_gpu else "cpu",
+    }
     plans.append(RolePlan("learner", LearnerRole, leads, ranks[0]))
     for rank in range(1, len(ranks)):
         follows = {
@@ -175,7 +180,7 @@ def _inference(maker: Maker, roles: Roles) -> RolePlan:
         "wait_seconds": roles.inference_wait,
         "board": _BOARD,
     }
-    settings = _settings(accelerator=roles.learner_device != "cpu", hang_seconds=120.0)
+    settings = _settings(accelerator=roles.learns_on_gpu, hang_seconds=120.0)
     return RolePlan("inference", InferenceRole, arguments, settings, 2 * clients + 4)
 
 

@@ -44,6 +44,9 @@ class Roles:
     """Processes that are the learner together, each with its share of every batch."""
     learner_device: str = "cpu"
     """cpu or gpu. Only the learner and the inference servers see the accelerator."""
+    learner_gpus: int | None = None
+    """Of Ray: GPUs that each process of the learner has of its node; None: those of this machine,
+    as `learner_device` says."""
     listen: str = "127.0.0.1"
     """IPv4 address of this machine on which the replay and the other servers listen. Whoever can
     connect to it can run code."""
@@ -62,6 +65,7 @@ class Roles:
         "inference_batch": (1, 1_000_000),
         "inference_wait": (0.0, 60.0),
         "learner_hosts": (1, 4096),
+        "learner_gpus": (1, 4096),
         "hang_seconds": Above(0.0, 1e6),
         "actor_cpus": (0.0, 4096.0),
     }
@@ -77,6 +81,10 @@ class Roles:
             raise RequestError(
                 f"the learner's device is {self.learner_device!r}; it must be cpu or gpu."
             )
+
+    @property
+    def learns_on_gpu(self) -> bool:
+        return self.learner_device != "cpu" or self.learner_gpus is not None
 
     def given(self) -> dict[str, Any]:
         """The fields that are not as by default."""

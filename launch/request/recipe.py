@@ -62,7 +62,7 @@ class Recipe:
                 f"--learner-hosts {hosts} needs --launch processes or --launch ray: the hosts of a "
                 "learner are processes that jax joins."
             )
-        for name in ("address", "actor_cpus"):
+        for name in ("address", "actor_cpus", "learner_gpus"):
             if name in self.roles and self.launch != "ray":
                 raise RequestError(f"--{name.replace('_', '-')} needs --launch ray.")
         if self.roles and self.launch == "one-process":

@@ -1,4 +1,4 @@
-"""Joining processes into one jax program, on this machine only and without taking its signals."""
+"""Joining processes into one jax program, without taking their signals."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from jax._src import distributed
 from jax._src.lib import _jax
 
 from ...errors import RunError
+from .. import addresses
 
 HEARTBEAT_SECONDS = 6
 """How long a process may be silent until the others give it up and end."""
 _MEETING_SECONDS = 120
-_HOST = "127.0.0.1"
 
 
 def join(address: str, size: int, rank: int) -> None:
     """Makes this process one of several that run programs together; jax must not be in use yet.
 
     Args:
-      address: 127.0.0.1:PORT, where the process of rank 0 will listen.
+      address: ADDRESS:PORT, where the process of rank 0 will listen.
       size: how many processes there are.
       rank: of this one.
 
@@ -30,7 +30,7 @@ def join(address: str, size: int, rank: int) -> None:
       RunError: if jax does not know of them afterwards: each would learn for itself.
     """
     _keep_signals()
-    _keep_local()
+    _keep_to(addresses.towards(address.rpartition(":")[0]))
     _initialize(address, size, rank)
     if (jax.process_count(), jax.process_index()) != (size, rank):
         raise RunError(
@@ -48,11 +48,11 @@ def _keep_signals() -> None:
         state.initialize_preemption_sync_manager = lambda self: None
 
 
-def _keep_local() -> None:
-    """Has gloo listen on loopback; by itself it listens where the name of the host leads."""
+def _keep_to(own: str) -> None:
+    """Has gloo listen on one address; by itself it listens where the name of the host leads."""
     made = _jax.make_gloo_tcp_collectives
     if not isinstance(made, functools.partial):
-        _jax.make_gloo_tcp_collectives = functools.partial(made, hostname=_HOST)
+        _jax.make_gloo_tcp_collectives = functools.partial(made, hostname=own)
 
 
 def _initialize(address: str, size: int, rank: int) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
+from collections.abc import Callable
 
 from .. import addresses
 from ..supervision.role import Settings
 
 ADDRESS = "JAX_COORDINATOR_ADDRESS"
 """The environment variable in which the roles of a gang find where they meet."""
+WORDS, TOKEN = "TROUPE_GANG_WORDS", "TROUPE_GANG_TOKEN"
+"""Likewise, where they are on several machines: ADDRESS:PORT of what they say to each other, and
+what only they know."""
 
 
 class Meeting:
@@ -18,8 +23,11 @@ class Meeting:
     of the next.
     """
 
-    def __init__(self) -> None:
-        self._address = ""
+    def __init__(self, find: Callable[[], tuple[str, str] | None] = lambda: None) -> None:
+        """Takes what gives two free ports of the machine of rank 0, each as ADDRESS:PORT, for every
+        life; None: all are on one machine."""
+        self._find = find
+        self._variables: dict[str, str] = {}
 
     def settings(self, settings: Settings, first: bool) -> Settings:
         """The settings with which one of the gang starts.
@@ -29,6 +37,13 @@ class Meeting:
           first: whether it is the first of the gang to start, with which a new life begins.
         """
         if first:
-            self._address = f"{addresses.LOOPBACK}:{addresses.free_ports(1)[0]}"
-        environment = (*settings.environment, (ADDRESS, self._address))
+            self._variables = self._places()
+        environment = (*settings.environment, *self._variables.items())
         return dataclasses.replace(settings, environment=environment)
+
+    def _places(self) -> dict[str, str]:
+        found = self._find()
+        if found is None:
+            return {ADDRESS: f"{addresses.LOOPBACK}:{addresses.free_ports(1)[0]}"}
+        coordinator, words = found
+        return {ADDRESS: coordinator, WORDS: words, TOKEN: secrets.token_hex(32)}

@@ -28,7 +28,7 @@ def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> lis
       RequestError: if the batch, the mesh or the accelerators cannot be shared out equally, the
         mesh has more devices than there are GPUs.
     """
-    hosts, on_device = roles.learner_hosts, roles.learner_device != "cpu"
+    hosts, on_device = roles.learner_hosts, roles.learns_on_gpu
     common: dict[str, Any] = {
         "reverb": experiment.acts,
         "hang_seconds": _HANG_SECONDS,
@@ -39,7 +39,10 @@ def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> lis
     _check_batch(experiment, spec, hosts)
     if hosts > 1:
         common |= {"gang": "learner", "stopped_seconds": _STOPPED_SECONDS}
-    if on_device:
+    if roles.learner_gpus is not None:
+        _check_mesh(experiment, hosts * roles.learner_gpus)
+        environments: list[tuple[tuple[str, str], ...]] = [()] * hosts  # Ray gives each its own.
+    elif on_device:
         environments = _accelerators(experiment, hosts)
     else:
         environments = [_processors(experiment, spec, hosts)] * hosts
@@ -79,6 +82,15 @@ def _processors(
     return tuple(virtual.environment(devices).items())
 
 
+def _check_mesh(experiment: Experiment, gpus: int) -> None:
+    if experiment.partition is not None and experiment.partition.mesh.size > gpus:
+        mesh = experiment.partition.mesh
+        raise RequestError(
+            f"mesh {mesh} needs {mesh.size} GPUs and there are {gpus}; take a smaller mesh, "
+            "or --learner-device cpu."
+        )
+
+
 def _accelerators(experiment: Experiment, hosts: int) -> list[tuple[tuple[str, str], ...]]:
     """Environments in which each process sees GPUs of its own."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -93,11 +105,6 @@ def _accelerators(experiment: Experiment, hosts: int) -> list[tuple[tuple[str, s
             f"{hosts} learner hosts cannot share {len(names)} GPUs equally; take a number of hosts "
             "that divides the number of GPUs, or --learner-device cpu."
         )
-    if experiment.partition is not None and experiment.partition.mesh.size > len(names):
-        mesh = experiment.partition.mesh
-        raise RequestError(
-            f"mesh {mesh} needs {mesh.size} GPUs and there are {len(names)}; take a smaller mesh, "
-            "or --learner-device cpu."
-        )
+    _check_mesh(experiment, len(names))
     shares = [names[rank * share : (rank + 1) * share] for rank in range(hosts)]
     return [(("CUDA_VISIBLE_DEVICES", ",".join(one)),) for one in shares]

@@ -1,19 +1,21 @@
 """How the processes of one learner keep in step.
 
 Rank 0 leads: it says what all do next, and each does just that, in that order. A step is said only
-when every rank has its share of a batch, so that none waits within a collective for data. Words go
-through a socket in the workspace, never through Courier, whose threads know no order; each is a
-packet of a few bytes. A rank that is gone closes its end, and all others fail: the supervisor then
-starts the whole gang again.
+when every rank has its share of a batch, so that none waits within a collective for data. Words are
+a few bytes each. They go through a socket, in the workspace where all are on one machine, and never
+through the calls of an engine, whose threads know no order. A rank that is gone closes its end, and
+all others fail: the supervisor then starts the whole gang again.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import pathlib
 import select
 import socket
+import struct
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +37,7 @@ your state; write your shards into a folder; go on from a checkpoint; leave."""
 _READY, _SUMS, _SAVED = "ready", "sums", "saved"
 """What the others say: that they have their share of a batch; their sums; that they have written,
 or why they could not."""
-_PACKET = 1 << 16
+_LENGTH = struct.Struct("<I")
 _PATIENCE = 60.0
 _SAVE_PATIENCE = 600.0
 _FAREWELL_SECONDS = 2.0
@@ -92,12 +94,11 @@ class Leader:
         Raises:
           GangError, RuntimeError: if they do not come.
         """
-        address, path = _meeting()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-            path.unlink(missing_ok=True)
-            server.bind(str(path))
+        where, token = _meeting()
+        with socket.socket(_family(where)) as server:
+            server.bind(where)
             server.listen(self.size)
-            joining.join(address, self.size, self.rank)
+            joining.join(os.environ[meeting.ADDRESS], self.size, self.rank)
             server.settimeout(0.1)
             deadline = time.monotonic() + _PATIENCE
             while len(self._others) < self.size - 1:
@@ -109,7 +110,11 @@ class Leader:
                 except TimeoutError:
                     continue
                 other.settimeout(_PATIENCE)
-                self._others[int(_receive(other, "a rank"))] = other
+                rank, _, theirs = _receive(other, "a rank").partition(" ")
+                if not hmac.compare_digest(theirs, token):
+                    other.close()
+                    continue
+                self._others[int(rank)] = other
 
     def ready(self) -> bool:
         """Whether every other rank has its share of a batch."""
@@ -176,8 +181,8 @@ class Leader:
         for other in self._others.values():
             other.settimeout(_FAREWELL_SECONDS)
             try:
-                other.send(END.encode())
-                while other.recv(_PACKET):
+                other.sendall(_LENGTH.pack(len(END)) + END.encode())
+                while other.recv(1 << 16):
                     pass
             except OSError:
                 continue
@@ -201,14 +206,15 @@ class Follower:
 
     def __init__(self, size: int, rank: int):
         self.size, self.rank = size, rank
-        self._leader = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._leader: socket.socket
 
     def join(self) -> None:
         """See `Leader.join`."""
-        address, path = _meeting()
-        joining.join(address, self.size, self.rank)
-        self._leader.connect(str(path))  # It listened before it joined.
-        _send(self._leader, str(self.rank), "rank 0")
+        where, token = _meeting()
+        joining.join(os.environ[meeting.ADDRESS], self.size, self.rank)
+        self._leader = socket.socket(_family(where))
+        self._leader.connect(where)  # It listened before it joined.
+        _send(self._leader, f"{self.rank} {token}", "rank 0")
 
     def announce(self) -> None:
         """Says that this rank has its share of a batch; once before every step."""
@@ -275,25 +281,43 @@ def _place(index: tuple[slice, ...]) -> tuple[int, ...]:
     return tuple(one.start or 0 for one in index)
 
 
-def _meeting() -> tuple[str, pathlib.Path]:
-    """Where this life of the gang meets: an address for jax, a socket for words."""
-    address = os.environ[meeting.ADDRESS]
-    port = address.rpartition(":")[2]
-    return address, role.current().workspace / f"gang-{port}"
+def _meeting() -> tuple[Any, str]:
+    """Where words go in this life of the gang, and what says that one belongs to it."""
+    where = os.environ.get(meeting.WORDS)
+    if where is not None:
+        host, _, port = where.rpartition(":")
+        return (host, int(port)), os.environ[meeting.TOKEN]
+    port = os.environ[meeting.ADDRESS].rpartition(":")[2]
+    return str(role.current().workspace / f"gang-{port}"), ""  # Which only this user can reach.
+
+
+def _family(where: Any) -> socket.AddressFamily:
+    return socket.AF_UNIX if isinstance(where, str) else socket.AF_INET
 
 
 def _send(other: socket.socket, message: str, whom: str) -> None:
+    content = message.encode()
     try:
-        other.send(message.encode())
+        other.sendall(_LENGTH.pack(len(content)) + content)
     except OSError as error:
         raise GangError(f"{whom} of the learner is gone ({error.strerror or error}).") from error
 
 
 def _receive(other: socket.socket, whom: str) -> str:
     try:
-        message = other.recv(_PACKET)
+        (length,) = _LENGTH.unpack(_read(other, _LENGTH.size))
+        return _read(other, length).decode()
+    except EOFError:
+        raise GangError(f"{whom} of the learner is gone.") from None
     except OSError as error:
         raise GangError(f"{whom} of the learner is gone ({error.strerror or error}).") from error
-    if not message:
-        raise GangError(f"{whom} of the learner is gone.")
-    return message.decode()
+
+
+def _read(other: socket.socket, length: int) -> bytes:
+    content = b""
+    while len(content) < length:
+        more = other.recv(length - len(content))
+        if not more:
+            raise EOFError
+        content += more
+    return content

@@ -145,6 +145,7 @@ def test_whom_a_role_answers():
     [
         ("--launch ray --listen 127.0.0.1", ["--listen is for threads and processes"]),
         ("--actor-cpus 2", ["--actor-cpus needs --launch ray"]),
+        ("--learner-gpus 2", ["--learner-gpus needs --launch ray"]),
         ("--launch ray --actor-cpus -1", ["actor_cpus is -1.0"]),
     ],
 )

@@ -18,6 +18,10 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray
 from ray import cluster_utils
 
 BUDGET = 1200
+RANKS = ["learner/0", "learner/1"]
+takes_minutes = pytest.mark.skipif(
+    not os.environ.get("TROUPE_FULL"), reason="takes two minutes; set TROUPE_FULL=1"
+)
 _STORE_BYTES = 80_000_000
 
 
@@ -99,26 +103,32 @@ def nodes():
 @pytest.mark.long
 def test_what_a_cluster_has_not(nodes, capsys, tmp_path):
     refused(nodes, capsys, tmp_path, "--actors 9", ["the run needs 10 CPU", "has 4 on 3 nodes"])
+    refused(nodes, capsys, tmp_path, "--learner-gpus 2", ["needs 2 GPU", "has 0 on 3 nodes"])
     words = ["no node of the Ray cluster", "room for one more role of 3 CPU", "(127.0.0.2): 2 CPU"]
     refused(nodes, capsys, tmp_path, "--actor-cpus 3", words)
 
 
 @pytest.mark.long
-def test_the_node_of_the_core_is_lost(nodes, start):
-    run = start("ray", what="unhurried", actors=2, steps=BUDGET, address=nodes.address)
+@pytest.mark.parametrize("hosts", [1, pytest.param(2, marks=takes_minutes)])
+def test_the_node_of_the_core_is_lost(nodes, start, hosts):
+    ranks = RANKS[:hosts] if hosts > 1 else ["learner"]
+    roles = {"actors": 2, "learner_hosts": hosts, "address": nodes.address}
+    run = start("ray", what="unhurried", steps=BUDGET, **roles)
     run.until(lambda: run.steps() > 0)
-    run.until(lambda: len(run.ray_roles()) == 7, pause=0.5)
-    before, lost = run.ray_roles(), nodes.of(run.ray_roles()["learner"])
+    run.until(lambda: len(run.ray_roles()) == 6 + hosts, pause=0.5)
+    before, lost = run.ray_roles(), nodes.of(run.ray_roles()[ranks[0]])
+    assert len({raylet(nodes.of(before[rank])) for rank in ranks}) == hosts
     nodes.others.remove(lost)
+    parent = raylet(lost)
     saved = run.manifest["counters"]
     nodes.remove(lost)
     run.until(lambda: "goes on elsewhere from its newest checkpoint" in run.output)
     # One of the actors has no place until there is another node.
     nodes.others.append(nodes.add(2))
-    run.until(lambda: len(run.ray_roles()) == 7 and not alive(before.values()), pause=0.5)
+    run.until(lambda: len(run.ray_roles()) == 6 + hosts and not alive(before.values()), pause=0.5)
     after = run.ray_roles()
-    assert nodes.of(after["learner"]) == nodes.of(after["counter"]) == nodes.others[0]
-    assert nodes.others[1] in {nodes.of(after["actor/0"]), nodes.of(after["actor/1"])}
+    assert nodes.of(after[ranks[0]]) == nodes.of(after["counter"]) == nodes.others[0]
+    assert nodes.others[1] in {nodes.of(after[name]) for name in ("actor/0", "actor/1")}
     run.tell()
     assert run.wait() == 0, run.tail()
     result, counters = run.result, run.manifest["counters"]
@@ -134,9 +144,10 @@ def test_the_node_of_the_core_is_lost(nodes, start):
     assert not alive(after.values())
     assert not list(pathlib.Path("/dev/shm").glob(f"troupe-{run.process.pid}-*"))
     # A machine that is lost takes its memory with it; here the next run removes what was of it.
-    (left,) = pathlib.Path("/dev/shm").glob("troupe-*-troupe-*")
-    assert int(left.name.split("-")[1]) not in map(raylet, nodes.others)
-    shutil.rmtree(left)
+    for node in nodes.others:
+        assert not list(pathlib.Path("/dev/shm").glob(f"troupe-{raylet(node)}-*"))
+    for folder in pathlib.Path("/dev/shm").glob(f"troupe-{parent}-*"):
+        shutil.rmtree(folder)
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ from ray import exceptions
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from ... import addresses
 from ...deployment import Deployment, Reference, RolePlan, Say
 from ...gang.meeting import Meeting
 from ...supervision import heartbeat
@@ -32,6 +33,7 @@ from .replay import RayReplay
 
 _ASK_SECONDS = 0.5
 _LEARNER_CPUS = 1.0
+_PORT_SECONDS = 20.0
 ANYWHERE = ("actor", "inference")
 """Labels of roles that may be on any node; all others are the core, on one."""
 
@@ -50,7 +52,7 @@ class Start(NamedTuple):
     """Whether it is one of those on the core's node."""
 
 
-class Core(NamedTuple):
+class Seat(NamedTuple):
     """One life of a run: where the roles are that share one fate."""
 
     life: int
@@ -117,7 +119,7 @@ class RayLauncher:
     def __init__(
         self,
         cluster: Cluster,
-        core: Core,
+        core: Seat,
         workspace: pathlib.Path,
         logs: pathlib.Path,
         board: heartbeat.Board,
@@ -229,7 +231,7 @@ class RayLauncher:
 def start(
     deployment: Deployment,
     cluster: Cluster,
-    core: Core,
+    core: Seat,
     workspace: pathlib.Path,
     logs: pathlib.Path,
     say: Say = lambda line: None,
@@ -258,7 +260,7 @@ def start(
             begin = functools.partial(launcher.start, started, plan.settings)
             if gang := plan.settings.gang:
                 first = gang not in meetings
-                meeting = meetings.setdefault(gang, Meeting())
+                meeting = meetings.setdefault(gang, Meeting(functools.partial(_ports, core)))
                 begin = functools.partial(_start_in_gang, launcher, started, plan, meeting, first)
             members.append(Member(name, row, plan.settings, begin))
     return Supervisor(launcher, board, members, say)
@@ -275,7 +277,21 @@ def _start_in_gang(
     return launcher.start(start, meeting.settings(plan.settings, first))
 
 
-def _filled_in(plan: RolePlan, deployment: Deployment, cluster: Cluster, core: Core) -> Any:
+def _ports(core: Seat) -> tuple[str, str] | None:
+    """Two of the core's node that are free; None: the whole learner is there."""
+    if nodes.of_group(core.group) == {core.node}:
+        return None
+    find = ray.remote(num_cpus=0)(addresses.free_ports)
+    there = find.options(scheduling_strategy=nodes.affinity(core.node))
+    try:
+        host = nodes.address_of(core.node)
+        first, second = ray.get(there.remote(2, host), timeout=_PORT_SECONDS)
+    except (exceptions.RayError, KeyError) as error:
+        raise NodeLost from error
+    return f"{host}:{first}", f"{host}:{second}"
+
+
+def _filled_in(plan: RolePlan, deployment: Deployment, cluster: Cluster, core: Seat) -> Any:
     """The constructor, and its arguments with what the references stand for."""
     faces = {"calls": lambda remote: remote, "board": RayBoard}
     faces["replay"] = functools.partial(
@@ -299,7 +315,7 @@ def _is_plain(value: Any) -> bool:
     return not isinstance(value, dict | list | tuple)
 
 
-def _options(plan: RolePlan, index: int, deployment: Deployment, core: Core) -> dict[str, Any]:
+def _options(plan: RolePlan, index: int, deployment: Deployment, core: Seat) -> dict[str, Any]:
     """Of the actor of a role: what it takes of which node, and how many calls it answers."""
     taken = bundle(plan, deployment)
     options: dict[str, Any] = {"num_cpus": taken["CPU"]}
@@ -323,7 +339,9 @@ def bundle(plan: RolePlan, deployment: Deployment) -> nodes.Bundle:
     """What a role takes of its node."""
     cpus = {"actor": deployment.roles.actor_cpus, "learner": _LEARNER_CPUS}
     taken = {"CPU": cpus.get(plan.label, 0.0)}
-    if plan.settings.accelerator:
+    if plan.label == "learner" and deployment.roles.learner_gpus is not None:
+        taken["GPU"] = float(deployment.roles.learner_gpus)
+    elif plan.settings.accelerator:
         names = dict(plan.settings.environment).get("CUDA_VISIBLE_DEVICES", "0")
         taken["GPU"] = float(len(names.split(",")))
     return taken

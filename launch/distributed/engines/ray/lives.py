@@ -20,7 +20,7 @@ from ...supervision.supervisor import Supervisor
 from . import host, launcher, nodes
 from .calls import RayRemote
 from .cluster import Cluster
-from .launcher import Core, NodeLost
+from .launcher import NodeLost, Seat
 
 _NODE_SECONDS = 60.0
 """How long a node is looked for that takes the core of a run."""
@@ -122,7 +122,8 @@ class Lives:
         ranks = deployment.groups()["learner"]
         bundles = [launcher.bundle(plan, deployment) for plan in ranks]
         node, group = nodes.reserve(bundles, deployment.directory)
-        self._core = Core(self._store.begin_life(), node, group)
+        self._core = Seat(self._store.begin_life(), node, group)
+        self._held = {node}
         workspace = self._workspace / f"life-{self._core.life}"
         workspace.mkdir()
         self._supervisor: Supervisor = launcher.start(
@@ -136,10 +137,11 @@ class Lives:
         self._release()
 
     def _release(self) -> None:
+        self._held |= nodes.of_group(self._core.group)
         ray.util.remove_placement_group(self._core.group)
-        node = self._core.node
-        if node != self._cluster.node and any(one["NodeID"] == node for one in nodes.alive()):
-            remove = ray.remote(num_cpus=0)(host.remove_workspaces)
+        left = {node["NodeID"] for node in nodes.alive()} - {self._cluster.node}
+        remove = ray.remote(num_cpus=0)(host.remove_workspaces)
+        for node in self._held & left:
             there = remove.options(scheduling_strategy=nodes.affinity(node))
             with contextlib.suppress(exceptions.RayError):
                 ray.get(there.remote(self._cluster.run), timeout=_REMOVE_SECONDS)

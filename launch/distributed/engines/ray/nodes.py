@@ -89,37 +89,43 @@ def require_room(bundles: Sequence[Bundle], place: str) -> None:
 
 
 def reserve(bundles: Sequence[Bundle], directory: pathlib.Path) -> tuple[str, PlacementGroup]:
-    """Keeps room on one node, this process's own where it has it.
+    """Keeps room for the learner: on one node, this process's own where it has it, and on others.
 
     Args:
-      bundles: of the roles that are to be there.
+      bundles: of its processes; the first is on that node, the others spread where there is room.
       directory: of the run, which that node must see.
 
     Returns:
-      The id of the node, and what is kept there, a bundle for each.
+      The id of the node, and what is kept, a bundle for each.
 
     Raises:
       RunError: if none has it now.
     """
     own = ray.get_runtime_context().get_node_id()
     for node in sorted(alive(), key=lambda one: one["NodeID"] != own):
-        if not _fits(bundles, node["Resources"]):
+        if any(node["Resources"].get(name, 0.0) < one for name, one in bundles[0].items()):
             continue
         if node["NodeID"] != own and _ask([node], directory):
             continue
         # Ray's name of the node, of which all have a little.
         there = {f"node:{node['NodeManagerAddress']}": 0.001}
-        pinned = [{**_some(bundle), **there} for bundle in bundles]
-        group = ray.util.placement_group(pinned)
+        first, *others = map(_some, bundles)
+        group = ray.util.placement_group([{**first, **there}, *others], strategy="SPREAD")
         if group.wait(_RESERVE_SECONDS):
             return node["NodeID"], group
         ray.util.remove_placement_group(group)
     raise RunError(f"no node has room for {_show(bundles[0])}.")
 
 
-def _fits(bundles: Sequence[Bundle], free: Mapping[str, float]) -> bool:
-    names = {name for bundle in bundles for name in bundle}
-    return all(sum(b.get(name, 0.0) for b in bundles) <= free.get(name, 0.0) for name in names)
+def of_group(group: PlacementGroup) -> set[str]:
+    """Ids of the nodes on which a group has something."""
+    table = ray.util.placement_group_table(group)
+    return set(table.get("bundles_to_node_id", {}).values()) - {""}
+
+
+def address_of(node: str) -> str:
+    """Of a node, by its id; raises KeyError if it is gone."""
+    return {one["NodeID"]: one["NodeManagerAddress"] for one in alive()}[node]
 
 
 def _some(bundle: Bundle) -> dict[str, float]:
