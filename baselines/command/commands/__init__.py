@@ -8,6 +8,7 @@ from __future__ import annotations
 from . import (
     check,
     compare,
+    deploy,
     evaluate,
     export,
     graph,
@@ -32,6 +33,7 @@ ALL = (
     compare,
     sweep,
     graph,
+    deploy,
     list,
 )
 """In the order in which the help lists them."""
