@@ -6,13 +6,16 @@ import dataclasses
 from typing import ClassVar
 
 from ..bounds import Above, AllBounds
-from ..configs import ActorCriticConfig
+from ..configs import ActorCriticConfig, AtomsConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class MPOConfig(ActorCriticConfig):
+class MPOConfig(ActorCriticConfig, AtomsConfig):
     """Settings of maximum a posteriori policy optimisation."""
 
+    distributional: bool = False
+    """Whether the critic estimates distributions of returns (Bellemare et al., 2017) in place of
+    their means, by the atoms below."""
     n_step: int = 5
     target_update_period: int = 100
     target_update_rate: float = 1.0

@@ -18,7 +18,8 @@ class MPONetworks(NamedTuple):
     policy: Network
     """`apply(params, observation [B, ...])` gives action parameters [B, P]."""
     critic: Network
-    """`apply(params, observation [B, ...], action [B, ...])` gives values [1, B]."""
+    """`apply(params, observation [B, ...], action [B, ...])` gives values [1, B], or logits of
+    returns [1, B, Z]."""
     actions: Distribution
 
 
@@ -31,6 +32,11 @@ def make_networks(spec: EnvironmentSpec, config: MPOConfig) -> MPONetworks:
     actions = for_actions("mpo", spec.actions, squashed=True)
     return MPONetworks(
         make_stochastic_policy(spec, actions, config.hidden_sizes),
-        make_critic(spec, config.hidden_sizes, size=1),
+        make_critic(
+            spec,
+            config.hidden_sizes,
+            size=1,
+            num_atoms=config.num_atoms if config.distributional else None,
+        ),
         actions,
     )

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, targets
 from ..learning.descent import descend
-from ..losses import actor_critic, mpo
+from ..losses import estimates, mpo
+from ..losses.values import squared
 from ..replay.items import Sample, Transition
 from .config import MPOConfig
 from .networks import MPONetworks
@@ -58,6 +59,9 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
     adam = optimizers.adam(config.learning_rate, config.adam_epsilon)
     dual_adam = optimizers.adam(config.dual_learning_rate, config.adam_epsilon)
     limits = (config.epsilon_mean, config.epsilon_scale)
+    estimate = estimates.mean(squared)
+    if config.distributional:
+        estimate = estimates.categorical(config.min_return, config.max_return, config.num_atoms)
 
     def init(key):
         key, policy_key, critic_key = jax.random.split(key, 3)
@@ -81,16 +85,19 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
         sample = jax.vmap(jax.vmap(actions.sample, (None, 0)))
         return sample(parameters, keys.reshape(num_rows, config.num_samples))
 
-    def values(params, observation, drawn):
-        """Of actions [B, N, ...]: [B, N]."""
+    def judge(params, observation, drawn):
+        """What the critic says of actions [B, N, ...]: [B, N], or logits [B, N, Z]."""
         # Rows of one observation stay together, so that a batch that is split stays split.
         tiled = jax.tree.map(lambda x: jnp.repeat(x, config.num_samples, axis=0), observation)
         flat = drawn.reshape(-1, *drawn.shape[2:])
-        return critic.apply(params, tiled, flat).reshape(drawn.shape[:2])
+        return critic.apply(params, tiled, flat)[0].reshape(*drawn.shape[:2], *estimate.shape)
 
-    def critic_loss(params, data: Transition, target):
-        q = critic.apply(params, data.observation, data.action)
-        return jnp.mean(actor_critic.critic_loss(q, target)), jnp.mean(q)
+    def critic_loss(params, data: Transition, following):
+        said = critic.apply(params, data.observation, data.action)[0]
+        losses, _ = jax.vmap(estimate.loss)(
+            said, data.reward, config.discount * data.discount, following
+        )
+        return jnp.mean(losses), jnp.mean(estimate.mean(said))
 
     def policy_loss(params, duals, data: Transition, old, drawn, q_t):
         new = policy.apply(params, data.next_observation)
@@ -121,12 +128,12 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
         duals = positive(params.duals)
         parameters = policy.apply(old.policy, data.next_observation)
         drawn = draw(parameters, drawn_key)
-        q_t = values(old.critic, data.next_observation, drawn)
-        target = data.reward + config.discount * data.discount * jnp.mean(q_t, axis=1)
+        said = judge(old.critic, data.next_observation, drawn)
+        q_t, following = estimate.mean(said), jnp.mean(estimate.read(said), axis=1)
 
         max_norm = config.max_gradient_norm
         critics = descend(
-            critic_loss, adam, params.critic, moments.critic, data, target, max_norm=max_norm
+            critic_loss, adam, params.critic, moments.critic, data, following, max_norm=max_norm
         )
         policies = descend(
             policy_loss,

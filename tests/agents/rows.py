@@ -139,7 +139,12 @@ AGENTS = {
 }
 
 
-WRAPPED = {
+RARE = {
+    "mpo of distributions": Row(
+        "mpo",
+        {**MPO, "distributional": True, "min_return": -2.0, "max_return": 2.0, "num_atoms": 11},
+        ("discrete", "continuous"),
+    ),
     "rnd around normalised dqn": Row("rnd+normalized+dqn", DQN, ("discrete",)),
     "sqil, dqn": Row("sqil+dqn", DQN, ("discrete",)),
     "demonstrations, dqn of priorities": Row(
@@ -155,8 +160,9 @@ WRAPPED = {
     "normalised sac": Row("normalized+sac", SAC, ("continuous",)),
     "rnd, ppo": Row("rnd+ppo", PPO, ("continuous",)),
 }
-"""Of each wrapper two agents at least; the first rows always, the others with TROUPE_FULL=1."""
-AGENTS |= WRAPPED if FULL else dict([*WRAPPED.items()][:2])
+"""With TROUPE_FULL=1, and of wrappers two always."""
+ALWAYS = ("rnd around normalised dqn", "sqil, dqn")
+AGENTS |= RARE if FULL else {name: RARE[name] for name in ALWAYS}
 
 
 class Case(NamedTuple):
