@@ -28,5 +28,12 @@ _SOURCE = "chosen here; sequences, priorities and rescaling of Kapturowski et al
 
 SETTINGS = (
     Tuned("r2d2", "CartPole-v1", config=_CONFIG, steps=50_000, target=475.0, source=_SOURCE),
-    Tuned("r2d2", "CartPoleMasked-v1", config=_CONFIG, steps=50_000, target=400.0, source=_SOURCE),
+    Tuned(
+        "r2d2",
+        "CartPoleMasked-v1",
+        config=_CONFIG,
+        steps=50_000,
+        target=400.0,
+        source=_SOURCE + "; seed 0 came to 430, seed 1 to 479",
+    ),
 )
