@@ -144,6 +144,26 @@ def estimating(
     }
 
 
+def in_all(families: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the families say together; ranks are compared within each, as times differ between."""
+    plans = sum(family["plans"] for family in families)
+
+    def mean(name: str) -> float:
+        return round(sum(f[name] * f["plans"] for f in families) / plans, 4)
+
+    return {
+        "families": len(families),
+        "plans": plans,
+        "spearman_seconds": mean("spearman_seconds"),
+        "spearman_bytes": mean("spearman_bytes"),
+        "least_spearman_seconds": min(family["spearman_seconds"] for family in families),
+        "least_spearman_bytes": min(family["spearman_bytes"] for family in families),
+        "best_in_first_eight": sum(family["best_in_first_eight"] for family in families),
+        "worst_regret_of_first_eight": max(f["regret_of_first_eight"] for f in families),
+        "milliseconds": mean("milliseconds"),
+    }
+
+
 def expert(num_layers: int, seed: int, estimates: int, device: str = "h200") -> dict[str, Any]:
     """One search beside a batch that is split by hand."""
     example = models.make("transformer", **_LARGE, num_layers=num_layers, batch=4)
@@ -249,6 +269,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             _shown(estimating(name, LARGER[name], "data=4,model=2", "h200", options.plans))
             for name in wanted or FAMILIES
         ]
+        found["estimate_in_all"] = _shown(in_all(found["estimate"]))
     if options.only in (None, "experts"):
         found["experts"] = [
             _shown(expert(int(layers), seed, options.estimates))

@@ -84,9 +84,10 @@ class Estimator:
         self._transfers: dict[tuple[Value, Layout, Layout], Exchange] = {}
         self._wire: dict[tuple[str, tuple[str, ...], float], Exchange] = {}
         # Candidates share most of what is decided: what was once looked at is not looked at again.
-        self._looked: dict[Node, dict[tuple[Any, ...], _Look]] = {}
+        self._looked: dict[Node, tuple[list[Value], dict[tuple[Any, ...], _Look]]] = {}
+        self._taken: dict[Node, _Look] = {}
         self._firsts: dict[Value, np.ndarray] = {}
-        self._tiled: dict[tuple[Any, ...], tuple[Layout, float]] = {}
+        self._tiled: dict[tuple[Any, ...], tuple[Layout, float, int]] = {}
         self._index()
         self.ways = Ways(folded, baseline.places)
         self.timeline = Timeline(
@@ -117,6 +118,10 @@ class Estimator:
         self._whole = start
         self._share = np.ones(start + 1)
         self._layout: dict[Value, Layout] = {v: ((),) * v.ndim for v in folded.members}
+        #: Layouts by number, which are quicker to compare; 0 is whole.
+        self._number = dict.fromkeys(folded.members, 0)
+        for node in folded.nodes:
+            self._looked[node] = [v for v in node.values if v in self._number], {}
 
     # -- what follows the decisions ---------------------------------------------------------------
 
@@ -156,20 +161,25 @@ class Estimator:
             kind = value.ndim, *tiles.items()
             known = tiled.get(kind)
             if known is None:
-                known = tiled[kind] = state.layout(value), share_of(tiles, self.mesh)
+                number = len(tiled) + 1
+                known = tiled[kind] = state.layout(value), share_of(tiles, self.mesh), number
             if layout[value] == known[0]:
                 continue
-            layout[value], share[self._value_at[value]] = known
+            layout[value], share[self._value_at[value]], self._number[value] = known
             dirty.update(dict.fromkeys(self.folded.touching.get(value, ())))
+        factors, numbers, taken = state.factors, self._number, self._taken
         for node in dirty:
-            decided = state.factors.get(node)
-            around = [layout.get(value) for value in node.values]
-            seen = (*decided.items(), *around) if decided else tuple(around)
-            looks = self._looked.setdefault(node, {})
+            decided = factors.get(node)
+            around, looks = self._looked[node]
+            seen: tuple[Any, ...] = tuple([numbers[value] for value in around])
+            if decided:
+                seen = (*decided.items(), *seen)
             look = looks.get(seen)
             if look is None:
                 look = looks[seen] = self._look(node)
-            self._take(node, look)
+            if taken.get(node) is not look:
+                taken[node] = look
+                self._take(node, look)
 
     def _take(self, node: Node, look: _Look) -> None:
         """Notes what a node asks and owes."""
