@@ -28,10 +28,11 @@ class DemonstrationsConfig(Config):
 
 
 class Demonstrations(Wrapper):
-    """Has an agent of a replay learn from data besides, as Vecerik et al. (2017),
-    https://arxiv.org/abs/1707.08817, and Paine et al. (2019), https://arxiv.org/abs/1909.01387.
+    """Has an agent of a replay learn from data besides.
 
-    The data is the experiment's. There are as many gradient steps as without it.
+    As Vecerik et al. (2017), https://arxiv.org/abs/1707.08817, and Paine et al. (2019),
+    https://arxiv.org/abs/1909.01387. The data is the experiment's. There are as many gradient steps
+    as without it.
     """
 
     config_class: ClassVar[type] = DemonstrationsConfig

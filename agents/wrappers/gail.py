@@ -50,7 +50,7 @@ class Discriminator(NamedTuple):
 
 
 class GAIL(Demonstrations):
-    """Rewards what a discriminator takes for the data's, whatever the environment gave.
+    """Imitates data: rewards are for what a discriminator takes for it.
 
     As an agent of a replay learns it (Kostrikov et al., 2018, https://arxiv.org/abs/1809.02925),
     with the reward -log(1 - D) of Ho and Ermon (2016), https://arxiv.org/abs/1606.03476, which is

@@ -21,8 +21,10 @@ class SQILConfig(DemonstrationsConfig):
 
 
 class SQIL(Demonstrations):
-    """Rewards every step of the data with 1 and every one of the agent's with 0, whatever the
-    environment gave: https://arxiv.org/abs/1905.11108, algorithm 1."""
+    """Imitates data: each of its steps is rewarded with 1, and each of the agent's with 0.
+
+    Reddy et al. (2019), https://arxiv.org/abs/1905.11108, algorithm 1.
+    """
 
     config_class = SQILConfig
 

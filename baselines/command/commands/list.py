@@ -12,15 +12,20 @@ from ..parser import Commands
 
 def register(commands: Commands) -> None:
     commands.add(
-        "list", "list agents, environments with tuned settings, tactics and devices", print_lists
+        "list",
+        "list agents, wrappers, environments with tuned settings, tactics and devices",
+        print_lists,
     )
 
 
 def print_lists(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     from ....agents import AGENTS, find_builder
+    from ....agents.wrappers.composition import WRAPPERS, find_wrapper
 
     rows = [(name, _summary(find_builder(name).config_class)) for name in sorted(AGENTS)]
     _print_table("agents", rows)
+    wrappers = [(f"{name}+AGENT", _summary(find_wrapper(name))) for name in sorted(WRAPPERS)]
+    _print_table("wrappers", wrappers)
     _print_table(
         "environments with tuned settings",
         [
