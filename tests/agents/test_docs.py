@@ -74,7 +74,7 @@ def test_a_policy_with_a_memory_is_made_as_it_says(pages):
 
 def test_a_wrapper_of_ones_own_learns_beside_the_agent(pages):
     *_, script = pages("agents.md")[1]
-    scope = {"__name__": "agents"}
+    scope = {"__name__": __name__}
     exec(compile(script, "agents.md", "exec"), scope)
     builder = scope["CuriousDQNBuilder"]()
     spec = environments.make_spec(environments.make("CartPole-v1", seed=0))
