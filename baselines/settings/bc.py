@@ -26,7 +26,8 @@ SETTINGS = (
         },
         steps=10_000,
         target=-200.0,
-        source="chosen here, on 20,000 steps of a SAC that returns -157; seed 0 came to -140, seed 1 to -123",
+        source="chosen here, on 20,000 steps of a SAC that returns -157; seed 0 came to -140, "
+        "seed 1 to -123",
         evaluation_every=2_000,
     ),
 )
