@@ -19,14 +19,15 @@ USERLAND = pathlib.Path(__file__).with_name("userland.py")
 class Run:
     """A program of `userland.py`, in a session of its own."""
 
-    def __init__(self, out, kind, **settings):
+    def __init__(self, out, kind, prefix=(), **settings):
+        """Starts it, where a prefix says that, on another host."""
         self.out = pathlib.Path(out)
         values = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
         environment = {**os.environ, "XLA_FLAGS": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
         self._output = self.out.with_suffix(f".{time.monotonic_ns()}.txt")
         with open(self._output, "w") as output:
             self.process = subprocess.Popen(
-                [sys.executable, str(USERLAND), kind, str(self.out), *values],
+                [*prefix, sys.executable, str(USERLAND), kind, str(self.out), *values],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,

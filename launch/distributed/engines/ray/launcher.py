@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import pathlib
 import signal
 import sys
@@ -66,6 +65,9 @@ class NodeLost(Exception):
     """The node of the core is gone."""
 
 
+_end_process = ray.remote(num_cpus=0)(nodes.end_process)
+
+
 class RayHandle:
     """One life of one role."""
 
@@ -76,8 +78,10 @@ class RayHandle:
         self.killed = self.final = False
         self.ended_at = 0.0
         self.actor: Any = None
+        self.node: str | None = None
+        """Of its process, by Ray's id."""
         self.is_here = False
-        """Whether its process is of this machine."""
+        """Whether that is this process's."""
         self._reason = ""
 
     @property
@@ -96,8 +100,10 @@ class RayHandle:
             ray.kill(self.actor)
         if self.is_here and self.pid is not None:
             # A process that was stopped does not hear of it otherwise.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.pid, signal.SIGKILL)
+            nodes.end_process(self.pid)
+        elif self.pid is not None and self.node is not None:
+            there = nodes.affinity(self.node)
+            _end_process.options(scheduling_strategy=there).remote(self.pid)
         self.end(RoleEnd(-signal.SIGKILL, "killed"))
 
     def end(self, outcome: RoleEnd) -> None:
@@ -223,7 +229,8 @@ class RayLauncher:
             row, handle = self._asked.pop(answer)
             with contextlib.suppress(exceptions.RayError):  # How it ended is told by its run.
                 signs: Signs = ray.get(answer)
-                handle.pid, handle.is_here = signs.pid, signs.node == self._cluster.node
+                handle.pid, handle.node = signs.pid, signs.node
+                handle.is_here = signs.node == self._cluster.node
                 if handle.running:
                     self._board.put(row, signs.alive, signs.loop)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import secrets
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -43,6 +45,12 @@ def alive() -> list[dict[str, Any]]:
 def host_of(node: Mapping[str, Any]) -> str:
     """How a node is called in messages."""
     return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+
+
+def end_process(pid: int) -> None:
+    """Ends a process of the node that this is called on."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def affinity(node: str) -> NodeAffinitySchedulingStrategy:
