@@ -54,7 +54,7 @@ class Costs:
         count = len(chain.ends)
         seconds, forward, backward = np.zeros(count), np.zeros(count), np.zeros(count)
         saved, in_use, kept = self._memory(chain, assignment, at, place)
-        turned = _turns(chain, place)
+        turned = _turns(chain)
         for position, kernel in enumerate(assignment.schedule):
             i = at[position]
             beside = in_use[position] - kept[position]
@@ -135,9 +135,8 @@ def _places(assignment: Assignment, place: dict[Op, int]) -> list[int]:
     return found
 
 
-def _turns(chain: Chain, place: dict[Op, int]) -> list[int]:
+def _turns(chain: Chain) -> list[int]:
     """For each op of the backward pass the stage whose it is: the first of those that were read."""
-    del place
     stage = {v: k for k, values in enumerate(chain.saved) for v in values}
     found, now = [], len(chain.ends) - 1
     for op in chain.program.ops[chain.turn : chain.end]:
