@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -25,38 +26,27 @@ class SimulatedStep(Protocol):
     def simulation(self) -> Simulation: ...
 
 
+@dataclasses.dataclass(eq=False)
 class PlanJudge:
     """Simulates a plan in the making; nothing costs until it is asked.
 
-    Args:
+    Attributes:
       given: what the plan is simulated with.
       mesh: sizes of axes.
-      candidate: what was decided up to now, as a step.
-
-    Attributes:
       donated: names of the donated arguments.
       gather_again: whether the backward pass gathers again.
       work: the floating point operations of the program.
       recompute: what memory the plan is to keep to by computing activations again.
+      candidate: what was decided up to now, as a step.
     """
 
-    def __init__(
-        self,
-        given: Callable[[Any], Simulation],
-        mesh: Mapping[str, int],
-        donated: tuple[str, ...],
-        gather_again: bool,
-        work: OpFlops,
-        recompute: Recompute | None,
-        candidate: Callable[[], SimulatedStep],
-    ):
-        self.given = given
-        self.mesh = mesh
-        self.donated = donated
-        self.gather_again = gather_again
-        self.work = work
-        self.recompute = recompute
-        self.candidate = candidate
+    given: Callable[[Any], Simulation]
+    mesh: Mapping[str, int]
+    donated: tuple[str, ...]
+    gather_again: bool
+    work: OpFlops
+    recompute: Recompute | None
+    candidate: Callable[[], SimulatedStep]
 
     @functools.cached_property
     def simulator(self) -> Simulator:

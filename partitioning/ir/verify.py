@@ -69,7 +69,8 @@ def _commutes(op: Op) -> bool:
 
 def _pads(op: Op) -> bool:
     """Whether an op adds zeros around an array, which sums leave as they are."""
-    return op.name == "pad" and op.inputs[1].data is not None and not np.any(op.inputs[1].data)
+    at = traits_of(op.name).surrounds
+    return at >= 0 and op.inputs[at].data is not None and not np.any(op.inputs[at].data)
 
 
 def _fail(op: Op, text: str) -> None:

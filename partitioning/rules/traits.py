@@ -48,6 +48,8 @@ class Traits:
       host: it calls a function on the host, which may have side effects.
       overwrites: the operand that a library's routine writes its result over, or -1.
       joins: it puts its operands one behind the other.
+      surrounds: the operand that it puts around its first, or -1; of zeros, a sum over devices
+        commutes with it.
     """
 
     flops: Flops
@@ -69,6 +71,7 @@ class Traits:
     host: bool = False
     overwrites: int = -1
     joins: bool = False
+    surrounds: int = -1
 
     @property
     def keeps_zeros(self) -> bool:
@@ -160,7 +163,7 @@ _rows("broadcast_in_dim", _alter(
 ))  # fmt: skip
 _rows("iota", _alter(_MOVE, source=True))
 _rows("concatenate", _alter(_MOVE, view="same", joins=True))
-_rows("pad", _alter(_MOVE, view="same"))
+_rows("pad", _alter(_MOVE, view="same", surrounds=1))
 _rows("slice", _alter(_MOVE, view="same", traffic="part"))
 _rows("bitcast_convert_type split stack tile unstack", Traits("none"))
 
