@@ -59,7 +59,7 @@ def make(n_step, reanalyse, priority_exponent=None):
 def learned(batch, steps, *options):
     """The state after so many gradient steps on one batch, and the output of the last."""
     _, _, init, step = make(*options)
-    state = init(jax.random.key(0))
+    state = init(jax.random.key(1))
     for _ in range(steps):
         state, output = step(state, batch)
     return state, output
