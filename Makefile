@@ -21,7 +21,7 @@ run: $(INSTALLED)
 	@$(VENV)/bin/troupe train dqn --env CartPole-v1 --seed $(SEED) --target 475 --out $(OUT) $(ARGS)
 
 test: $(INSTALLED) lint
-	$(PYTHON) -m pytest -n 3 --dist loadfile --durations 25 $(ARGS)
+	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
 
 quick: $(INSTALLED)
 	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not long" $(ARGS)

@@ -163,6 +163,8 @@ RARE = {
 """With TROUPE_FULL=1, and of wrappers two always."""
 ALWAYS = ("rnd around normalised dqn", "sqil, dqn")
 AGENTS |= RARE if FULL else {name: RARE[name] for name in ALWAYS}
+IMAGES = {*AGENTS} if FULL else {"bc", "dqn", "impala", "muzero", "ppo"}
+"""Rows that are tried on images, for which all have one torso; with TROUPE_FULL=1 all that can."""
 
 
 class Case(NamedTuple):
@@ -210,6 +212,7 @@ def _cases():
         f"{name}, {kind}": Case(row, KINDS[kind])
         for name, row in AGENTS.items()
         for kind in row.kinds
+        if kind != "image" or name in IMAGES
     }
 
     return {name: found[name] for name in sorted(found, key=lambda name: _place(name, found))}

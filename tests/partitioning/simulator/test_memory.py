@@ -1,5 +1,7 @@
 """Predicted memory against what XLA's CPU compiler says it allocates, per device of eight."""
 
+import itertools
+import os
 import statistics
 
 import jax
@@ -13,6 +15,7 @@ from troupe.partitioning.simulator.memory import donation_pairs, memory_of
 
 from . import foreign
 
+FULL = bool(os.environ.get("TROUPE_FULL"))
 #: Code generation is most of a compilation and comes after buffers are assigned.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
@@ -130,13 +133,14 @@ def test_the_peak_is_near_the_compilers(model, sizes, schedule):
 
 @pytest.mark.long
 def test_the_peak_is_near_the_compilers_everywhere():
+    """With TROUPE_FULL=1 in all cases, else in every other, and so of each model in some."""
     errors = {}
-    for model, sizes, schedule in _cases():
+    for model, sizes, schedule in itertools.islice(_cases(), 0, None, 1 if FULL else 2):
         error, exact = _error(model, sizes, schedule)
         name = f"{model} {sizes} {schedule}"
         assert exact, name
         errors[name] = error
-    assert len(errors) >= 40
+    assert len(errors) >= (70 if FULL else 35)
     worst = max(errors, key=lambda name: abs(errors[name]))
     assert abs(errors[worst]) <= 0.15, (worst, errors[worst])
     assert statistics.median(abs(e) for e in errors.values()) <= 0.02
