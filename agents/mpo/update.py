@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from .. import leading
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, targets
 from ..learning.descent import descend
@@ -89,8 +90,8 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
         """What the critic says of actions [B, N, ...]: [B, N], or logits [B, N, Z]."""
         # Rows of one observation stay together, so that a batch that is split stays split.
         tiled = jax.tree.map(lambda x: jnp.repeat(x, config.num_samples, axis=0), observation)
-        flat = drawn.reshape(-1, *drawn.shape[2:])
-        return critic.apply(params, tiled, flat)[0].reshape(*drawn.shape[:2], *estimate.shape)
+        said = critic.apply(params, tiled, leading.merge(drawn))[0]
+        return leading.split(said, *drawn.shape[:2])
 
     def critic_loss(params, data: Transition, following):
         said = critic.apply(params, data.observation, data.action)[0]
