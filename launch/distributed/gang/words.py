@@ -9,13 +9,12 @@ all others fail: the supervisor then starts the whole gang again.
 
 from __future__ import annotations
 
-import hmac
+import contextlib
 import json
 import os
 import pathlib
 import select
 import socket
-import struct
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +24,7 @@ import jax
 import numpy as np
 
 from ...errors import RunError
+from ..entrance import LENGTH, Entrance
 from ..roles import calls
 from ..supervision import role
 from . import joining, meeting
@@ -37,7 +37,6 @@ your state; write your shards into a folder; go on from a checkpoint; leave."""
 _READY, _SUMS, _SAVED = "ready", "sums", "saved"
 """What the others say: that they have their share of a batch; their sums; that they have written,
 or why they could not."""
-_LENGTH = struct.Struct("<I")
 _PATIENCE = 60.0
 _SAVE_PATIENCE = 600.0
 _FAREWELL_SECONDS = 2.0
@@ -97,24 +96,24 @@ class Leader:
         where, token = _meeting()
         with socket.socket(_family(where)) as server:
             server.bind(where)
-            server.listen(self.size)
+            entrance = Entrance(server, token)
             joining.join(os.environ[meeting.ADDRESS], self.size, self.rank)
-            server.settimeout(0.1)
             deadline = time.monotonic() + _PATIENCE
-            while len(self._others) < self.size - 1:
-                calls.check_stop()
-                if time.monotonic() > deadline:
-                    raise GangError(f"only {len(self._others) + 1} of {self.size} ranks came.")
-                try:
-                    other, _ = server.accept()
-                except TimeoutError:
-                    continue
-                other.settimeout(_PATIENCE)
-                rank, _, theirs = _receive(other, "a rank").partition(" ")
-                if not hmac.compare_digest(theirs, token):
-                    other.close()
-                    continue
-                self._others[int(rank)] = other
+            with contextlib.closing(entrance):
+                while len(self._others) < self.size - 1:
+                    calls.check_stop()
+                    if time.monotonic() > deadline:
+                        raise GangError(f"only {len(self._others) + 1} of {self.size} ranks came.")
+                    for name, other in entrance.wait(0.1):
+                        self._let_in(name, other)
+
+    def _let_in(self, name: str, other: socket.socket) -> None:
+        rank = int(name) if name.isdecimal() else 0
+        if not 0 < rank < self.size or rank in self._others:
+            other.close()
+            return
+        other.settimeout(_PATIENCE)
+        self._others[rank] = other
 
     def ready(self) -> bool:
         """Whether every other rank has its share of a batch."""
@@ -181,7 +180,7 @@ class Leader:
         for other in self._others.values():
             other.settimeout(_FAREWELL_SECONDS)
             try:
-                other.sendall(_LENGTH.pack(len(END)) + END.encode())
+                other.sendall(LENGTH.pack(len(END)) + END.encode())
                 while other.recv(1 << 16):
                     pass
             except OSError:
@@ -298,14 +297,14 @@ def _family(where: Any) -> socket.AddressFamily:
 def _send(other: socket.socket, message: str, whom: str) -> None:
     content = message.encode()
     try:
-        other.sendall(_LENGTH.pack(len(content)) + content)
+        other.sendall(LENGTH.pack(len(content)) + content)
     except OSError as error:
         raise GangError(f"{whom} of the learner is gone ({error.strerror or error}).") from error
 
 
 def _receive(other: socket.socket, whom: str) -> str:
     try:
-        (length,) = _LENGTH.unpack(_read(other, _LENGTH.size))
+        (length,) = LENGTH.unpack(_read(other, LENGTH.size))
         return _read(other, length).decode()
     except EOFError:
         raise GangError(f"{whom} of the learner is gone.") from None
