@@ -19,7 +19,7 @@ from troupe.agents.variables.server import VariableServer
 Pair = collections.namedtuple("Pair", "left right")
 
 
-def wait_for(condition, seconds=20.0):
+def wait_for(condition, seconds=120.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -104,7 +104,7 @@ def test_two_runs_in_one_directory_are_refused(start):
     assert second.wait() == 2
     assert "another run is writing into" in second.output
     first.process.send_signal(signal.SIGTERM)
-    assert first.wait(60) == 1
+    assert first.wait() == 1
 
 
 def _exists(pid):
