@@ -14,6 +14,7 @@ _DASHBOARD = 8265
 _MEMORY_GI, _STORE_GI = 4, 2
 _RETRIES = 10
 _GRACE_SECONDS = 120
+_ENVIRONMENT = ("RAY_USAGE_STATS_ENABLED", "RAY_worker_niceness")
 
 
 def manifests(job: Job) -> dict[str, Any]:
@@ -72,7 +73,8 @@ def _pod(job: Job, name: str, cpus: int, gpus: int) -> dict[str, Any]:
     container = {
         "name": name,
         "image": job.image,
-        "env": [{"name": "RAY_USAGE_STATS_ENABLED", "value": "0"}],
+        # Else roles are behind all else that a node does.
+        "env": [{"name": name, "value": "0"} for name in _ENVIRONMENT],
         "resources": {"requests": size, "limits": size},
         "volumeMounts": [
             {"name": "runs", "mountPath": str(pathlib.PurePosixPath(job.out).parent)},

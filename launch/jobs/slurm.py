@@ -59,6 +59,7 @@ ip=${ip:-$(hostname -I | awk '{print $1}')}
 umask 077
 mkdir -p "$(dirname "$out")"
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$out.token" RAY_USAGE_STATS_ENABLED=0
+export RAY_worker_niceness=0  # Else roles are behind all else that a node does.
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$RAY_AUTH_TOKEN_PATH"
 export RAY_ADDRESS="$ip:$port"
 

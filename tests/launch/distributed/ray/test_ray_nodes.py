@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,11 +18,12 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray
 
 from ray import cluster_utils
 
+from ..hosts import allowed
+
 BUDGET = 1200
 RANKS = ["learner/0", "learner/1"]
-takes_minutes = pytest.mark.skipif(
-    not os.environ.get("TROUPE_FULL"), reason="takes two minutes; set TROUPE_FULL=1"
-)
+FULL = bool(os.environ.get("TROUPE_FULL"))
+MOUNTS = subprocess.call(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL) == 0
 _STORE_BYTES = 80_000_000
 
 
@@ -52,14 +54,17 @@ class Nodes:
         return self._cluster.add_node(num_cpus=cpus, object_store_memory=_STORE_BYTES, **options)
 
     @contextlib.contextmanager
-    def one_without(self, folder):
-        """Another node, which sees an empty folder in place of this one."""
+    def one_that_differs(self, path, folder):
+        """Another node, where modules of another path are, and a folder is empty if that may be."""
         self._count += 1
         ray = f"{sys.executable} -m ray.scripts.scripts start --address {self.address} --block"
         size = f"--num-cpus 1 --object-store-memory {_STORE_BYTES}"
         command = f"{ray} --node-ip-address 127.0.0.{self._count} {size}"
+        if MOUNTS:
+            command = f"unshare --mount sh -c 'mount -t tmpfs none {folder} && exec {command}'"
         process = subprocess.Popen(
-            ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none {folder} && exec {command}"],
+            shlex.split(command),
+            env={**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{os.environ['PYTHONPATH']}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -91,6 +96,7 @@ def nodes():
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DISABLE_IMPORT_WARNING": "1",
         "RAY_BACKEND_LOG_LEVEL": "error",
+        "RAY_worker_niceness": "0",
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in quiet.items():
@@ -109,7 +115,24 @@ def test_what_a_cluster_has_not(nodes, capsys, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("hosts", [1, pytest.param(2, marks=takes_minutes)])
+def test_nodes_must_be_alike(nodes, capsys, tmp_path):
+    path, folder = tmp_path / "path", tmp_path / "folder"
+    other = path / "jax-0.1.2.dist-info"
+    other.mkdir(parents=True)
+    folder.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.1.2\n")
+    with nodes.one_that_differs(path, folder):
+        words = ["node ", "(127.0.0.", "has jax 0.1.2", f"this one has {jax.__version__}"]
+        refused(nodes, capsys, folder, "", words)
+        shutil.rmtree(other)
+        words = ["node ", f"does not see {folder / 'run'}", "that all nodes share"]
+        if MOUNTS:
+            refused(nodes, capsys, folder, "", words)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(allowed() and not FULL, reason="shown on three hosts; set TROUPE_FULL=1")
+@pytest.mark.parametrize("hosts", [1, 2])
 def test_the_node_of_the_core_is_lost(nodes, start, hosts):
     ranks = RANKS[:hosts] if hosts > 1 else ["learner"]
     roles = {"actors": 2, "learner_hosts": hosts, "address": nodes.address}
@@ -148,29 +171,6 @@ def test_the_node_of_the_core_is_lost(nodes, start, hosts):
         assert not list(pathlib.Path("/dev/shm").glob(f"troupe-{raylet(node)}-*"))
     for folder in pathlib.Path("/dev/shm").glob(f"troupe-{parent}-*"):
         shutil.rmtree(folder)
-
-
-@pytest.mark.long
-def test_a_node_has_another_jax(nodes, capsys, tmp_path):
-    other = tmp_path / "other" / "jax-0.1.2.dist-info"
-    other.mkdir(parents=True)
-    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.1.2\n")
-    path = f"{other.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    one = nodes.add(1, env_vars={"PYTHONPATH": path})
-    words = ["node ", "(127.0.0.", "has jax 0.1.2", f"this one has {jax.__version__}"]
-    refused(nodes, capsys, tmp_path, "", words)
-    nodes.remove(one)
-
-
-@pytest.mark.long
-@pytest.mark.skipif(
-    subprocess.call(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL) != 0,
-    reason="mount namespaces are not allowed here",
-)
-def test_a_node_does_not_see_the_directory(nodes, capsys, tmp_path):
-    with nodes.one_without(tmp_path):
-        words = ["node ", f"does not see {tmp_path / 'run'}", "that all nodes share"]
-        refused(nodes, capsys, tmp_path, "", words)
 
 
 def refused(nodes, capsys, folder, request_, words):
