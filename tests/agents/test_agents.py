@@ -23,6 +23,8 @@ from troupe.launch.signals import Stop
 from ..results import assert_equal_results, assert_same_bits, raw
 from .rows import AGENTS, CASES, CHECKED, TO_LEARN
 
+pytestmark = pytest.mark.parted("tried")
+
 STREAMS, STEPS = 3, 20  # Of acting side by side.
 TOLERANCE = 1e-5  # Of the norm of each array, between one device and eight.
 # A mean over a batch of terms near 1 has their rounding, 1e-7, however little is left of it: what
