@@ -4,7 +4,8 @@ Three parts, all predictions of the simulator for devices that need not be there
 
 - estimate: candidates of five families are judged twice, by the search's estimate and by the
   simulator in full. Rank correlation of time and memory, whether the simulator's best is among the
-  estimate's first eight, what its first choice costs above the best, milliseconds a candidate.
+  estimate's first eight, what its first choice costs above the best, milliseconds a candidate. And
+  what a candidate takes in a search on a transformer of so many layers, all in all.
 - experts: a transformer with its batch split by hand; the search does the rest, and is held against
   the best of the schedules that people write for it.
 - free: nothing by hand, over all axes: every example and every agent's own update, two sizes, three
@@ -28,6 +29,7 @@ from ...partitioning.partition import partition
 from ...partitioning.simulator.simulate import Simulation
 from ...partitioning.tactics.search.moves import Move
 from ...partitioning.tactics.search.space import Space
+from ...partitioning.tactics.search.tree import Search
 from . import steps
 from .ranking import spearman
 
@@ -164,6 +166,24 @@ def in_all(families: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def searching(num_layers: int, estimates: int) -> dict[str, Any]:
+    """What a candidate takes of a processor within a search, its moves and the tree included."""
+    example = models.make("transformer", **_LARGE, num_layers=num_layers, batch=4)
+    plan = planned(example, "data=4,model=2", parse_schedule("batch:data"), "h200")
+    space = Space(plan.context(("candidate",)), ("model", "data"))
+    search = Search(space, lambda estimated: estimated.seconds, estimates, None, 0)
+    started = time.process_time()
+    search.run()
+    spent = time.process_time() - started
+    return {
+        "layers": num_layers,
+        "classes": len(space.folded.nodes),
+        "ops": len(plan.graph.nodes),
+        "estimates": len(search.candidates),
+        "milliseconds": round(1e3 * spent / len(search.candidates), 2),
+    }
+
+
 def expert(num_layers: int, seed: int, estimates: int, device: str = "h200") -> dict[str, Any]:
     """One search beside a batch that is split by hand."""
     example = models.make("transformer", **_LARGE, num_layers=num_layers, batch=4)
@@ -257,7 +277,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument("--only", choices=_PARTS, help="measure one part alone")
     parser.add_argument("--plans", type=int, default=60, help="of each family (default 60)")
-    parser.add_argument("--layers", default="2,8,24", help="of the experts' transformers")
+    parser.add_argument("--layers", default="2,8,24", help="of the transformers searched")
     parser.add_argument("--seeds", type=int, default=5, help="of each search (default 5)")
     parser.add_argument("--estimates", type=int, default=300, help="of each search (default 300)")
     parser.add_argument("--models", default="", help="names: families or free cases, not others")
@@ -270,6 +290,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             for name in wanted or FAMILIES
         ]
         found["estimate_in_all"] = _shown(in_all(found["estimate"]))
+        found["searching"] = [
+            _shown(searching(int(layers), options.estimates))
+            for layers in options.layers.split(",")
+        ]
     if options.only in (None, "experts"):
         found["experts"] = [
             _shown(expert(int(layers), seed, options.estimates))

@@ -9,8 +9,9 @@ source lines enter, and no position in the program either, so that renaming chan
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,36 @@ from ...decide.graph import Graph, Node
 from ...decide.sharding import Decisions
 from ...ir.program import Value
 from ...rules import traits_of
+from .chains import join
 
 #: How far values look around. Fewer fold what is not alike, more leave the ends of a model apart.
 ROUNDS = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Apart:
+    """Classes of nodes, op by op.
+
+    Attributes:
+      nodes: one of each, in the order of the first.
+      alike: to all nodes of the program that it stands for.
+      of: from a node of the program to the one that stands for it.
+      touching: for a class's value the nodes that read or make it.
+    """
+
+    nodes: list[Node]
+    alike: dict[Node, list[Node]]
+    of: dict[Node, Node]
+    touching: dict[Value, list[Node]]
+
+
+def _touching(nodes: Iterable[Node], values: Container[Value]) -> dict[Value, list[Node]]:
+    found: dict[Value, list[Node]] = {}
+    for node in nodes:
+        for value in dict.fromkeys(node.values):
+            if value in values:
+                found.setdefault(value, []).append(node)
+    return found
 
 
 class Folded:
@@ -36,20 +64,29 @@ class Folded:
       graph: the program.
       state: what is decided already: only what was decided alike is folded together.
       rounds: how often colours are refined.
+      named: values of the program of which something is going to be said; others may be hidden
+        inside of chains.
 
     Attributes:
       program: the traced program, unfolded.
-      nodes: classes of nodes, in the order of the first of each.
-      touching: for a class's value the nodes that read or make it.
+      apart: classes of nodes, op by op.
+      chains: how they are joined.
+      nodes: classes of nodes with chains joined, in the order of the first of each.
+      touching: for a class's value the nodes that read or make it, but for what is inside a chain.
       updated: state that comes in to state that comes out.
       class_of: a value of the program to the one that stands for it.
       members: that one to all, in program order.
       alike: a node to all nodes of the program that it stands for.
-      of: a node of the program to the one that stands for it.
       colour: for a class's value or a node, a number that depends on structure alone.
     """
 
-    def __init__(self, graph: Graph, state: Decisions, rounds: int = ROUNDS):
+    def __init__(
+        self,
+        graph: Graph,
+        state: Decisions,
+        rounds: int = ROUNDS,
+        named: Iterable[Value] = (),
+    ):
         self.program = graph.program
         self.graph = graph
         values = list(graph.touching)
@@ -66,7 +103,9 @@ class Folded:
             self.class_of[value] = stands
             self.members.setdefault(stands, []).append(value)
             self.colour[stands] = colour
-        self._fold_nodes(graph, kinds)
+        self.apart = self._fold_nodes(graph, kinds)
+        ends = (*graph.program.inputs, *graph.program.outputs, *named)
+        self._join_chains(state, {self.class_of[v] for v in ends if v in self.class_of})
         self.updated = {
             self.class_of[a]: self.class_of[b]
             for a, b in graph.updated.items()
@@ -76,10 +115,10 @@ class Folded:
             dict.fromkeys(self.class_of[v] for v in graph.program.inputs if v in self.class_of)
         )
 
-    def _fold_nodes(self, graph: Graph, kinds: list[int]) -> None:
+    def _fold_nodes(self, graph: Graph, kinds: list[int]) -> Apart:
         found: dict[tuple[int, ...], Node] = {}
-        self.alike: dict[Node, list[Node]] = {}
-        self.of: dict[Node, Node] = {}
+        alike: dict[Node, list[Node]] = {}
+        of: dict[Node, Node] = {}
         class_of, colour = self.class_of, self.colour
         for node, kind in zip(graph.nodes, kinds, strict=True):
             standing = tuple([class_of.get(v, v) for v in node.values])
@@ -88,30 +127,66 @@ class Folded:
             if folded is None:
                 folded = found[key] = Node(node.op, node.owner, node.rule, standing, node.loops)
                 self.colour[folded] = hash(key)
-            self.alike.setdefault(folded, []).append(node)
-            self.of[node] = folded
-        self.nodes = list(found.values())
-        self.touching: dict[Value, list[Node]] = {}
-        for folded in self.nodes:
-            for value in dict.fromkeys(folded.values):
-                if value in self.members:
-                    self.touching.setdefault(value, []).append(folded)
+            alike.setdefault(folded, []).append(node)
+            of[node] = folded
+        nodes = list(found.values())
+        return Apart(nodes, alike, of, _touching(nodes, self.members))
+
+    def _join_chains(self, state: Decisions, kept: Collection[Value]) -> None:
+        """One node for each chain of elementwise ops."""
+        apart, colour = self.apart, self.colour
+        decided = self._apart(state)
+        chains = self.chains = join(apart.nodes, apart.touching, decided, kept, colour)
+        self.nodes = chains.nodes
+        outside = {v for v in apart.touching if v not in chains.inside}
+        self.touching = _touching(self.nodes, outside)
+        self.alike: dict[Node, list[Node]] = {}
+        for node in apart.nodes:
+            if node in chains.of:
+                self.alike.setdefault(chains.of[node], []).extend(apart.alike[node])
+        for node, parts in chains.parts.items():
+            if node not in colour:
+                colour[node] = hash(tuple(sorted(colour[part] for part in parts)))
+
+    def of(self, node: Node) -> Node | None:
+        """What stands for a node of the program; None where that goes along with a value."""
+        return self.chains.of.get(self.apart.of[node])
 
     def decisions(self, state: Decisions) -> Decisions:
         """What was decided, of classes."""
+        return self._joined(self._apart(state))
+
+    def _apart(self, state: Decisions) -> Decisions:
+        """What was decided, of classes op by op."""
         folded = Decisions(state.mesh)
         for decision in state.journal:
             folded.tactic, axis = decision.tactic, decision.axis
             if decision.value is not None:
                 value = self.class_of.get(decision.value)
                 if value is not None and axis not in folded.tiles.get(value, ()):
-                    cause = None if decision.node is None else self.of[decision.node]
+                    cause = None if decision.node is None else self.apart.of[decision.node]
                     folded.set_value(value, axis, decision.what, cause)
             elif decision.node is not None:
-                node = self.of[decision.node]
+                node = self.apart.of[decision.node]
                 if axis not in folded.factors.get(node, ()):
                     folded.set_node(node, axis, decision.what)
         folded.tactic = state.tactic
+        return folded
+
+    def _joined(self, apart: Decisions) -> Decisions:
+        """What was decided of classes, with chains joined."""
+        folded, chains = Decisions(apart.mesh), self.chains
+        for decision in apart.journal:
+            folded.tactic, axis, node = decision.tactic, decision.axis, decision.node
+            stands = None if node is None else chains.of.get(node)
+            if decision.value is not None:
+                if decision.value not in chains.inside:
+                    folded.set_value(decision.value, axis, decision.what, stands)
+            elif stands is not None and axis not in folded.factors.get(stands, ()):
+                dims = chains.dims.get(node) if node is not None else None
+                factor = decision.what if dims is None else dims[decision.what]
+                folded.set_node(stands, axis, factor)
+        folded.tactic = apart.tactic
         return folded
 
     def context(self, state: Decisions, tactics: tuple[str, ...]) -> Context:
@@ -123,7 +198,10 @@ class Folded:
         found: dict[Action | Settle, None] = {}
         for action in actions:
             if isinstance(action, Settle):
-                found[Settle(self.of[action.node], action.axis, action.factor)] = None
+                if (node := self.of(action.node)) is not None:
+                    dims = self.chains.dims.get(self.apart.of[action.node])
+                    factor = action.factor if dims is None else dims[action.factor]
+                    found[Settle(node, action.axis, factor)] = None
             elif (value := self.class_of.get(action.value)) is not None:
                 found[Action(value, action.axis, action.what)] = None
         return list(found)
@@ -133,7 +211,10 @@ class Folded:
         found: list[Action | Settle] = []
         for action in actions:
             if isinstance(action, Settle):
-                found += [Settle(n, action.axis, action.factor) for n in self.alike[action.node]]
+                for part in self.chains.parts.get(action.node, (action.node,)):
+                    dims = self.chains.dims.get(part)
+                    factor = action.factor if dims is None else dims.index(action.factor)
+                    found += [Settle(n, action.axis, factor) for n in self.apart.alike[part]]
             else:
                 found += [Action(v, action.axis, action.what) for v in self.members[action.value]]
         return found

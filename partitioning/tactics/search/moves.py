@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ...decide.actions import Action, Context, Settle, Tactic, label
 from ...decide.flops import OpFlops
@@ -56,6 +57,19 @@ class Move:
         return [soft for action in found if (soft := _possible(action, context)) is not None]
 
 
+class Known(NamedTuple):
+    """A known tactic, what it does to the whole program, and where it stands among moves."""
+
+    tactic: Tactic
+    actions: tuple[Action | Settle, ...]
+    order: tuple[int, ...]
+
+    @property
+    def values(self) -> Iterator[Value]:
+        """The values of which it says something."""
+        return (a.value for a in self.actions if isinstance(a, Action))
+
+
 def _possible(action: Action | Settle, context: Context) -> Action | Settle | None:
     """The action without insisting on it; None where the dimension does not divide."""
     if isinstance(action, Settle):
@@ -71,10 +85,8 @@ def _possible(action: Action | Settle, context: Context) -> Action | Settle | No
     return dataclasses.replace(action, firm=False)
 
 
-def known_tactics(
-    context: Context, folded: Folded, axes: Sequence[str], work: OpFlops
-) -> Iterator[Move]:
-    """The known tactics that do something here, on each axis."""
+def known_tactics(context: Context, axes: Sequence[str], work: OpFlops) -> Iterator[Known]:
+    """What the known tactics do here, on each axis."""
     state = context.state
     for rank, make in enumerate(_KNOWN):
         for axis in axes:
@@ -92,10 +104,15 @@ def known_tactics(
             finally:
                 state.rewind(start)
                 del context.notes[notes:]
-            actions = folded.fold(found)
-            if actions:
-                name = f"{tactic.name} over {axis}"
-                yield Move(name, axis, tuple(actions), folded, tactic, (0, rank, axes.index(axis)))
+            if found:
+                yield Known(tactic, tuple(found), (0, rank, axes.index(axis)))
+
+
+def macros(known: Sequence[Known], folded: Folded) -> Iterator[Move]:
+    """Known tactics as moves on classes."""
+    for tactic, found, order in known:
+        name = f"{tactic.name} over {tactic.axis}"
+        yield Move(name, tactic.axis, tuple(folded.fold(found)), folded, tactic, order)
 
 
 def tilings(

@@ -12,7 +12,7 @@ from ...simulator.simulate import Simulation
 from .baseline import Baseline
 from .estimate import Estimator
 from .fold import Folded
-from .moves import Move, known_tactics, tilings
+from .moves import Move, known_tactics, macros, tilings
 from .timeline import Estimated
 
 
@@ -27,6 +27,7 @@ class Space:
       folded: the program's classes.
       state: what is decided of them.
       estimate: the quick judge.
+      seen: what it saw of the state.
       moves: every move, the known tactics first.
       seconds: of a processor, for each part of this.
     """
@@ -37,7 +38,11 @@ class Space:
         clock = [time.process_time()]
         self.context = context
         self.judge = judge
-        self.folded = Folded(context.graph, context.state)
+        known = [*known_tactics(context, axes, judge.work)]
+        clock.append(time.process_time())
+        self.folded = Folded(
+            context.graph, context.state, named=(v for k in known for v in k.values)
+        )
         self.state = self.folded.decisions(context.state)
         self.inside = self.folded.context(self.state, context.tactics)
         clock.append(time.process_time())
@@ -50,13 +55,14 @@ class Space:
             judge.overlap,
             judge.gather_again,
         )
+        self.seen = self.estimate.see(self.state, self.state.journal)
         clock.append(time.process_time())
         self.moves: list[Move] = [
-            *known_tactics(context, self.folded, axes, judge.work),
+            *macros(known, self.folded),
             *tilings(context, self.folded, axes, self.state),
         ]
         clock.append(time.process_time())
-        parts = ("fold", "baseline", "moves")
+        parts = ("known", "fold", "baseline", "moves")
         self.seconds = {p: b - a for p, a, b in zip(parts, clock, clock[1:], strict=False)}
 
     def enter(self, actions: Sequence[Action | Settle]) -> list[Conflict] | None:
@@ -77,9 +83,9 @@ class Space:
         start = len(self.state.journal)
         for move in moves:
             self.enter(move.actions_on_classes)
-        found = self.estimate(self.state)
+        seen = self.estimate.see(self.state, self.state.journal[start:], self.seen)
         self.state.rewind(start)
-        return found
+        return self.estimate(seen)
 
     def simulated(self, moves: Sequence[Move]) -> Simulation:
         """What the simulator says of the whole program with these moves."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import heapq
 from collections.abc import Mapping
 
 import numpy as np
@@ -94,9 +93,8 @@ class Timeline:
             stands = folded.class_of.get(value) if value is not None else None
             return self._whole if stands is None else self._value_at[stands]
 
-        nodes = [
-            folded.of.get(folded.graph.of[op]) if op in folded.graph.of else None for op in table.op
-        ]
+        of, apart = folded.graph.of, folded.apart.of
+        nodes = [apart[of[op]] if op in of else None for op in table.op]
         self._kernel_place = np.array(table.place, np.int64)
         self._kernel_times = np.array(table.times)
         self._kernel_fixed = np.array(table.fixed)
@@ -142,18 +140,14 @@ class Timeline:
     def _queues(self, done: np.ndarray, transfers: Exchanges) -> tuple[float, float]:
         """Seconds on the wires, and of all."""
         compute = float(done[-1])
-        asked, ready, read, kind, times = [], [], [], [], []
-        for i, (_, (emit, made, first, _, turns)) in enumerate(transfers):
-            asked.append(emit)
-            ready.append(made)
-            read.append(np.minimum(first, self._end))
-            kind.append(np.full(len(emit), i))
-            times.append(turns)
-        if not asked:
+        if not transfers:
             return 0.0, compute
-        emit, made = np.concatenate(asked), np.concatenate(ready)
-        first, which = np.concatenate(read), np.concatenate(kind)
-        lasting = np.array([t.seconds for t, _ in transfers])[which] * np.concatenate(times)
+        places = [
+            np.concatenate(column) for column in zip(*[at for _, at in transfers], strict=True)
+        ]
+        emit, made, first, _, turns = places
+        counts = [len(at[0]) for _, at in transfers]
+        lasting = np.repeat([t.seconds for t, _ in transfers], counts) * turns
         communication = float(lasting.sum())
         device = self.baseline.device
         if not self.overlap:
@@ -163,38 +157,22 @@ class Timeline:
                 communication += float(skewed.sum())
             return communication, compute + communication
         order = np.argsort(emit, kind="stable")
+        emit, made = emit[order], made[order]
+        first = np.minimum(first[order], self._end)
         padded = np.concatenate([[0.0], done])
-        rows = zip(
-            emit[order].tolist(),
-            made[order].tolist(),
-            padded[made[order] + 1].tolist(),
-            first[order].tolist(),
-            padded[first[order]].tolist(),
+        kinds = np.repeat(np.arange(len(counts)), counts)[order].tolist()
+        delay, last = _overlapped(
+            emit.tolist(),
+            made.tolist(),
+            padded[made + 1].tolist(),
+            first.tolist(),
+            padded[first].tolist(),
             lasting[order].tolist(),
-            [transfers[i][0].levels for i in which[order].tolist()],
-            strict=True,
+            [transfers[i][0].levels for i in kinds],
+            np.argsort(first, kind="stable").tolist(),
+            self._end,
         )
-        wires = Wires()
-        delay = 0.0
-        delayed_at, delays = [-2], [0.0]
-        waiting: list[tuple[int, float, float]] = []
-
-        def wait(until: int) -> None:
-            nonlocal delay
-            while waiting and waiting[0][0] <= until:
-                place, before, end = heapq.heappop(waiting)
-                if end > before + delay:
-                    delay = end - before
-                    delayed_at.append(place)
-                    delays.append(delay)
-
-        for at, source, made_by, reader, unhindered, length, levels in rows:
-            wait(at)
-            late = delays[bisect.bisect_right(delayed_at, source) - 1]
-            start = wires.send(levels, made_by + late, length)
-            heapq.heappush(waiting, (reader, unhindered, start + length))
-        wait(self._end - 1)
-        return communication, max(compute + delay, wires.free())
+        return communication, max(compute + delay, last)
 
     def _peak(self, share: np.ndarray, transfers: Exchanges) -> float:
         size = self._end + 2
@@ -203,9 +181,72 @@ class Timeline:
         change = np.bincount(self._buffer_first, in_use, size) - np.bincount(
             self._buffer_last + 1, in_use, size
         )
-        for transfer, (_, _, first, last, _) in transfers:
-            if transfer.nbytes:
-                ended = np.maximum(np.minimum(last, self._end), np.minimum(first, self._end)) + 1
-                np.add.at(change, np.minimum(first, self._end), transfer.nbytes)
-                np.add.at(change, ended, -transfer.nbytes)
+        kept = [(t.nbytes, at) for t, at in transfers if t.nbytes]
+        if kept:
+            sizes = np.repeat([nbytes for nbytes, _ in kept], [len(at[0]) for _, at in kept])
+            first = np.minimum(np.concatenate([at[2] for _, at in kept]), self._end)
+            last = np.minimum(np.concatenate([at[3] for _, at in kept]), self._end)
+            change += np.bincount(first, sizes, size)
+            change -= np.bincount(np.maximum(first, last) + 1, sizes, size)
         return held + float(np.cumsum(change).max(initial=0.0)) * self.baseline.packing
+
+
+def _overlapped(
+    emit: list[int],
+    made: list[int],
+    ready: list[float],
+    first: list[int],
+    unhindered: list[float],
+    lasting: list[float],
+    levels: list[tuple[str, ...]],
+    by_reader: list[int],
+    end: int,
+) -> tuple[float, float]:
+    """Runs collectives beside kernels.
+
+    Args:
+      emit, made, first: for each the places where it is asked for, after which it can run, and
+        before which it has to be done, in the order of the first.
+      ready, unhindered: when kernels reach the latter two if they never wait.
+      lasting: seconds.
+      levels: whose wires it takes.
+      by_reader: the collectives in the order of `first`.
+      end: the place after all kernels.
+
+    Returns:
+      By how much kernels are delayed, and when the last wire is free.
+    """
+    wires, bisect_right = Wires(), bisect.bisect_right
+    alone = {used: wires.taken.setdefault(used[0], ([], [])) for used in levels if len(used) == 1}
+    finished = [0.0] * len(emit)
+    delay, at, count = 0.0, 0, len(emit)
+    delayed_at, delays = [-2], [0.0]
+    for i in range(count + 1):
+        place = emit[i] if i < count else end - 1
+        while at < count and (j := by_reader[at]) < i and first[j] <= place:
+            if (late := finished[j] - unhindered[j]) > delay:
+                delay = late
+                delayed_at.append(first[j])
+                delays.append(late)
+            at += 1
+        if i == count:
+            break
+        start, length, used = ready[i], lasting[i], levels[i]
+        if delay:
+            start += delays[bisect_right(delayed_at, made[i]) - 1]
+        if used not in alone:
+            finished[i] = wires.send(used, start, length) + length
+            continue
+        # As `Wires.send` does, of one wire.
+        starts, ends = alone[used]
+        gap = bisect_right(ends, start)
+        while gap < len(starts) and starts[gap] < start + length:
+            start = ends[gap]
+            gap += 1
+        finished[i] = over = start + length
+        if gap and ends[gap - 1] == start:
+            ends[gap - 1] = over
+        else:
+            starts.insert(gap, start)
+            ends.insert(gap, over)
+    return delay, wires.free()

@@ -19,6 +19,7 @@ from ...decide.propagate import Conflict
 from ...decide.sharding import Decision, shared
 from ...simulator.simulate import no_garbage_collection
 from .moves import Move, ends_of_conflicts
+from .seen import Seen
 from .space import Space
 from .timeline import Estimated
 
@@ -56,6 +57,8 @@ class _Node:
     candidate: Candidate
     decisions: list[Decision]
     conflicts: list[Conflict]
+    key: int
+    seen: Seen
     best: float
     visits: int = 1
     moves: list[Move] | None = None
@@ -94,25 +97,26 @@ class Search:
         self.known: dict[int, _Node] = {}
         self.candidates: list[Candidate] = []
         self.best = math.inf
-        self.root = self._node((), [], [])
+        self.root = self._node((), [], [], 0, space.seen)
 
     # -- one candidate ----------------------------------------------------------------------------
 
     def _node(
-        self, moves: tuple[Move, ...], decisions: list[Decision], conflicts: list[Conflict]
+        self,
+        moves: tuple[Move, ...],
+        decisions: list[Decision],
+        conflicts: list[Conflict],
+        key: int,
+        seen: Seen,
     ) -> _Node:
-        """Estimates what the state now holds; the node that was there before, if there was one."""
-        key = self.space.estimate.key_of(self.state)
-        known = self.known.get(key)
-        if known is not None:
-            return known
+        """Estimates what was seen, and makes a node of it."""
         if len(self.candidates) >= self.limit or time.monotonic() > self.stop:
             raise _Spent
-        estimated = self.space.estimate(self.state)
+        estimated = self.space.estimate(seen)
         candidate = Candidate(moves, estimated, self.cost(estimated), len(self.candidates) + 1)
         self.candidates.append(candidate)
         self.best = min(self.best, candidate.cost)
-        node = _Node(candidate, decisions, conflicts, candidate.cost)
+        node = _Node(candidate, decisions, conflicts, key, seen, candidate.cost)
         self.known[key] = node
         return node
 
@@ -131,9 +135,14 @@ class Search:
         if conflicts is None:
             node.tried[move] = None
             return None
-        decisions = self.state.journal[self.base :]
-        open_ = [*node.conflicts, *conflicts]
-        child = self._node((*node.candidate.moves, move), decisions, open_)
+        estimate, decisions = self.space.estimate, self.state.journal[self.base :]
+        new = decisions[len(node.decisions) :]
+        key = estimate.key_of(new, node.key)
+        child = self.known.get(key)
+        if child is None:
+            seen = estimate.see(self.state, new, node.seen)
+            open_ = [*node.conflicts, *conflicts]
+            child = self._node((*node.candidate.moves, move), decisions, open_, key, seen)
         node.tried[move] = None if child is node else child
         return node.tried[move]
 
@@ -194,22 +203,25 @@ class Search:
 
     def _open(self, node: _Node) -> list[Move]:
         """The moves of a node that do something there, as far as is known."""
+        return [m for m in self._all(node) if m not in node.tried or node.tried[m] is not None]
+
+    def _all(self, node: _Node) -> list[Move]:
+        """The moves of a node, of those of equal worth the likelier first."""
         if node.moves is None:
             self._go(node)
             ends = ends_of_conflicts(
                 node.conflicts, self.space.folded, self.state, self.space.judge.work
             )
-            node.moves = [*ends, *self.moves]
-        return [m for m in node.moves if m not in node.tried or node.tried[m] is not None]
+            node.moves = sorted([*ends, *self.moves], key=self._prior, reverse=True)
+        return node.moves
 
     def _walk(self) -> None:
         """From the root to a node that was not there before, or to one that leads nowhere."""
         path, node = [self.root], self.root
         while True:
-            moves = self._open(node)
-            if not moves:
+            move = self._next(node)
+            if move is None:
                 break
-            move = max(moves, key=lambda m: self._bound(node, m))
             before = len(self.candidates)
             child = self._child(node, move)
             if child is None:
@@ -226,8 +238,18 @@ class Search:
             if place + 1 < len(path):
                 path[place].best = min(path[place].best, path[place + 1].best)
 
+    def _next(self, node: _Node) -> Move | None:
+        """The move of the highest bound: one that was tried, or the likeliest of the others."""
+        tried = node.tried
+        moves = [move for move, child in tried.items() if child is not None]
+        moves += [move for move in self._all(node) if move not in tried][:1]
+        return max(moves, key=lambda m: self._bound(node, m), default=None)
+
+    def _prior(self, move: Move) -> float:
+        return self.prior.get(move, 1.0 / (len(self.prior) + 1))
+
     def _bound(self, node: _Node, move: Move) -> float:
-        prior = self.prior.get(move, 1.0 / (len(self.prior) + 1))
+        prior = self._prior(move)
         child = node.tried.get(move)
         visits = 0 if child is None else child.visits
         worth = self._worth(node.candidate.cost if child is None else child.best)

@@ -30,7 +30,8 @@ class Ways:
       member: a value's position among the members of its class.
       made, turns: for a class where each member is made, and how often anew.
       read: for a class and a node that reads it, where each member is read first and last.
-      maker: the node that makes a class, where it is one.
+      made_by: the node that makes a class, where it is one and no chain hides the class, and which
+        of its results that is.
       later: behind which linear op a sum may wait, for a class that nothing else reads.
       sums: the sum in which it is a term, likewise.
       after_loop: for what a loop adds up, how it comes out of the loop.
@@ -58,7 +59,8 @@ class Ways:
             for v, members in folded.members.items()
         }
         self.read: dict[Value, dict[Node, list[np.ndarray]]] = {}
-        for folded_node, nodes in folded.alike.items():
+        for part, nodes in folded.apart.alike.items():
+            reader = folded.chains.of.get(part, part)
             for node in nodes:
                 owner = node.owner
                 for value in dict.fromkeys(node.values):
@@ -74,7 +76,7 @@ class Ways:
                         at = places.of[node.op]
                     else:
                         continue
-                    self._note(stands, folded_node, self.member[value], at)
+                    self._note(stands, reader, self.member[value], at)
 
     def _note(self, value: Value, node: Node, member: int, at: int) -> None:
         known = self.read.setdefault(value, {})
@@ -92,13 +94,13 @@ class Ways:
         outputs = {folded.class_of.get(v) for v in self.folded.program.outputs}
         self.later: dict[Value, Value] = {}
         self.sums: dict[Value, Value] = {}
-        self.maker: dict[Value, Node] = {}
+        self.made_by: dict[Value, tuple[Node, int]] = {}
         self.after_loop: dict[Value, Value] = {}
         self.view: dict[Value, tuple[Value, np.ndarray]] = {}
         for value in folded.members:
             readers = [
                 n
-                for n in folded.touching.get(value, ())
+                for n in folded.apart.touching.get(value, ())
                 if n.op is None or value in n.values[: len(n.op.inputs)]
             ]
             self._find_view(value)
@@ -123,7 +125,7 @@ class Ways:
         if node.op is not None or node.owner is None or len(node.values) != 4:
             return
         _, carry, turned, result = node.values
-        added = [n for n in self.folded.touching.get(carry, ()) if n is not node]
+        added = [n for n in self.folded.apart.touching.get(carry, ()) if n is not node]
         if turned is value and len(added) == 1 and self.sums.get(carry, value) is value:
             (op,) = [n.op for n in added]
             if op is not None and traits_of(op.name).signs and result in self.folded.members:
@@ -132,18 +134,21 @@ class Ways:
     def _find_view(self, value: Value) -> None:
         """What a value is only another view of, with where each member comes from."""
         folded = self.folded
-        makers = [n for n in folded.touching.get(value, ()) if n.op is not None]
+        makers = [n for n in folded.apart.touching.get(value, ()) if n.op is not None]
         makers = [n for n in makers if n.values[-1] is value and n.op.outputs]  # type: ignore[union-attr]
         if len(makers) != 1:
             return
         (node,) = makers
-        self.maker[value] = node
         assert node.op is not None
+        stands = folded.chains.of.get(node)
+        if stands is not None and value not in folded.chains.inside:
+            count = len(stands.rule.operands)
+            self.made_by[value] = stands, stands.values.index(value, count) - count
         traits = traits_of(node.op.name)
         if not (traits.rearranges and traits.relayout) or node.values[0] not in folded.members:
             return
         source = node.values[0]
         at = np.zeros(len(folded.members[value]), np.int64)
-        for full in folded.alike[node]:
+        for full in folded.apart.alike[node]:
             at[self.member[full.values[-1]]] = self.member[full.values[0]]
         self.view[value] = source, at

@@ -68,7 +68,7 @@ def test_more_layers_make_no_more_classes() -> None:
     few, many = (Folded(plan.graph, plan.state) for plan in plans)
     assert len(many.graph.nodes) > 1.9 * len(few.graph.nodes)
     assert len(many.nodes) == len(few.nodes) < 0.6 * len(few.graph.nodes)
-    assert sum(len(nodes) for nodes in many.alike.values()) == len(many.graph.nodes)
+    assert sum(len(nodes) for nodes in many.apart.alike.values()) == len(many.graph.nodes)
 
 
 def test_what_is_decided_for_one_class_alone_parts_it() -> None:
@@ -89,8 +89,12 @@ def test_decisions_on_classes_are_those_on_members(names: str) -> None:
         found.enter(move.actions_on_classes)
         settle(found.context, move.actions(found.context), move.axis, found.judge.work)
     folded, whole = found.state, found.context.state
-    for node, nodes in found.folded.alike.items():
-        assert {str(whole.factors.get(n, {})) for n in nodes} == {str(folded.factors.get(node, {}))}
+    fold = found.folded
+    for part, stands in fold.chains.of.items():
+        dims = fold.chains.dims.get(part) or range(len(part.rule.sizes))
+        for node in fold.apart.alike[part]:
+            factors = {axis: dims[factor] for axis, factor in whole.factors.get(node, {}).items()}
+            assert str(factors) == str(folded.factors.get(stands, {}))
     folded.rewind(start)
     whole.rewind(0)
 
