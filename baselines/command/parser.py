@@ -114,7 +114,8 @@ def add_cluster(group: argparse._ActionsContainer) -> None:
         "--actor-cpus",
         type=float,
         metavar="X",
-        help="of Ray: processors that each actor takes of its node; default: 1",
+        help="of Ray: processors that each actor takes of its node; default: 1, or less where "
+        "there is no room for that",
     )
     group.add_argument(
         "--learner-gpus",

@@ -54,8 +54,9 @@ class Roles:
     """How long an actor's environment may take for one step before the actor is started again."""
     address: str | None = None
     """Of Ray: auto or HOST:PORT, of a cluster that is there; None: one is started here."""
-    actor_cpus: float = 1.0
-    """Of Ray: processors of its node that each process of actors takes."""
+    actor_cpus: float | None = None
+    """Of Ray: processors of its node that each process of actors takes; None: one, or a part of one
+    where the cluster has no room for that."""
 
     bounds: ClassVar[AllBounds] = {
         "actors": (1, 4096),

@@ -65,7 +65,8 @@ class Job:
             return self.cpus
         # The learner's processes have a node each; actors are spread over what is left.
         actors = -(-self.roles.actors // self.roles.actors_per_process)
-        of_actors = -(-actors // self.nodes) * self.roles.actor_cpus
+        cpus = 1.0 if self.roles.actor_cpus is None else self.roles.actor_cpus
+        of_actors = -(-actors // self.nodes) * cpus
         return max(1, math.ceil(of_actors) + 1)
 
     @property

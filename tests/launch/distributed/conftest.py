@@ -99,7 +99,7 @@ class Run:
         """Lets go what waits until it is told."""
         self.out.with_suffix(".told").touch()
 
-    def until(self, condition, seconds=120.0, pause=0.05):
+    def until(self, condition, seconds=300.0, pause=0.05):
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"waited {seconds} s in vain\n{self.tail()}"
@@ -114,7 +114,7 @@ class Run:
         except (OSError, IndexError, ValueError):
             return 0
 
-    def wait(self, seconds=150.0):
+    def wait(self, seconds=300.0):
         """The exit code."""
         try:
             return self.process.wait(seconds)

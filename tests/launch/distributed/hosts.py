@@ -29,15 +29,27 @@ class Hosts:
     """Hosts h0, h1 and so on; the file system is that of all, but for memory's and `folders`."""
 
     def __init__(self, folder, count, folders=()):
-        """Makes them, each with a memory of its own in place of further folders."""
+        """They are there within `with`, each with a memory of its own in place of the folders."""
         self._names, self._own = folder / "hosts", ["/dev/shm", *folders]
         self._held, self._pids = [], {}
         self._made = set()
         lines = [f"{self.address(i)} h{i}" for i in range(count)]
         self._names.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
-        self._switch = self._hold(_SWITCH, "ip link add br0 type bridge && ip link set br0 up")
-        for index in range(count):
-            self.boot(index)
+        self._count = count
+
+    def __enter__(self):
+        try:
+            link = "ip link add br0 type bridge && ip link set br0 up"
+            self._switch = self._hold(_SWITCH, link)
+            for index in range(self._count):
+                self.boot(index)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
 
     @staticmethod
     def address(index):

@@ -12,7 +12,7 @@ import shutil
 import socket
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import ray
@@ -23,6 +23,8 @@ from . import nodes
 
 _STORE_BYTES = 1 << 30
 _KNOCK_SECONDS = 5.0
+_SHARES = (1.0, 0.5, 0.25, 0.125)
+"""Processors that an actor takes where nobody says how many: the first for which there is room."""
 # Ray gives its own processes half a minute, and raises Exception itself where one is late.
 _STARTS = 2
 _SETTINGS = {
@@ -42,18 +44,24 @@ class Cluster(NamedTuple):
     """Namespace of its actors."""
     node: str
     """Id of the node that the run was begun on."""
+    actor_cpus: float
+    """Processors of its node that each process of actors takes."""
 
 
 @contextlib.contextmanager
 def connected(
-    address: str | None, bundles: Sequence[nodes.Bundle], directory: pathlib.Path
+    address: str | None,
+    bundles: Callable[[float], Sequence[nodes.Bundle]],
+    actor_cpus: float | None,
+    directory: pathlib.Path,
 ) -> Iterator[Cluster]:
     """The cluster, while it lasts.
 
     Args:
       address: auto or HOST:PORT, of a cluster of which this machine is a node; None: one is started
         here, whose ports take the run's own token only, and ended with the run.
-      bundles: what the roles take of their nodes, each.
+      bundles: what the roles take of their nodes, each, by the processors of one of the actors.
+      actor_cpus: how many those are; None: one, or where there is no room for that, a part of one.
       directory: of the run.
 
     Raises:
@@ -68,13 +76,35 @@ def connected(
                     "leave out the address to run there."
                 )
         elif address is None:
-            stack.enter_context(_started(sum(one.get("CPU", 0.0) for one in bundles)))
+            stack.enter_context(
+                _started(sum(one["CPU"] for one in bundles(actor_cpus or _SHARES[0])))
+            )
         else:
             stack.enter_context(_joined(address))
         place = "this machine" if address is None else f"the Ray cluster at {address}"
-        nodes.require_room(bundles, place)
+        share = share_with_room(bundles, actor_cpus, place)
         nodes.require_alike(directory)
-        yield Cluster(f"troupe-{uuid.uuid4().hex}", ray.get_runtime_context().get_node_id())
+        own = ray.get_runtime_context().get_node_id()
+        yield Cluster(f"troupe-{uuid.uuid4().hex}", own, share)
+
+
+def share_with_room(
+    bundles: Callable[[float], Sequence[nodes.Bundle]], actor_cpus: float | None, place: str
+) -> float:
+    """The processors of an actor for which there is room in the cluster.
+
+    Args: as of `connected`, and `nodes.require_room`.
+
+    Raises:
+      RequestError: if there is none for so many, or for the least that an actor takes.
+    """
+    shares = _SHARES if actor_cpus is None else (actor_cpus,)
+    for share in shares[:-1]:
+        with contextlib.suppress(RequestError):
+            nodes.require_room(bundles(share), place)
+            return share
+    nodes.require_room(bundles(shares[-1]), place)
+    return shares[-1]
 
 
 @contextlib.contextmanager
@@ -159,10 +189,18 @@ def _line(error: BaseException) -> str:
 def _knock(address: str) -> None:
     """Raises OSError where nothing listens, for which Ray itself would wait minutes."""
     host, _, port = address.rpartition(":")
-    if address != "auto":
-        if not host or not port.isdigit():
-            raise ValueError("an address is auto or HOST:PORT")
-        socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
+    if address == "auto":
+        return
+    if not host or not port.isdigit():
+        raise ValueError("an address is auto or HOST:PORT")
+    # By loopback Ray means the address by which others know this machine.
+    known = ray.util.get_node_ip_address() if host in ("127.0.0.1", "localhost") else host
+    try:
+        socket.create_connection((known, int(port)), _KNOCK_SECONDS).close()
+    except OSError as error:
+        if known == host:
+            raise
+        raise OSError(f"Ray takes {host} for {known}, and there: {error}") from error
 
 
 def _settle_environment() -> None:

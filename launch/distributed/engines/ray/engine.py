@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -54,8 +55,10 @@ def run(
     """
     warn = (reporter or report.Reporter()).line
     deployment = deploy(experiment, out, resume=resume, warn=warn, **(roles or {}))
-    bundles = [launcher.bundle(plan, deployment) for plan in deployment.plans]
-    address = deployment.roles.address
-    with clusters.connected(address, bundles, deployment.directory) as cluster:
+    given, bundles = deployment.roles, functools.partial(launcher.bundles, deployment)
+    connected = clusters.connected(given.address, bundles, given.actor_cpus, deployment.directory)
+    with connected as cluster:
+        if given.actor_cpus is None and cluster.actor_cpus < 1.0:
+            warn(f"actors take {cluster.actor_cpus:g} CPU each, as there is no room for more")
         engine = RayEngine(deployment, cluster)
         return conduct(deployment, engine, reporter, request, progress)

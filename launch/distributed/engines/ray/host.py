@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -15,9 +16,11 @@ from typing import Any, NamedTuple
 
 import ray
 
+from ....files import result
 from ...roles import calls
 from ...supervision import heartbeat, process
 from ...supervision.role import Role, enter
+from . import nodes
 
 DONE, STARTING, FAILED, OTHER = "done", "starting", "failed", "other"
 """How a call went: what follows is its value; nobody answers yet; what follows is the reason; what
@@ -39,6 +42,8 @@ class Place(NamedTuple):
     None: the role's node has one, made by the first that asks."""
     log: str
     """A file; where its folder is not seen, Ray's own logs have what would be in it."""
+    versions: Mapping[str, str]
+    """Of the process that launches; those of the role's node must be the same."""
 
 
 class RoleEnd(NamedTuple):
@@ -48,6 +53,8 @@ class RoleEnd(NamedTuple):
     reason: str = ""
     final: bool = False
     """Whether a new start cannot help."""
+    unlike: str | None = None
+    """Id of its node, where that has other versions and no role can be."""
 
 
 class Signs(NamedTuple):
@@ -99,6 +106,10 @@ class RoleHost:
         """
         _current.host = self
         place = self._place
+        if other := nodes.other_version(result.versions(), place.versions):
+            # The node joined when the others had been asked.
+            unlike = ray.get_runtime_context().get_node_id()
+            return RoleEnd(-signal.SIGKILL, f"its node {other}", unlike=unlike)
         folder = (
             pathlib.Path(place.workspace) if place.workspace else _workspace(place.run, place.life)
         )

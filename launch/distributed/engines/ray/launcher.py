@@ -17,6 +17,7 @@ from ray import exceptions
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from ....files import result
 from ... import addresses
 from ...deployment import Deployment, Reference, RolePlan, Say
 from ...gang.meeting import Meeting
@@ -109,7 +110,7 @@ class RayHandle:
     def end(self, outcome: RoleEnd) -> None:
         """Takes how it ended."""
         if self.running:
-            self.exit_code, self._reason, self.final = outcome
+            self.exit_code, self._reason, self.final, _ = outcome
             self.ended_at = time.monotonic()
 
     def reason(self) -> str:
@@ -145,6 +146,9 @@ class RayLauncher:
         self._runs: dict[Any, RayHandle] = {}
         self._asked: dict[Any, tuple[int, RayHandle]] = {}
         self._ask_at = 0.0
+        self._versions = result.versions()
+        self._unlike: set[str] = set()
+        """Ids of nodes that joined, and have other versions."""
 
     def warm(self, settings: Sequence[Settings]) -> None:
         """Nothing to do: Ray has processes ready."""
@@ -194,10 +198,13 @@ class RayLauncher:
         folder = (
             None if start.is_core and self._core.node != self._cluster.node else self._workspace
         )
-        place = Place(start.name, run, life, folder, str(log))
+        place = Place(start.name, run, life, folder, str(log), self._versions)
         host = ray.remote(concurrency_groups={"run": 1, "watch": 2})(RoleHost)
+        options = dict(start.options)
+        if self._unlike and not start.is_core:
+            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(self._unlike))})"}
         with contextlib.suppress(ValueError):
-            actor = host.options(name=start.name, namespace=run, **start.options).remote(
+            actor = host.options(name=start.name, namespace=run, **options).remote(
                 place, {**held, **own}, sys.path
             )
             handle.actor = actor
@@ -210,7 +217,10 @@ class RayLauncher:
         for run in ended:
             handle = self._runs.pop(run)
             try:
-                handle.end(ray.get(run))
+                outcome: RoleEnd = ray.get(run)
+                handle.end(outcome)
+                if outcome.unlike is not None:
+                    self._unlike.add(outcome.unlike)
             except exceptions.RayError as error:
                 self._require_node()
                 handle.end(_end(error))
@@ -261,7 +271,7 @@ def start(
                 name,
                 row,
                 payload,
-                _options(plan, index, deployment, core),
+                _options(plan, index, deployment, cluster, core),
                 plan.label not in ANYWHERE,
             )
             begin = functools.partial(launcher.start, started, plan.settings)
@@ -322,9 +332,11 @@ def _is_plain(value: Any) -> bool:
     return not isinstance(value, dict | list | tuple)
 
 
-def _options(plan: RolePlan, index: int, deployment: Deployment, core: Seat) -> dict[str, Any]:
+def _options(
+    plan: RolePlan, index: int, deployment: Deployment, cluster: Cluster, core: Seat
+) -> dict[str, Any]:
     """Of the actor of a role: what it takes of which node, and how many calls it answers."""
-    taken = bundle(plan, deployment)
+    taken = bundle(plan, deployment, cluster.actor_cpus)
     options: dict[str, Any] = {"num_cpus": taken["CPU"]}
     if "GPU" in taken:
         options["num_gpus"] = taken["GPU"]
@@ -342,9 +354,14 @@ def _options(plan: RolePlan, index: int, deployment: Deployment, core: Seat) -> 
     return {**options, "max_concurrency": threads, "max_restarts": 0}
 
 
-def bundle(plan: RolePlan, deployment: Deployment) -> nodes.Bundle:
+def bundles(deployment: Deployment, actor_cpus: float) -> list[nodes.Bundle]:
+    """What all roles take of their nodes, each."""
+    return [bundle(plan, deployment, actor_cpus) for plan in deployment.plans]
+
+
+def bundle(plan: RolePlan, deployment: Deployment, actor_cpus: float) -> nodes.Bundle:
     """What a role takes of its node."""
-    cpus = {"actor": deployment.roles.actor_cpus, "learner": _LEARNER_CPUS}
+    cpus = {"actor": actor_cpus, "learner": _LEARNER_CPUS}
     taken = {"CPU": cpus.get(plan.label, 0.0)}
     if plan.label == "learner" and deployment.roles.learner_gpus is not None:
         taken["GPU"] = float(deployment.roles.learner_gpus)

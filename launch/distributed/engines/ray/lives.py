@@ -120,7 +120,7 @@ class Lives:
 
     def _begin(self, deployment: Deployment) -> None:
         ranks = deployment.groups()["learner"]
-        bundles = [launcher.bundle(plan, deployment) for plan in ranks]
+        bundles = [launcher.bundle(plan, deployment, 0.0) for plan in ranks]
         node, group = nodes.reserve(bundles, deployment.directory)
         self._core = Seat(self._store.begin_life(), node, group)
         self._held = {node}

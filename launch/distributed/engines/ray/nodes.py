@@ -193,17 +193,22 @@ def _wrong(answer: Any, here: Mapping[str, str], directory: pathlib.Path) -> str
     except exceptions.RayError as error:
         last = str(error).strip().splitlines()[-1][:200]
         return f"cannot run this package: {last}; install the same there, or end that node."
-    for name, version in here.items():
-        theirs = facts.versions.get(name, "none")
-        if _told(name, theirs) != _told(name, version):
-            return (
-                f"has {name} {theirs}, and this one has {version}; install the same on all nodes."
-            )
+    if other := other_version(facts.versions, here):
+        return f"{other}; install the same on all nodes."
     if not facts.sees:
         return (
             f"does not see {directory}, where the run's checkpoints go; name a folder with --out "
             "that all nodes share."
         )
+    return None
+
+
+def other_version(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str | None:
+    """What a node has another version of; None: of nothing."""
+    for name, version in ours.items():
+        other = theirs.get(name, "none")
+        if _told(name, other) != _told(name, version):
+            return f"has {name} {other}, and this one has {version}"
     return None
 
 

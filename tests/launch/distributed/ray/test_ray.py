@@ -3,7 +3,9 @@
 import os
 import pathlib
 import signal
+import socket
 import time
+from unittest import mock
 
 import pytest
 
@@ -12,7 +14,9 @@ from troupe.launch.distributed import addresses
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray]'")
 
-from troupe.launch.distributed.engines.ray import host
+import ray
+
+from troupe.launch.distributed.engines.ray import cluster, host, nodes
 
 ROLES = {"actor/0", "actor/1", "evaluator", "variables", "counter", "replay", "learner"}
 BUDGET = 1200
@@ -135,7 +139,7 @@ def test_a_hanging_environment_ends_the_run_by_name(start):
 
 
 def test_whom_a_role_answers():
-    role = host.RoleHost(host.Place("counter", "run", 1, None, "/nowhere/log"), {}, [])
+    role = host.RoleHost(host.Place("counter", "run", 1, None, "/nowhere/log", {}), {}, [])
     role.serve([1, 2, 2])
     assert role.call(1, "count", (2,)) == (host.DONE, 2)
     for other in (0, 2):
@@ -159,6 +163,19 @@ def test_no_cluster_answers(capsys, tmp_path):
     for address in (f"127.0.0.1:{addresses.free_ports(1)[0]}", "nowhere"):
         words = [f"no Ray cluster answers at {address}", "leave out --address"]
         refused(capsys, tmp_path, f"--launch ray --address {address}", words)
+    own = ray.util.get_node_ip_address()
+    with socket.create_server(("127.0.0.1", 0)) as server:  # Of a cluster that loopback alone has.
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        words = [f"no Ray cluster answers at {address}", f"Ray takes 127.0.0.1 for {own}"]
+        if own != "127.0.0.1":
+            refused(capsys, tmp_path, f"--launch ray --address {address}", words)
+
+
+def test_actors_take_what_there_is():
+    asked = lambda share: [{"CPU": 1.0}, *2 * [{"CPU": share}]]  # noqa: E731
+    for has, share in ((3, 1.0), (2, 0.5), (1.5, 0.25)):
+        with mock.patch.object(nodes, "alive", lambda has=has: [{"Resources": {"CPU": has}}]):
+            assert cluster.share_with_room(asked, None, "here") == share
 
 
 def refused(capsys, tmp_path, request_, words):
