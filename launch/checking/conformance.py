@@ -135,8 +135,10 @@ def shortened(experiment: Experiment, spec: Any) -> tuple[Experiment, int]:
     if builder.steps_per_dispatch > 2:
         builder.config = dataclasses.replace(builder.config, steps_per_dispatch=2)
     size = builder.steps_per_dispatch
-    replay = builder.make_replay_spec(spec)
     steps = 4 * size
+    if not experiment.acts:
+        return dataclasses.replace(experiment, builder=builder, num_learner_steps=steps), steps
+    replay = builder.make_replay_spec(spec)
     if isinstance(replay.item, Rollouts):
         return dataclasses.replace(experiment, builder=builder, num_actor_steps=10**6), 2 * size
     drawn = replay.batch_size * size

@@ -258,11 +258,18 @@ def check(experiment: Experiment) -> Iterator[Finding]:
       experiment: its budget, evaluation and checkpointing do not matter.
 
     Raises:
-      ValueError: if there is no such environment.
+      ValueError: if there is no such environment or data, or none where data is mixed in.
     """
     subject = Subject(experiment)
     unknown: set[str] = set()
-    subject.spec  # noqa: B018 - an environment that there is not is no finding.
+    # An environment or data that there is not is no finding.
+    spec = subject.spec
+    if experiment.builder.mixes_data:
+        experiment.require_data()
+    if experiment.data is not None:
+        from ..data import sources
+
+        sources.load(experiment.data, spec)
     with subject.stack:
         for row in TABLE:
             if row.name == "mesh" and experiment.partition is None:

@@ -13,6 +13,7 @@ from ..telling.wandb import WandbLogger
 from . import fields, origins, stored
 
 if TYPE_CHECKING:
+    from ...agents import Builder
     from ...environments import Vector
 
 
@@ -75,14 +76,22 @@ class Recipe:
             )
         Roles.of(self.roles)
 
+    def builder(self) -> Builder:
+        """The agent's, with the config.
+
+        Raises:
+          ValueError: if the agent or a field of its config cannot be.
+        """
+        builder_class = origins.find_builder(self.agent, self.folders)
+        return builder_class(fields.make(builder_class.config_class, self.config))
+
     def experiment(self) -> Experiment:
         """The experiment.
 
         Raises:
           ValueError: if an agent, environment, field, mesh or schedule cannot be.
         """
-        builder_class = origins.find_builder(self.agent, self.folders)
-        builder = builder_class(fields.make(builder_class.config_class, self.config))
+        builder = self.builder()
         acts = self.data is None or builder.mixes_data
         return Experiment(
             builder=builder,

@@ -352,6 +352,8 @@ COMMANDS = [
     ("check dqn --env CartPole-v1 --config.none 1", "none"),
     ("check dqn --env CartPole-v1 --config.n_step 0", "n_step"),
     ("check dqn --env CartPole-v1 --mesh data=2", "--schedule"),
+    ("check bc --env CartPole-v1 --data DIR/none", "none"),
+    ("check sqil+dqn --env CartPole-v1", "--data"),
     ("sweep", "AGENT"),
     ("sweep dqn --env CartPole-v1 --out DIR/out", "config"),
     ("sweep dqm --env CartPole-v1 --out DIR/out --config.n_step 1:3", "dqm"),

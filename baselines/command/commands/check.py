@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from collections.abc import Sequence
 
 from ....launch.errors import RunError
 from ...tuned import Tuned
 from .. import asking
-from ..parser import Commands, add_partition, add_task
+from ..parser import Commands, add_data, add_partition, add_task
 
 
 def register(commands: Commands) -> None:
     parser = commands.add("check", "trace and try an agent in seconds, before it is trained", check)
     add_task(parser)
+    add_data(parser)
     add_partition(parser)
 
 
 def check(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     tuned = asking.tuned_for(options, settings)
     recipe = asking.recipe(options, tuned, **asking.partition(options))
+    if recipe.data is not None:  # Of gradient steps then, in whole lots; none is spent here.
+        recipe = dataclasses.replace(recipe, steps=recipe.builder().steps_per_dispatch)
     experiment = recipe.experiment()
     from ....agents.learning import dispatch
     from ....launch.checking import table

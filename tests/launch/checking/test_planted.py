@@ -1,5 +1,6 @@
 """Mistakes that are planted in an agent are each found and named, and what is right is not."""
 
+import dataclasses
 import re
 
 import jax
@@ -8,12 +9,14 @@ import numpy as np
 import pytest
 
 from troupe import environments, launch
-from troupe.agents import UpdateOutput
+from troupe.agents import UpdateOutput, find_builder
 from troupe.agents.acting import policies
 from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.baselines.command.line import main
 from troupe.launch.checking import table
 from troupe.launch.distributed.deploy import deploy
+
+from ... import demonstrations
 
 
 class Planted(DQNBuilder):
@@ -268,6 +271,22 @@ def test_an_agent_without_mistakes_passes():
     findings = found(experiment(**PRIORITISED))
     assert [f for f in findings.values() if f.status != "ok"] == []
     assert [*findings] == [row.name for row in table.TABLE if row.name != "mesh"]
+
+
+@pytest.mark.parametrize("agent", ["dqn", "sqil+dqn"])
+def test_what_learns_from_data_is_checked_with_it(agent):
+    builder_class = find_builder(agent)
+    builder = builder_class(builder_class.config_class(hidden_sizes=(8,), batch_size=8))
+    budget = {"num_actor_steps": 100} if builder.mixes_data else {"num_learner_steps": 8}
+    made = experiment()
+    made = dataclasses.replace(
+        made,
+        **{"builder": builder, "num_actor_steps": None, "data": demonstrations.match()} | budget,
+    )
+    findings = found(made)
+    assert [f for f in findings.values() if f.status != "ok"] == []
+    acted = "0 actor steps" if agent == "dqn" else "actor steps, "
+    assert acted in findings["short run"].text
 
 
 def test_a_mesh_is_planned_where_there_are_fewer_devices(capsys):
