@@ -10,6 +10,7 @@ from typing import Any
 
 from ...decide.actions import Context
 from ...simulator.simulate import Simulation, amount
+from .bounds import least_bytes
 from .moves import Move
 from .space import Space
 from .timeline import Estimated
@@ -206,9 +207,9 @@ class Automatic:
         again = judge.recomputed_to
         if again is not None:
             limit = again if self.goal.memory is None else min(limit, again)
-        if self.goal.memory is not None:
-            self._check_goal(context, limit, judge.device.name)
         space = Space(context, axes)
+        if self.goal.memory is not None:
+            self._check_goal(space, limit)
 
         def cost(estimated: Estimated) -> float:
             return _cost(estimated.seconds, estimated.peak, limit, again is not None)
@@ -248,15 +249,17 @@ class Automatic:
         found = self.search(context)
         return found.moves[0].actions(context) if found.moves else ()
 
-    def _check_goal(self, context: Context, limit: float, device: str) -> None:
-        """That the arguments fit, were each split over all devices."""
-        size = math.prod(context.mesh.values())
-        least = sum(v.nbytes for v in context.inputs) / size
+    def _check_goal(self, space: Space, limit: float) -> None:
+        """That what is held throughout fits, were it split as far as it can be."""
+        whole, axes = space.estimate.baseline, [a for a in self.axes if space.context.mesh[a] > 1]
+        least = least_bytes([*whole.arguments, *whole.results], space.context.state, axes)
         if least > limit:
             raise ValueError(
-                f"tactic {self.name!r}: the goal is {amount(limit, 'B', 1024)} of {device}, and "
-                f"the arguments alone need {amount(least, 'B', 1024)} if every one of them is "
-                f"split over all {size} devices; give more devices or a larger goal"
+                f"tactic {self.name!r}: the goal is {amount(limit, 'B', 1024)} of "
+                f"{space.judge.device.name}, and the arguments alone need "
+                f"{amount(least, 'B', 1024)}, with results that are not theirs, where each is "
+                f"split as far as it can be over {', '.join(axes) or 'nothing'}; give more "
+                "devices or a larger goal"
             )
 
 

@@ -258,6 +258,15 @@ def test_a_goal_that_nothing_reaches() -> None:
     goal = pt.Goal(memory=1e-9)
     with pytest.raises(ValueError, match="the arguments alone need"):
         planned(models.make("mlp", **WIDE), pt.Automatic(("data", "model"), goal=goal))
+    # Over one axis the batch and the state cannot be split eight ways.
+    held = planned(models.make("mlp", **WIDE)).steps[-1].simulation.memory.arguments
+    tight = dataclasses.replace(get_device("h200"), memory_bytes=held // 3)
+    with pytest.raises(ValueError, match="split as far as it can be over model"):
+        planned(
+            models.make("mlp", **WIDE),
+            pt.Automatic(("model",), goal=pt.Goal(memory=1.0)),
+            device=tight,
+        )
     example = models.make("mlp", **{**WIDE, "batch": 65536})
     need = planned(example).steps[-1].simulation.peak_memory_bytes
     small = dataclasses.replace(get_device("h200"), memory_bytes=need // 12)
