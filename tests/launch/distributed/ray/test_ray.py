@@ -116,6 +116,34 @@ def test_every_role_is_killed_once_and_the_run_goes_on(start):
 
 
 @pytest.mark.long
+@pytest.mark.skipif(not FULL, reason="takes a minute; set TROUPE_FULL=1")
+@pytest.mark.parametrize(
+    "roles",
+    [
+        {"actors": 2, "inference_servers": 1, "evaluators": 2},
+        {"actors": 3, "actors_per_process": 2, "actor_cpus": 0.25},
+    ],
+    ids=["inference server", "shared processes"],
+)
+def test_the_result_is_that_of_every_launch(start, roles):
+    run = start("ray", steps=600, **roles)
+    assert run.wait() == 0, run.tail()
+    other = start("one-process", out="one", steps=600)
+    assert other.wait() == 0, other.tail()
+    result = run.result
+    assert (result["launch"], result["actors"]) == ("ray", roles["actors"])
+    assert result.keys() == other.result.keys()
+    for same in ("agent", "env", "seed", "mesh", "versions", "learner_hosts", "ended"):
+        assert result[same] == other.result[same], same
+    assert 598 < result["actor_steps"] <= 600
+    assert result["samples_per_insert"]["target"] == other.result["samples_per_insert"]["target"]
+    assert result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
+    assert result["evaluation"][-1].keys() == other.result["evaluation"][-1].keys()
+    assert result["evaluation"][-1]["actor_steps"] == result["actor_steps"]
+    assert run.manifest["counters"]["actor_steps"] == result["actor_steps"]
+
+
+@pytest.mark.long
 @pytest.mark.skipif(not FULL, reason="takes two minutes; set TROUPE_FULL=1")
 def test_stopped_roles_are_replaced(start):
     run = started(start)
