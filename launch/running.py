@@ -20,8 +20,9 @@ from .request.begun import asked_of
 from .telling.report import Reporter
 
 
-def runner(kind: str, roles: Mapping[str, Any]) -> Callable[..., Result]:
-    """What runs experiments in a kind of launch; it is called as `launch.run` is.
+def runner(kind: str, roles: Mapping[str, Any]) -> Callable[..., Any]:
+    """What runs experiments in a kind of launch; it is called as `launch.run` is, and returns None
+    on a host that is not the first of several.
 
     Args:
       kind: one of `deployment.KINDS`.
@@ -55,7 +56,7 @@ def resume(
     steps: int | None = None,
     progress: bool = True,
     reporter: Reporter | None = None,
-) -> Result:
+) -> Result | None:
     """Goes on with a run from its newest checkpoint, in the kind of launch in which it was begun.
 
     Args:
@@ -65,6 +66,9 @@ def resume(
       steps: a new budget, of actor steps or of gradient steps as before.
       progress: whether to show how it goes.
       reporter: where words go instead.
+
+    Returns:
+      What it came to; None on a host that is not the first of several.
 
     Raises:
       RequestError: if there is no such run, it is complete, or its experiment is not known.

@@ -126,11 +126,22 @@ def add_cluster(group: argparse._ActionsContainer) -> None:
     )
 
 
+def add_hosts(group: argparse._ActionsContainer) -> None:
+    """The hosts over which processes are spread."""
+    group.add_argument(
+        "--hosts",
+        metavar="H0,H1,...",
+        help="of processes: hosts over which they are spread, by name or IPv4 address; the same "
+        "command is begun on each, with an --out that all see",
+    )
+
+
 def add_roles(group: argparse._ActionsContainer) -> None:
     """How many of which role."""
     group.add_argument(
         "--actors", type=count, metavar="N", help="each with config.num_envs environments"
     )
+    add_hosts(group)
     group.add_argument(
         "--inference-servers", type=int, metavar="N", help="default: 0, actors act by themselves"
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...launch.errors import RunError
-from ...launch.files.result import Result
 from ...launch.request.begun import Begun
 from ...launch.request.recipe import Recipe
 from ...launch.telling import report
@@ -25,6 +25,8 @@ def run(recipe: Recipe | Begun, out: str | pathlib.Path, *, resume: bool) -> int
         result = runner(experiment, out, resume=resume, reporter=reporter, request=recipe.to_json())
     finally:
         reporter.close()
+    if result is None:
+        return 0  # Another host has the run, and tells of it.
     final = result.evaluation[-1]
     clock = experiment.clock
     count = f"{getattr(result, clock.name):,} {clock.words}"
@@ -41,7 +43,7 @@ def run(recipe: Recipe | Begun, out: str | pathlib.Path, *, resume: bool) -> int
     return 0
 
 
-def runner_of(recipe: Recipe | Begun) -> Callable[..., Result]:
+def runner_of(recipe: Recipe | Begun) -> Callable[..., Any]:
     """What runs experiments in the recipe's kind of launch."""
     from ...launch.running import runner
 

@@ -50,6 +50,10 @@ class Roles:
     listen: str = "127.0.0.1"
     """IPv4 address of this machine on which the replay and the other servers listen. Whoever can
     connect to it can run code."""
+    hosts: str | None = None
+    """Of processes: names or IPv4 addresses of the hosts over which they are spread, with commas;
+    the same is begun on each. The first has all that others call, and listens on its own address;
+    the others have the actors."""
     hang_seconds: float = 20.0
     """How long an actor's environment may take for one step before the actor is started again."""
     address: str | None = None
@@ -83,6 +87,14 @@ class Roles:
                 f"the learner's device is {self.learner_device!r}; it must be cpu or gpu."
             )
 
+        if self.hosts is not None:
+            _check_hosts(self.hosts.split(","), self.listen)
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """Those of `hosts`; without, none."""
+        return tuple(self.hosts.split(",")) if self.hosts is not None else ()
+
     @property
     def learns_on_gpu(self) -> bool:
         return self.learner_device != "cpu" or self.learner_gpus is not None
@@ -107,6 +119,22 @@ class Roles:
             if name not in known:
                 raise RequestError(f"a program has no setting {name}; it has {', '.join(known)}.")
         return cls(**values)
+
+
+def _check_hosts(names: list[str], listen: str) -> None:
+    for name in names:
+        if not name or name != name.strip():
+            raise RequestError(
+                f"the hosts are {','.join(names)!r}; give names or IPv4 addresses with commas "
+                "between them: h0,h1,h2."
+            )
+        if names.count(name) > 1:
+            raise RequestError(f"--hosts names {name} twice; name every host once.")
+    if listen != Roles.listen:
+        raise RequestError(
+            "over several hosts each listens on its own address; leave out --listen, and give "
+            "addresses in --hosts."
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -129,13 +129,15 @@ def conduct(
             engine.kind,
             deployment.roles.given(),
         )
-        if deployment.roles.listen != LOOPBACK:
+        listen = deployment.roles.listen
+        if listen != LOOPBACK or deployment.roles.hosts:
+            where = listen if listen != LOOPBACK else "the address of each host"
             run.monitor.line(
-                f"warning: the run listens on {deployment.roles.listen}; whoever can connect to it "
-                "can run code on this machine in your name"
+                f"warning: the run listens on {where}; whoever can connect to it can run code on "
+                "this machine in your name"
             )
         with (
-            _workspace(experiment.builder.name) as workspace,
+            workspace_of(experiment.builder.name) as workspace,
             engine.start(workspace, run.directory.logs, run.monitor.line) as running,
         ):
             counts, observed = conductor.conduct(running)
@@ -150,7 +152,8 @@ def conduct(
 
 
 @contextlib.contextmanager
-def _workspace(name: str) -> Iterator[pathlib.Path]:
+def workspace_of(name: str) -> Iterator[pathlib.Path]:
+    """An empty folder for one launch, gone when it ends."""
     _remove_abandoned()
     folder = shared_folder(f"{os.getpid()}-{name}")
     try:

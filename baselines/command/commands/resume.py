@@ -10,7 +10,7 @@ from ....launch.files.directory import RunDirectory
 from ....launch.request.begun import asked_of
 from ...tuned import Tuned
 from .. import asking, running
-from ..parser import Commands, add_cluster, add_partition, count
+from ..parser import Commands, add_cluster, add_hosts, add_partition, count
 
 
 def register(commands: Commands) -> None:
@@ -19,6 +19,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("--steps", type=count, metavar="N", help="a new budget, in what it was in")
     parser.add_argument("--actors", type=count, metavar="N", help="more or fewer than before")
     parser.add_argument("--listen", metavar="ADDRESS", help="another than before (see train)")
+    add_hosts(parser)
     add_cluster(parser)
     add_partition(parser)
 
@@ -28,7 +29,7 @@ def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     if options.steps is not None:
         recipe = dataclasses.replace(recipe, steps=options.steps)
     changed = {
-        **asking.given(actors=options.actors, listen=options.listen),
+        **asking.given(actors=options.actors, listen=options.listen, hosts=options.hosts),
         **asking.cluster(options),
     }
     spread = asking.given(**asking.partition(options))

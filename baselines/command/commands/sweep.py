@@ -87,6 +87,8 @@ def _asked(options: argparse.Namespace, settings: Sequence[Tuned]) -> SweepReque
         if getattr(options, name) is None:
             flag = {"agent": "an AGENT", "env": "an --env"}[name]
             raise RequestError(f"a sweep needs {flag}, or --resume DIR to go on with one.")
+    if options.hosts is not None:
+        raise RequestError("the runs of a sweep are each on one machine; leave out --hosts.")
     from ....launch.request import origins
     from ...sweep import request, space
 

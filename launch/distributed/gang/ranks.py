@@ -43,7 +43,7 @@ def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> lis
         _check_mesh(experiment, hosts * roles.learner_gpus)
         environments: list[tuple[tuple[str, str], ...]] = [()] * hosts  # Ray gives each its own.
     elif on_device:
-        environments = _accelerators(experiment, hosts)
+        environments = _accelerators(experiment, hosts, len(roles.host_names) or 1)
     else:
         environments = [_processors(experiment, spec, hosts)] * hosts
     return [Settings(environment=one, accelerator=on_device, **common) for one in environments]
@@ -91,20 +91,33 @@ def _check_mesh(experiment: Experiment, gpus: int) -> None:
         )
 
 
-def _accelerators(experiment: Experiment, hosts: int) -> list[tuple[tuple[str, str], ...]]:
-    """Environments in which each process sees GPUs of its own."""
+def _accelerators(
+    experiment: Experiment, hosts: int, machines: int
+) -> list[tuple[tuple[str, str], ...]]:
+    """Environments in which each process sees GPUs of its own.
+
+    Args:
+      experiment: whose learner it is.
+      hosts: processes of the learner, which take turns on the machines.
+      machines: with as many GPUs each as this one; of several, one without has no such process.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         found = pathlib.Path("/dev").glob("nvidia[0-9]*")
         names = sorted((path.name.removeprefix("nvidia") for path in found), key=int)
     else:
         names = [name.strip() for name in visible.split(",") if name.strip()]
-    share, rest = divmod(len(names), hosts)
+    if machines > 1 and not names:
+        return [()] * hosts
+    here = -(-hosts // machines)
+    share, rest = divmod(len(names), here)
     if not share or rest:
         raise RequestError(
-            f"{hosts} learner hosts cannot share {len(names)} GPUs equally; take a number of hosts "
+            f"{here} learner hosts cannot share {len(names)} GPUs equally; take a number of hosts "
             "that divides the number of GPUs, or --learner-device cpu."
         )
-    _check_mesh(experiment, len(names))
-    shares = [names[rank * share : (rank + 1) * share] for rank in range(hosts)]
-    return [(("CUDA_VISIBLE_DEVICES", ",".join(one)),) for one in shares]
+    _check_mesh(experiment, share * hosts)
+    shares = [names[number * share : (number + 1) * share] for number in range(here)]
+    return [
+        (("CUDA_VISIBLE_DEVICES", ",".join(shares[rank // machines])),) for rank in range(hosts)
+    ]

@@ -1,7 +1,7 @@
 """One rank of a gang, in a process of its own: it learns from its share and writes what came out.
 
-`python rank.py RANK SIZE PORT OUT`, as many at once as there are to be ranks; a size of 1 learns
-from the whole batches.
+`python rank.py RANK SIZE ADDRESS:PORT OUT`, as many at once as there are to be ranks; a size of 1
+learns from the whole batches.
 """
 
 import os
@@ -120,11 +120,11 @@ def whole(state):
     return jax.tree.map(leaf, state)
 
 
-def main(rank, size, port, out):
+def main(rank, size, address, out):
     if os.environ.get("EARLY"):
         jax.devices()  # Whoever uses jax before it has joined stays alone.
     if size > 1:
-        joining.join(f"127.0.0.1:{port}", size, rank)
+        joining.join(address, size, rank)
     found = {}
     for name, make, written in learners(rank, size):
         first, second = make(), make()

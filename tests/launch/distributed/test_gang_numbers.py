@@ -14,14 +14,17 @@ from troupe.launch.distributed import addresses
 RANK = pathlib.Path(__file__).with_name("rank.py")
 
 
-def run_ranks(folder, size, devices=1, **environment):
-    """Runs ranks to their ends; their exit codes, what they said, and what they found."""
+def run_ranks(folder, size, devices=1, hosts=None, **environment):
+    """Runs ranks to their ends, each on a host of its own where there are some; their exit codes,
+    what they said, and what they found."""
     port = addresses.free_ports(1)[0]
+    address = hosts.address(0) if hosts else addresses.LOOPBACK
     flags = f"--xla_force_host_platform_device_count={devices}"
     environment = {**os.environ, "XLA_FLAGS": flags, **environment}
     processes = []
     for rank in range(size):
-        command = [sys.executable, str(RANK), str(rank), str(size), str(port)]
+        prefix = hosts.on(rank) if hosts else []
+        command = [*prefix, sys.executable, str(RANK), str(rank), str(size), f"{address}:{port}"]
         processes.append(
             subprocess.Popen(
                 [*command, str(folder / f"{size}-{rank}.npz")],
@@ -44,9 +47,14 @@ def run_ranks(folder, size, devices=1, **environment):
 
 @pytest.mark.long
 def test_ranks_that_share_batches_learn_what_one_process_learns(tmp_path):
-    codes, said, (alone,) = run_ranks(tmp_path, 1)
+    two_learn_what_one_learns(tmp_path)
+
+
+def two_learn_what_one_learns(folder, hosts=None):
+    """Runs one process and two, on two hosts where there are some, and compares all they hold."""
+    codes, said, (alone,) = run_ranks(folder, 1)
     assert codes == [0], said
-    codes, said, ranks = run_ranks(tmp_path, 2, devices=2)
+    codes, said, ranks = run_ranks(folder, 2, devices=2, hosts=hosts)
     assert codes == [0, 0], said
     for name, value in alone.items():
         if name.endswith(("/keys", "/priorities")):  # Each rank has those of its own share.

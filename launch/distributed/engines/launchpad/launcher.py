@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import pathlib
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import launchpad as lp
@@ -17,7 +19,7 @@ from ...deployment import Say
 from ...gang.meeting import Meeting
 from ...supervision import heartbeat
 from ...supervision.role import Settings
-from ...supervision.supervisor import Member, Supervisor
+from ...supervision.supervisor import Handle, Member, Supervisor
 from .processes import ProcessHandle, ProcessLauncher
 from .threads import ThreadLauncher
 
@@ -49,6 +51,26 @@ def check(program: lp.Program, kind: str) -> None:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Post:
+    """What it takes to start the role of a node, and start it again."""
+
+    name: str
+    label: str
+    node: Any
+    payload: pathlib.Path
+    """File of the functions of its label."""
+    index: int
+    """Among these."""
+    row: int
+    """Of its signs of life."""
+    settings: Settings
+
+
+Begin = Callable[[Post, Settings], Handle]
+"""Starts a role in one of its lives."""
+
+
 def start(
     program: lp.Program,
     kind: str,
@@ -72,49 +94,87 @@ def start(
         threads listen there only within `servers.kept_to`.
     """
     check(program, kind)
-    _bind(program, kind, address)
-    rows = sum(len(nodes) for nodes in program.groups.values())
-    board = heartbeat.Board(workspace / heartbeat.FILE, rows)
-    launcher: Any
-    if kind == "processes":
-        launcher = ProcessLauncher(workspace, logs, board, address)
-    else:
-        launcher = ThreadLauncher(workspace, logs, board)
+    bind(program, kind, address, addresses.free_ports(num_ports(program), address))
+    board = heartbeat.Board(workspace / heartbeat.FILE, len(program.get_all_nodes()))
+    if kind == "threads":
+        threads = ThreadLauncher(workspace, logs, board)
+        functions = [post.node.function for post in posts(program, workspace)]
+        found = members(
+            posts(program, workspace),
+            lambda post, settings: threads.start(
+                post.name, functions[post.row], post.row, settings
+            ),
+        )
+        return Supervisor(threads, board, found, say)
+    processes = ProcessLauncher(workspace, logs, board, address)
+    serialize(program, workspace)
+    found = members(posts(program, workspace), functools.partial(start_process, processes))
+    return Supervisor(processes, board, found, say)
+
+
+def posts(program: lp.Program, workspace: pathlib.Path) -> list[Post]:
+    """Those of all nodes, in the order of starting."""
     numbers = itertools.count()
-    members: list[Member] = []
-    meetings: dict[str, Meeting] = {}
+    return [
+        Post(
+            f"{label}/{index}" if len(nodes) > 1 else label,
+            label,
+            node,
+            workspace / f"{label}.pkl",
+            index,
+            next(numbers),
+            getattr(node, "role_settings", Settings(reverb=True)),
+        )
+        for label, nodes in program.groups.items()
+        for index, node in enumerate(nodes)
+    ]
+
+
+def serialize(program: lp.Program, workspace: pathlib.Path) -> None:
+    """Writes the payloads of a program that is bound, from which processes take their functions."""
     for label, nodes in program.groups.items():
         functions = [node.function for node in nodes]
-        payload = workspace / f"{label}.pkl"
-        if kind == "processes":
-            serialization.serialize_functions(str(payload), label, functions)
-        for index, (node, function) in enumerate(zip(nodes, functions, strict=True)):
-            name = f"{label}/{index}" if len(nodes) > 1 else label
-            settings = getattr(node, "role_settings", Settings(reverb=True))
-            row = next(numbers)
-            if settings.gang:
-                first = settings.gang not in meetings
-                meeting = meetings.setdefault(settings.gang, Meeting())
-                begin = functools.partial(
-                    _start_in_gang, launcher, meeting, first, (name, payload, index, row, settings)
-                )
-            elif kind == "processes":
-                begin = functools.partial(launcher.start, name, payload, index, row, settings)
-            else:
-                begin = functools.partial(launcher.start, name, function, row, settings)
-            members.append(Member(name, row, settings, begin))
-    return Supervisor(launcher, board, members, say)
+        serialization.serialize_functions(str(workspace / f"{label}.pkl"), label, functions)
 
 
-def _start_in_gang(
-    launcher: ProcessLauncher, meeting: Meeting, first: bool, arguments: tuple
-) -> ProcessHandle:
-    name, payload, index, row, settings = arguments
-    return launcher.start(name, payload, index, row, meeting.settings(settings, first))
+def start_process(launcher: ProcessLauncher, post: Post, settings: Settings) -> ProcessHandle:
+    """Starts a role as a process of this machine."""
+    return launcher.start(post.name, post.payload, post.index, post.row, settings)
 
 
-def _bind(program: lp.Program, kind: str, host: str) -> None:
-    """Tells the nodes where they and the others will be."""
+def members(
+    posts: Iterable[Post], begin: Begin, meeting: Callable[[], Meeting] = Meeting
+) -> list[Member]:
+    """What a supervisor takes.
+
+    Args:
+      posts: of the roles.
+      begin: starts one; of a gang with where it meets in its settings.
+      meeting: makes that of one gang.
+    """
+    meetings: dict[str, Meeting] = {}
+    found = []
+    for post in posts:
+        starts = functools.partial(begin, post, post.settings)
+        if gang := post.settings.gang:
+            first = gang not in meetings
+            place = meetings.setdefault(gang, meeting())
+            starts = functools.partial(_begin_in_gang, begin, post, place, first)
+        found.append(Member(post.name, post.row, post.settings, starts))
+    return found
+
+
+def _begin_in_gang(begin: Begin, post: Post, meeting: Meeting, first: bool) -> Handle:
+    return begin(post, meeting.settings(post.settings, first))
+
+
+def num_ports(program: lp.Program) -> int:
+    """How many the nodes listen on."""
+    return len(_addresses(program))
+
+
+def bind(program: lp.Program, kind: str, host: str, ports: Sequence[int]) -> None:
+    """Tells the nodes where they and the others will be: at these ports of a host."""
     launch_type = (
         context.LaunchType.LOCAL_MULTI_PROCESSING
         if kind == "processes"
@@ -125,7 +185,11 @@ def _bind(program: lp.Program, kind: str, host: str) -> None:
             node._initialize_context(launch_type, launch_config=None)
             for handle in node.input_handles:
                 handle.connect(node, label)
-    found = {id(a): a for node in program.get_all_nodes() for a in node.addresses}
-    ports = addresses.free_ports(len(found), host)
-    for address, port in zip(found.values(), ports, strict=True):
+    for address, port in zip(_addresses(program), ports, strict=True):
         address.bind(HostAddress(host, port))
+
+
+def _addresses(program: lp.Program) -> list[lp.Address]:
+    """Those of all nodes, each once, in their order."""
+    found = {id(a): a for node in program.get_all_nodes() for a in node.addresses}
+    return list(found.values())

@@ -19,7 +19,7 @@ from ...supervision.role import Role, Settings, enter
 class ThreadHandle:
     """One life of one role."""
 
-    pid = None
+    pid: int | None = None
     ended_at = 0.0
     killed = False
 
