@@ -1,7 +1,8 @@
 """Lookups in the form in which their rules see most: counted columns as batches, splits inside.
 
 A rule sees an op alone. That `x[arange(B), i]` takes one element of each row, as `vmap` of `x[i]`
-does, stands in the ops that made its indices; here the one is written as the other.
+does, stands in the ops that made its indices; here the one is written as the other. Slices begin
+where they end within the array.
 """
 
 from __future__ import annotations
@@ -23,9 +24,38 @@ def canonicalize(program: Program) -> None:
     Where a column of a gather's or scatter's indices counts along a batch dimension, that dimension
     and the table's become batch dimensions of the op. Where the rows that a gather picked are
     split afterwards (`x[order].reshape(4, -1)`), the indices are split before.
+    Where a slice begins is clamped beforehand, unless it is known to be in range: XLA in jaxlib 0.6
+    adds the starts of a slice and of a device's share of it, and clamps their sum alone.
     """
+    _clamp_starts(program)
     if any(_indexed(op) for op in program.walk()):
         _Rewriter(program).region(program)
+
+
+def _clamp_starts(program: Program) -> None:
+    ops: list[Op] = []
+    for op in program.ops:
+        for region in op.regions:
+            _clamp_starts(region)
+        if op.name == "dynamic_slice":
+            array, *starts = op.inputs
+            clamped = []
+            for start, size, part in zip(
+                starts, array.shape, op.params["slice_sizes"], strict=True
+            ):
+                last = min(size - part, np.iinfo(start.dtype).max)
+                if start.data is None or not 0 <= start.data <= last:
+                    first, end = (
+                        Value((), start.dtype, data=np.asarray(bound, start.dtype))
+                        for bound in (0, last)
+                    )
+                    asked, start = start, first if last == 0 else start.like()
+                    if last:
+                        ops.append(op.beside("clamp", (first, asked, end), start, {}, lax.clamp_p))
+                clamped.append(start)
+            op = op.on((array, *clamped), op.outputs)
+        ops.append(op)
+    program.ops = ops
 
 
 def _indexed(op: Op) -> bool:
