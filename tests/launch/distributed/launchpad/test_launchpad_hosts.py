@@ -27,9 +27,8 @@ pytestmark = [
 
 @pytest.fixture
 def hosts(tmp_path):
-    made = Hosts(tmp_path, 3)
-    yield made
-    made.close()  # Their memory goes with them.
+    with Hosts(tmp_path, 3) as made:
+        yield made
 
 
 @pytest.fixture
