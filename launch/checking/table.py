@@ -269,7 +269,9 @@ def check(experiment: Experiment) -> Iterator[Finding]:
     if experiment.data is not None:
         from ..data import sources
 
-        sources.load(experiment.data, spec)
+        # Read once, for all the short runs.
+        data = sources.load(experiment.data, spec)
+        subject.experiment = dataclasses.replace(experiment, data=data)
     with subject.stack:
         for row in TABLE:
             if row.name == "mesh" and experiment.partition is None:

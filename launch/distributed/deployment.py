@@ -88,7 +88,7 @@ class Roles:
             )
 
         if self.hosts is not None:
-            _check_hosts(self.hosts.split(","), self.listen)
+            _check_hosts(self.host_names, self.listen)
 
     @property
     def host_names(self) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ class Roles:
         return cls(**values)
 
 
-def _check_hosts(names: list[str], listen: str) -> None:
+def _check_hosts(names: tuple[str, ...], listen: str) -> None:
     for name in names:
         if not name or name != name.strip():
             raise RequestError(

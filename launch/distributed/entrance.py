@@ -25,6 +25,12 @@ _CALLERS = 64
 """Callers that are heard at once; one more takes the place of the first of them."""
 
 
+def framed(message: str) -> bytes:
+    """A message as it is sent: its length in bytes, and itself."""
+    content = message.encode()
+    return LENGTH.pack(len(content)) + content
+
+
 @dataclasses.dataclass
 class _Caller:
     """Somebody who is not known yet."""

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from ...errors import RunError
-from ..entrance import LENGTH, Entrance
+from ..entrance import LENGTH, Entrance, framed
 from ..roles import calls
 from ..supervision import role
 from . import joining, meeting
@@ -180,7 +180,7 @@ class Leader:
         for other in self._others.values():
             other.settimeout(_FAREWELL_SECONDS)
             try:
-                other.sendall(LENGTH.pack(len(END)) + END.encode())
+                other.sendall(framed(END))
                 while other.recv(1 << 16):
                     pass
             except OSError:
@@ -295,9 +295,8 @@ def _family(where: Any) -> socket.AddressFamily:
 
 
 def _send(other: socket.socket, message: str, whom: str) -> None:
-    content = message.encode()
     try:
-        other.sendall(LENGTH.pack(len(content)) + content)
+        other.sendall(framed(message))
     except OSError as error:
         raise GangError(f"{whom} of the learner is gone ({error.strerror or error}).") from error
 

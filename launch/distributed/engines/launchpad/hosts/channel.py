@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ....entrance import LENGTH
+from ....entrance import LENGTH, framed
 
 _FILE = ".meeting.json"
 _MOST = 1 << 20
@@ -70,8 +70,7 @@ class Channel:
         """Sends a message, now or with the next ones; none where the other side is gone."""
         if not self._is_open:
             return
-        content = json.dumps(message).encode()
-        self._going += LENGTH.pack(len(content)) + content
+        self._going += framed(json.dumps(message))
         try:
             self._going = self._going[self._connection.send(self._going) :]
         except BlockingIOError:
@@ -122,9 +121,8 @@ def call(place: MeetingPlace, host: int, seconds: float) -> Channel:
       OSError: if nobody answers there.
     """
     connection = socket.create_connection((place.address, place.port), timeout=seconds)
-    greeting = f"{host} {place.token}".encode()
     try:
-        connection.sendall(LENGTH.pack(len(greeting)) + greeting)
+        connection.sendall(framed(f"{host} {place.token}"))
     except OSError:
         connection.close()
         raise
