@@ -43,7 +43,7 @@ $(INSTALLED): constraints.txt pyproject.toml setup.py
 	$$python -m venv $(VENV) && \
 	$(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt pip setuptools uv wheel && \
 	$(PYTHON) -m uv pip install -q --python $(PYTHON) -c constraints.txt \
-	  -e '.[atari,box2d,bsuite,distributed,dm-control,docs,export,lint,minari,mujoco,optuna,test,video,wandb]' && touch $@
+	  -e '.[atari,box2d,bsuite,distributed,dm-control,docs,export,lint,minari,minatar,mujoco,optuna,test,video,wandb]' && touch $@
 
 clean:
 	rm -rf $(VENV) .typing build *.egg-info

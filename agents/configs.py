@@ -52,7 +52,8 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class MLPConfig(Config):
-    """Of a network that is an MLP, or the Nature network where observations are images."""
+    """Of a network that is an MLP, or the Nature network where observations are images. Grids, as
+    MinAtar's, go through one convolution before the MLP."""
 
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Units of the MLP's hidden layers; images go through the Nature network."""

@@ -71,7 +71,8 @@ def make(
 
     The ids are those of Gymnasium ("CartPole-v1", "HalfCheetah-v5"), "ALE/GAME-v5" for Atari games
     with the standard preprocessing and a stack of four frames (uint8 [84, 84, 4]),
-    "dm_control/DOMAIN-TASK", "bsuite/EXPERIMENT/INDEX", and "fake/NAME" for one of `fakes.FAKES`.
+    "MinAtar/GAME-v1" for games of 10 x 10 pixels, "dm_control/DOMAIN-TASK",
+    "bsuite/EXPERIMENT/INDEX", and "fake/NAME" for one of `fakes.FAKES`.
     "MODULE:ID" imports the module first, which registers the id.
 
     Args:
@@ -204,9 +205,7 @@ def _specification(id: str) -> gymnasium.envs.registration.EnvSpec:
             raise UnknownEnvironmentError(
                 f"unknown environment {id!r}; its module cannot be imported: {reason}"
             ) from error
-    if name.startswith("ALE/"):
-        ale = registry.import_extra("ale_py", "atari", name)
-        ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)  # Else it prints a banner.
+    registry.register_family(name)
     if name not in gymnasium.registry:
         registry.check_known(name, registry.registered_ids())
     specification = copy.deepcopy(gymnasium.registry[name])

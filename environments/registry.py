@@ -20,7 +20,10 @@ _EXTRAS = {
     "shimmy": "atari",
     "gymnasium.envs.box2d": "box2d",
     "gymnasium.envs.mujoco": "mujoco",
+    "minatar": "minatar",
 }
+_FAMILIES = {"ALE": "ale_py", "MinAtar": "minatar.gym"}
+"""Modules of the games whose ids begin so, which Gymnasium knows only once they are imported."""
 _NEAR = 5
 _OWN = {"CartPoleMasked-v1": ("masked:MaskedCartPole", 500)}
 """Environments of this package: where they are, and their time limits."""
@@ -33,9 +36,26 @@ for _id, (_where, _limit) in _OWN.items():
 
 def registered_ids() -> list[str]:
     """The ids of every Gymnasium environment that could be made here, Atari's included."""
-    if importlib.util.find_spec("ale_py") is not None:
-        importlib.import_module("ale_py")  # Registers its games.
+    for family, module in _FAMILIES.items():
+        if importlib.util.find_spec(module.partition(".")[0]) is not None:
+            register_family(f"{family}/")
     return sorted(gymnasium.registry)
+
+
+def register_family(id: str) -> None:
+    """Has the package of an Atari or a MinAtar game register its ids.
+
+    Raises:
+      MissingExtraError: if it is not installed.
+    """
+    family = id.partition("/")[0]
+    if family not in _FAMILIES:
+        return
+    games = import_extra(_FAMILIES[family], _EXTRAS[_FAMILIES[family].partition(".")[0]], id)
+    if family == "ALE":
+        games.ALEInterface.setLoggerMode(games.LoggerMode.Error)  # Else it prints a banner.
+    elif not any(name.startswith(f"{family}/") for name in gymnasium.registry):
+        games.register_envs()
 
 
 def check_known(id: str, known: Iterable[str]) -> None:

@@ -24,6 +24,13 @@ def is_image(spec: Nest) -> bool:
     )
 
 
+def is_grid(spec: Nest) -> bool:
+    """Whether observations are one grid of cells that is no image: [H, W, C], at least 5 a side."""
+    return isinstance(spec, specs.Array) and (
+        len(spec.shape) == 3 and min(spec.shape[:2]) >= 5 and not is_image(spec)
+    )
+
+
 def flatten(spec: Nest) -> Callable[[Nest], jax.Array]:
     """A function from nests of observations [B, ...] to float32 vectors [B, D].
 
@@ -87,8 +94,22 @@ class ResidualTorso(hk.Module):
         return jax.nn.relu(hk.Linear(self._width * 256)(hk.Flatten()(jax.nn.relu(x))))
 
 
+class GridTorso(hk.Module):
+    """The convolution of Young and Tian (2019), https://arxiv.org/abs/1903.03176, section 3."""
+
+    def __init__(self, width: int = 1, dtype: Any = jnp.float32, name: str = "grid_torso"):
+        super().__init__(name)
+        self._width, self._dtype = width, dtype
+
+    def __call__(self, grid: jax.Array) -> jax.Array:
+        """[B, H, W, C], bytes or numbers, to features [B, (H - 2) (W - 2) 16 width]."""
+        x = grid.astype(self._dtype) / (255.0 if grid.dtype == jnp.uint8 else 1.0)
+        return hk.Flatten()(jax.nn.relu(hk.Conv2D(self._width * 16, 3, padding="VALID")(x)))
+
+
 Convolutions = Literal["auto", "nature", "residual"]
-"""Which network images go through; auto: the Nature one, where observations are images."""
+"""Which network images go through; auto: the Nature one, where observations are images, and one
+convolution where they are grids."""
 
 
 def convolves(spec: Nest, torso: Convolutions = "auto") -> bool:
@@ -104,7 +125,7 @@ def convolves(spec: Nest, torso: Convolutions = "auto") -> bool:
             f"torso is {torso}, which is for images ({least}), and this environment's "
             f"observations are {describe(spec)}; leave torso at auto."
         )
-    return torso != "auto" or is_image(spec)
+    return torso != "auto" or is_image(spec) or is_grid(spec)
 
 
 def make_torso(
@@ -119,8 +140,8 @@ def make_torso(
 ) -> Callable[[Nest], jax.Array]:
     """Observations [B, ...] to features [B, D].
 
-    Images go through convolutions, all else through an MLP of `hidden_sizes`; where there are none,
-    features are the observation's numbers.
+    Images go through convolutions, all else through an MLP of `hidden_sizes`, grids through one
+    convolution before it; where there are no sizes, features are what came to the MLP.
 
     Args:
       spec: of the observations.
@@ -134,10 +155,15 @@ def make_torso(
     Raises:
       ValueError: where observations are nothing for the torso.
     """
-    if convolves(spec, torso):
+    convolutional = convolves(spec, torso)
+    if convolutional and not (torso == "auto" and is_grid(spec)):
         module = ResidualTorso if torso == "residual" else NatureTorso
         return lambda observation: module(width, dtype)(observation)
-    to_vector = flatten(spec)
-    return lambda observation: MLP(
-        hidden_sizes, w_init=w_init, activation=activation, activate_final=True
-    )(to_vector(observation).astype(dtype))
+    flat = flatten(spec)
+
+    def apply(observation: Nest) -> jax.Array:
+        x = GridTorso(width, dtype)(observation) if convolutional else flat(observation)
+        mlp = MLP(hidden_sizes, w_init=w_init, activation=activation, activate_final=True)
+        return mlp(x.astype(dtype))
+
+    return apply

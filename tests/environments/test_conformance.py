@@ -19,6 +19,7 @@ IDS = [
     "Blackjack-v1",
     "HalfCheetah-v5",
     "ALE/Pong-v5",
+    "MinAtar/Breakout-v1",
     "fake/continuous",
     "fake/discrete",
     "fake/image",

@@ -74,7 +74,10 @@ def test_the_seed_is_used_once_and_the_stream_goes_on():
     assert scripted.seeds == [7, None, None]
 
 
-@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5", "LunarLander-v3"])
+@pytest.mark.parametrize(
+    "id",
+    ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5", "LunarLander-v3", "MinAtar/Seaquest-v1"],
+)
 def test_a_seed_repeats_the_episodes_of_gymnasium_itself(id):
     ours = environments.make(id, seed=11, max_episode_steps=20)
     theirs = gymnasium.make(id, max_episode_steps=20)

@@ -15,6 +15,7 @@ from troupe import environments
         ("cartpole-v1", "CartPole-v1"),
         ("LunarLander-v2", "LunarLander-v3"),
         ("ALE/Pongg-v5", "ALE/Pong-v5"),
+        ("MinAtar/Breakot-v1", "MinAtar/Breakout-v1"),
         ("halfcheetah-v5", "HalfCheetah-v5"),
     ],
 )
@@ -37,6 +38,7 @@ def test_an_id_unlike_any_other_lists_examples():
     [
         ("ALE/Pong-v5", "ale_py", "atari"),
         ("ALE/Pong-v5", "cv2", "atari"),
+        ("MinAtar/Breakout-v1", "minatar", "minatar"),
         ("HalfCheetah-v5", "mujoco", "mujoco"),
         ("LunarLander-v3", "Box2D", "box2d"),
         ("dm_control/cartpole-swingup", "dm_control", "dm_control"),

@@ -44,6 +44,24 @@ def test_images_go_through_convolutions():
     assert features.shape == (2, 512)
 
 
+def test_grids_go_through_one_convolution_before_the_mlp():
+    spec = specs.BoundedArray((10, 9, 4), bool, False, True)
+    assert torsos.is_grid(spec)
+    assert torsos.convolves(spec)
+    assert not torsos.is_grid(specs.Array((84, 84, 4), np.uint8))
+    assert not torsos.is_grid(specs.Array((2, 9, 4), bool))
+    grid = np.random.default_rng(0).integers(0, 2, (3, 10, 9, 4)).astype(bool)
+    for sizes, width, count in (((), 1, 8 * 7 * 16), ((7,), 1, 7), ((), 2, 8 * 7 * 32)):
+        network = from_haiku(
+            lambda x, sizes=sizes, width=width: torsos.make_torso(spec, sizes, width=width)(x), grid
+        )
+        params = network.init(jax.random.key(0))
+        assert params["grid_torso/conv2_d"]["w"].shape == (3, 3, 4, 16 * width)
+        assert network.apply(params, grid).shape == (3, count)
+        # The features follow where the things are, which no sum over the cells does.
+        assert not np.allclose(network.apply(params, grid), network.apply(params, grid[:, ::-1]))
+
+
 def test_the_residual_torso_has_its_fifteen_convolutions_and_takes_small_boards():
     spec = specs.Array((10, 9, 4), np.float32)
     board = np.random.default_rng(0).normal(size=(2, 10, 9, 4)).astype(np.float32)
