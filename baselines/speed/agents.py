@@ -2,7 +2,9 @@
 
     python -m troupe.baselines.speed dqn --env CartPole-v1 --json
     python -m troupe.baselines.speed ppo --env CartPole-v1 --against sb3=PYTHON,sbx=PYTHON
-    python -m troupe.baselines.speed dqn --launch processes     (see `distributed_speed`)
+    python -m troupe.baselines.speed sac --env HalfCheetah-v5 --steps 100000 --repeats 2 \\
+        --evaluate-every 100000 --against sb3=PYTHON            (the returns, beside the speeds)
+    python -m troupe.baselines.speed dqn --launch processes     (see `distributed`)
 
 Every library runs the same settings, in turn, as often as `--repeats` says; ratios are between the
 medians, so that all are measured under what else the machine had to do. What a rate is, and that
@@ -42,6 +44,7 @@ from ..settings.td3 import TD3_MUJOCO_ZOO
 from . import arithmetic, peers
 
 _WARMUP_CALLS = 2
+_EVALUATE_EVERY = 5_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +69,22 @@ WORKLOADS: dict[tuple[str, str, str], Workload] = {
         },
         steps=20_000,
         has_peers=False,
+    ),
+    ("dqn", "ALE/Pong-v5", "zoo"): Workload(
+        {
+            "double": False,
+            "learning_rate": 1e-4,
+            "batch_size": 32,
+            "max_replay_size": 10_000,
+            "min_replay_size": 1_000,
+            # The zoo's 1,000 count steps of the environment, of which there are four to a gradient.
+            "target_update_period": 250,
+            "samples_per_insert": 8.0,
+            "steps_per_dispatch": 4,
+            "epsilon_end": 0.01,
+            "epsilon_decay_steps": 500,
+        },
+        steps=5_000,
     ),
     ("ppo", "CartPole-v1", "zoo"): Workload(PPO_CARTPOLE_ZOO, steps=100_000),
     ("qrdqn", "CartPole-v1", "zoo"): Workload({**_DQN_ZOO, "num_atoms": 10}, steps=50_000),
@@ -101,7 +120,7 @@ def measure(
     *,
     seed: int = 0,
     target: float | None = None,
-    evaluate_every: int = 5_000,
+    evaluate_every: int = _EVALUATE_EVERY,
     episodes: int = 20,
 ) -> dict[str, Any]:
     """Trains with this library; what it returns has the fields of `peers.run`.
@@ -247,6 +266,9 @@ def compare(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
             )
             if (values := [r[name] for r in results if r.get(name) is not None])
         }
+        returns = [r["evaluations"][-1][1] for r in results if r["evaluations"]]
+        if returns:
+            medians[library]["last_return"] = statistics.median(returns)
         for clock in ("wall", "cpu"):
             medians[library][f"{clock}_seconds_to_target"] = _to_target(results, clock)
     ours = medians["troupe"]
@@ -293,6 +315,12 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the first run; then one more each")
     parser.add_argument("--repeats", type=int, default=1, help="runs of every library")
     parser.add_argument("--target", type=float, help="time the way to this greedy return")
+    parser.add_argument(
+        "--evaluate-every",
+        type=int,
+        metavar="N",
+        help="env steps between evaluations, without a target too; default: 5000 with one",
+    )
     parser.add_argument("--against", default="", help="sb3=PYTHON,sbx=PYTHON")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     return parser
@@ -312,12 +340,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             work = dataclasses.replace(work, steps=args.steps)
         if against and not work.has_peers:
             raise ValueError("the other libraries have no such workload; leave out --against.")
+        every = _EVALUATE_EVERY if args.evaluate_every is None else args.evaluate_every
+        if every < 1:
+            raise ValueError(f"--evaluate-every must be at least 1, got {every}.")
+        # Evaluations without a target go on to the end, as those with one out of reach.
+        target = math.inf if args.target is None and args.evaluate_every else args.target
         # Jax must not have touched a device.
         dispatch.configure_cpu()
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ("troupe", *against)}
         for seed in range(args.seed, args.seed + args.repeats):
             runs["troupe"].append(
-                measure(args.agent, args.env, work, seed=seed, target=args.target)
+                measure(args.agent, args.env, work, seed=seed, target=target, evaluate_every=every)
             )
             for library, python in against.items():
                 asked = peers.zoo(
@@ -325,7 +358,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                     args.agent,
                     args.env,
                     seed=seed,
-                    target_return=args.target,
+                    target_return=target,
+                    evaluate_every=every,
                     total_steps=work.steps,
                 )
                 runs[library].append(peers.measure(python, asked))

@@ -53,6 +53,23 @@ _DQN = {
 # is noise on actions of that standard deviation.
 ZOO: dict[tuple[str, str], dict[str, Any]] = {
     ("dqn", "CartPole-v1"): {"total_steps": 50_000, "num_envs": 1, "hyperparameters": _DQN},
+    # Learning starts early, for a short run: the zoo waits for 100,000 steps.
+    ("dqn", "ALE/Pong-v5"): {
+        "total_steps": 5_000,
+        "num_envs": 1,
+        "hyperparameters": {
+            "learning_rate": 1e-4,
+            "batch_size": 32,
+            "buffer_size": 10_000,
+            "learning_starts": 1_000,
+            "gamma": 0.99,
+            "target_update_interval": 1_000,
+            "train_freq": 4,
+            "gradient_steps": 1,
+            "exploration_fraction": 0.1,
+            "exploration_final_eps": 0.01,
+        },
+    },
     ("ppo", "CartPole-v1"): {
         "total_steps": 100_000,
         "num_envs": 8,
@@ -125,7 +142,8 @@ class PeerRun:
     seed: int = 0
     """Of the library and of the environments."""
     target_return: float | None = None
-    """Greedy evaluations go on until their mean return has reached this; None: no evaluations."""
+    """Greedy evaluations go on until their mean return has reached this, with infinity to the end;
+    None: no evaluations."""
     evaluate_every: int = 5000
     """Environment steps between evaluations."""
     evaluation_episodes: int = 20

@@ -152,7 +152,7 @@ def test_a_library_that_is_not_there_is_named_on_one_line():
 def test_settings_of_the_zoo():
     zoo = peers.zoo("sb3", "ppo", "CartPole-v1", seed=3, total_steps=5)
     assert (zoo.num_envs, zoo.seed, zoo.total_steps) == (8, 3, 5)
-    with pytest.raises(ValueError, match="there are dqn CartPole-v1, ppo CartPole-v1, qrdqn"):
+    with pytest.raises(ValueError, match="there are dqn CartPole-v1, dqn ALE/Pong-v5, ppo"):
         peers.zoo("sb3", "dqn", "Pong")
     with pytest.raises(ValueError, match="sb3, sbx"):
         settings(peer="rllib")
