@@ -12,7 +12,6 @@ FORBIDDEN = ("tensorflow", "acme", "reverb", "launchpad", "tree_math", "rlax", "
 # What crosses a process; it may import the second tier.
 SECOND_TIER = (
     "troupe.agents.replay.reverb",
-    "troupe.baselines.speed.distributed",
     "troupe.launch.distributed",
 )
 

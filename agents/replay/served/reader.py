@@ -6,13 +6,17 @@ import contextlib
 import time
 from typing import Any
 
-from ..items import ReplaySpec
+import jax
+
+from ..items import ReplaySpec, Rollouts
 from ..nests import Nest
 from ..remote import ReadingFace
 from .chunks import ReplayServer
 
 _PATIENCE = 0.4  # How long the server may wait for the pace before both look around.
 _AGAIN_SECONDS = 0.1
+_AHEAD = 16
+"""Batches that wait for the learner, at most: a call costs about the same for all of them."""
 
 
 class ServedReader(ReadingFace):
@@ -40,6 +44,8 @@ class ServedReader(ReadingFace):
         """
         super().__init__(spec, environment_spec, extras_spec, steps_per_sample)
         self._server = server
+        if not isinstance(spec.item, Rollouts):
+            self._ahead = max(self._ahead, _AHEAD // steps_per_sample)
         self._begin()
 
     def _ask(self) -> tuple[int, int, int]:
@@ -47,13 +53,17 @@ class ServedReader(ReadingFace):
 
     def _read(self) -> None:
         while self._has_room():
+            room = self._ahead - len(self._batches)
             try:
-                sample = self._server.draw(self.spec.batch_size, _PATIENCE)
+                sample = self._server.draw(self.spec.batch_size, _PATIENCE, room)
             except self.failed:
                 time.sleep(_AGAIN_SECONDS)
                 continue
             if sample is not None:
-                self._hand_on(sample)
+                k = self._leading[0]
+                for first in range(0, len(sample.info.keys), k):
+                    part = slice(first, first + k)
+                    self._hand_on(jax.tree.map(lambda leaf, part=part: leaf[part], sample))
 
     def _write(self) -> None:
         while (update := self._updates.get()) is not None:

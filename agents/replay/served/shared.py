@@ -202,21 +202,23 @@ class SharedReplay(RemoteFace):
 
     # Drawing.
 
-    def draw(self, batch_size: int, seconds: float) -> Sample | None:
-        """Draws K batches, [K, B, ...].
+    def draw(self, batch_size: int, seconds: float, most: int = 1) -> Sample | None:
+        """Draws K batches, or several times K, [D * K, B, ...].
 
         Args:
           batch_size: B, all or one host's share.
           seconds: How long to wait at most for the pace to allow it.
+          most: D at most; as many are drawn as the pace allows, for which nobody waits.
 
         Returns:
-          None: it has not allowed it.
+          None: it has not allowed even K.
         """
         count = self._steps_per_sample * batch_size
         with self._changed:
             if not self._changed.wait_for(lambda: self._can_draw(count), seconds):
                 return None
-            leading = (self._steps_per_sample, batch_size)
+            times = next(d for d in range(most, 0, -1) if d == 1 or self._can_draw(d * count))
+            leading = (times * self._steps_per_sample, batch_size)
             draw = self._entries.take if self._queued else self._entries.draw
             slots, info = draw(leading)
             sample = Sample(info, self._gather(slots))

@@ -218,6 +218,19 @@ def test_what_is_restored_draws_as_it_would_have(exponent):
         writer.close()
 
 
+def test_as_many_batches_are_drawn_as_the_pace_allows():
+    paced = spec(min_size=2, samples_per_insert=4.0, tolerance=1000.0)
+    shared = SharedReplay(paced, SPEC, EXTRAS, num_writers=1, steps_per_sample=2)
+    writer = ServedWriter(paced, SPEC, EXTRAS, shared)
+    play_one(writer.adder(), episode(0, 12))
+    writer.flush()
+    assert shared.draw(4, 0.0, 3).data.reward.shape == (6, 4)
+    assert shared.draw(4, 0.0, 3).data.reward.shape == (4, 4)
+    assert shared.draw(4, 0.0, 3) is None
+    assert shared.numbers() == (12, 12, 40)
+    writer.close()
+
+
 def test_what_ends_the_sender_is_raised_to_who_writes():
     class Broken:
         def write(self, *arguments):

@@ -26,7 +26,7 @@ _KNOCK_SECONDS = 5.0
 _SHARES = (1.0, 0.5, 0.25, 0.125)
 """Processors that an actor takes where nobody says how many: the first for which there is room."""
 # Ray gives its own processes half a minute, and raises Exception itself where one is late.
-_STARTS = 2
+_STARTS = 4
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",

@@ -22,6 +22,8 @@ _QUIET = {
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_BACKEND_LOG_LEVEL": "error",
     "RAY_worker_niceness": "0",
+    # For a token in the home directory, left by another use of Ray, the head alone would ask.
+    "RAY_AUTH_MODE": "disabled",
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "1000",
