@@ -50,6 +50,24 @@ SETTINGS = (
     ),
     Tuned(
         "impala",
+        "MinAtar/Breakout-v1",
+        config={
+            "hidden_sizes": (128,),
+            "num_envs": 32,
+            "rollout_length": 20,
+            "batch_size": 32,
+            "learning_rate": 1e-3,
+            "anneal_steps": 3_000_000,
+        },
+        steps=3_000_000,
+        target=6.0,
+        # Its games have no end of their own where the ball is never lost.
+        environment={"max_episode_steps": 5_000},
+        source="chosen here; seed 0 came to 7.6; actions drawn uniformly come to 0.4",
+        evaluation_every=300_000,
+    ),
+    Tuned(
+        "impala",
         "ALE/Pong-v5",
         config={
             "torso": "residual",
