@@ -27,6 +27,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -187,7 +188,9 @@ def measure(python: str, settings: PeerRun, timeout: float = 3600) -> dict[str, 
         last line that it wrote.
     """
     # -I keeps this file's folder, whose modules are not meant for it, off the import path.
-    command = [python, "-I", os.path.abspath(__file__), json.dumps(dataclasses.asdict(settings))]
+    interpreter = os.path.abspath(python) if os.path.dirname(python) else python
+    text = json.dumps(dataclasses.asdict(settings))
+    command = [interpreter, "-I", os.path.abspath(__file__), text]
     # The other library must not see the variables with which this process was set up.
     environment = {
         name: value
@@ -195,9 +198,17 @@ def measure(python: str, settings: PeerRun, timeout: float = 3600) -> dict[str, 
         if not name.startswith(("PYTHON", "JAX_", "XLA_")) and name != "NPROC"
     }
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, env=environment, check=False
-        )
+        # MuJoCo writes its warnings to a file where the process runs.
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                env=environment,
+                cwd=folder,
+                check=False,
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"{settings.peer} with {python}: {error}") from error
     if done.returncode:
