@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray]'")
 
+from troupe.launch.telling import metrics
+
 from ..hosts import Hosts, allowed
 
 BUDGET = 6000  # More than is done before the run is told to hurry.
@@ -38,9 +40,9 @@ pytestmark = [
 class RayHosts(Hosts):
     """The first is the head, which has no roles; the others have room for all of them each."""
 
-    def __init__(self, folder, misses):
+    def __init__(self, folder, misses, head_cpus=0):
         """Takes how many signs of life a node may miss until Ray gives it up."""
-        self._folder = folder
+        self._folder, self._head_cpus = folder, head_cpus
         self._environment = {
             **os.environ,
             **_QUIET,
@@ -62,7 +64,7 @@ class RayHosts(Hosts):
         return self._folder / f"ray-{index}.txt"
 
     def _ray(self, index):
-        head = "--head --port 6379 --num-cpus 0 --include-dashboard=false"
+        head = f"--head --port 6379 --num-cpus {self._head_cpus} --include-dashboard=false"
         size = head if index == 0 else f"--address {self.address(0)}:6379 --num-cpus 4"
         words = (
             f"start --object-store-memory 80000000 --node-ip-address {self.address(index)} {size}"
@@ -187,3 +189,46 @@ def test_all_faults(hosts, start, learners, silently):
     faults.signal("actor/0", signal.SIGSTOP)
     faults.cut(3 - faults.core, 20.0)
     faults.end(faults.lose_core(silently))
+
+
+def received(hosts, index):
+    """Bytes that came to a host by its cable."""
+    table = subprocess.check_output([*hosts.on(index), "cat", "/proc/net/dev"], text=True)
+    (line,) = (line for line in table.splitlines() if line.strip().startswith("eth0:"))
+    return int(line.split(":")[1].split()[0])
+
+
+FRAMES = """
+    train dqn --env fake/image --env.episode_lengths (100,) --steps 4000 --evaluate-every 99999
+    --launch ray --actors 2 --config.num_envs 1 --config.min_replay_size 3900
+    --config.samples_per_insert 0.5 --config.batch_size 4 --config.steps_per_dispatch 1
+"""
+
+
+@pytest.mark.skipif(not os.environ.get("TROUPE_FULL"), reason="takes a minute; set TROUPE_FULL=1")
+def test_frames_cross_the_cable_once(tmp_path):
+    out, log = tmp_path / "run", tmp_path / "said.txt"
+    with RayHosts(tmp_path, 15, head_cpus=1) as hosts, open(log, "w") as said:
+        hosts.ray(0)
+        hosts.ray(1)  # Only here is room for actors.
+        words = [*FRAMES.split(), "--address", hosts.address_of_ray, "--out", str(out)]
+        command = [*hosts.on(0), sys.executable, "-m", "troupe", *words]
+        run = subprocess.Popen(command, stdout=said, stderr=said)
+        try:
+            counted = 0
+            while not counted:
+                assert run.poll() is None, log.read_text()
+                time.sleep(0.2)
+                if (rows := out / "metrics.jsonl").exists():
+                    steps = [row["actor_steps"] for row in metrics.read(rows, "train")]
+                    counted = max(steps, default=0)
+            before = received(hosts, 0)
+            assert run.wait(400) == 0, log.read_text()
+            crossed = received(hosts, 0) - before
+        finally:
+            run.kill()
+            run.wait()
+    frames = crossed / (84 * 84)  # Of a stack of four, the newest.
+    ratio = frames / (4000 - counted)
+    print(f"{crossed:,} bytes for {4000 - counted} steps: {ratio:.3f} frames each")
+    assert 1.0 < ratio < 1.2
