@@ -97,6 +97,7 @@ class Faults:
         self._rank = ranks[0]
         run.until(lambda: run.steps() > 0)
         run.until(self.whole, pause=0.5)
+        run.until(lambda: list(run.out.glob("checkpoints/checkpoint-*/manifest.json")), pause=0.5)
 
     def whole(self, before=frozenset()):
         """Whether all roles run, and in other processes than before."""
@@ -113,11 +114,19 @@ class Faults:
         return [name for name, pid in self.run.ray_roles().items() if self._hosts.of(pid) == host]
 
     def hit(self, what, seconds, lost, fault):
-        """Has a fault happen, and waits for other processes in the place of those lost."""
-        before, began = {self.run.ray_roles()[name] for name in lost}, time.monotonic()
+        """Has a fault happen, and waits for other processes in the place of those lost.
+
+        No count is then less than it was in the checkpoint that was there.
+        """
+        before, saved = {self.run.ray_roles()[name] for name in lost}, self.run.manifest["counters"]
+        began = time.monotonic()
         fault()
         self.run.until(lambda: self.whole(before), seconds, pause=0.5)
         self.took[what] = round(time.monotonic() - began, 1)
+        self.run.until(lambda: self.run.steps() >= saved["actor_steps"], seconds, pause=0.5)
+        newest = self.run.manifest["counters"]
+        for name in ("actor_steps", "learner_steps", "episodes"):
+            assert newest[name] >= saved[name], (what, name)
 
     def signal(self, name, number):
         """Sends a signal to a role."""
@@ -159,6 +168,9 @@ class Faults:
         assert BUDGET - 2 < result["actor_steps"] <= BUDGET
         assert result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
         assert counters["life"] == saved["life"] + 1
+        rows = metrics.read(self.run.out / "metrics.jsonl", "train")
+        counts = [row["actor_steps"] for row in rows]
+        assert counts == sorted(counts)
 
 
 def begin(hosts, start, learners=1):
