@@ -105,3 +105,13 @@ def test_what_is_slow_to_import_waits_until_it_is_used(statement):
         assert not heavy, heavy
     """
     python(script)
+
+
+def test_who_acts_loads_no_partitioner():
+    script = """
+        import sys
+        import troupe.agents.dqn, troupe.launch.maker
+        from troupe.launch.distributed.roles import actor, evaluator, replay
+        assert "troupe.partitioning" not in sys.modules
+    """
+    python(script)

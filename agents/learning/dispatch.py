@@ -14,9 +14,9 @@ from typing import Any
 
 import jax
 
-from ...partitioning import virtual
 from .. import leading
 from ..replay.items import Sample
+from . import virtual
 
 Nest = Any
 

@@ -23,7 +23,8 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from ...partitioning import models, parse_mesh, parse_schedule, virtual
+from ...agents.learning import virtual
+from ...partitioning import models, parse_mesh, parse_schedule
 from ...partitioning.ir.trace import trace
 from ...partitioning.models import handwritten
 from ...partitioning.partition import Partitioned, partition

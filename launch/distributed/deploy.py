@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import environments
-from ...partitioning import virtual
+from ...agents.learning import virtual
 from .. import frame, seeds
 from ..checking import updates
 from ..errors import RequestError

@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from ....partitioning import virtual
+from ....agents.learning import virtual
 from ...errors import RequestError
 from ..supervision.role import Settings
 
