@@ -56,6 +56,7 @@ class VariableReader:
         *,
         fetch: Fetch = from_file,
         period: float = 0.2,
+        first_period: float = 0.02,
         failed: tuple[type[Exception], ...] = (OSError,),
         while_waiting: Callable[[], None] = lambda: None,
     ):
@@ -65,12 +66,14 @@ class VariableReader:
           server: a `VariableServer`, near or far.
           fetch: how a version is had of it.
           period: seconds between two questions.
+          first_period: likewise, before there is a version.
           failed: what a call of the server raises when it cannot be reached.
           while_waiting: called several times a second while `get_variables` waits for the first
             version; may raise.
         """
         self._fetch = functools.partial(fetch, server)
         self._period, self._failed = period, failed
+        self._first_period = min(period, first_period)
         self._while_waiting = while_waiting
         self._variables: dict[str, Nest] | None = None
         self._closed = threading.Event()
@@ -122,7 +125,7 @@ class VariableReader:
         self._closed.set()
 
     def _run(self) -> None:
-        period = min(self._period, 0.02)
+        period = self._first_period
         try:
             while not self._closed.wait(period):
                 with contextlib.suppress(*self._failed):  # Asked again after the next period.

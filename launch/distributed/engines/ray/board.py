@@ -18,6 +18,9 @@ from ...supervision import role
 
 Nest = Any
 _FETCH_SECONDS = 60.0
+_FIRST_PERIOD = 0.1
+"""Between questions before there is a version: a call takes about a millisecond of a processor, and
+while a learner starts all that wait for it ask."""
 
 
 class RayShelf:
@@ -51,7 +54,12 @@ class RayBoard:
         return Publisher(RayShelf(role.current().workspace / "version"), self._server)
 
     def reader(self) -> VariableReader:
-        return VariableReader(self._server, fetch=_fetch, while_waiting=calls.check_stop)
+        return VariableReader(
+            self._server,
+            fetch=_fetch,
+            first_period=_FIRST_PERIOD,
+            while_waiting=calls.check_stop,
+        )
 
 
 def _fetch(server: Server, newer_than: int) -> tuple[int, dict[str, Nest]] | None:

@@ -95,6 +95,13 @@ def test_every_role_is_killed_once_and_the_run_goes_on(start):
         fault(run, name)
         pids |= set(run.ray_roles().values())
     run.until(lambda: set(run.ray_roles()) >= ROLES, pause=0.5)
+    steps = run.steps()
+
+    def goes_on():
+        saved = run.manifest["counters"]
+        return saved["actor_steps"] > steps and saved["replay"]
+
+    run.until(goes_on, pause=0.5)  # All of them answer, the replay too.
     for name in ROLES:
         assert f"{name} failed: its process was ended from outside" in run.output
     run.process.send_signal(signal.SIGTERM)
