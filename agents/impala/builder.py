@@ -11,6 +11,7 @@ from ..builder import Builder
 from ..interfaces import ActorCore, Update
 from ..networks import assembly
 from ..networks.distributions import for_actions
+from ..networks.recurrent import make_recurrent
 from ..replay.items import ReplaySpec, Rollouts
 from .config import IMPALAConfig
 from .update import IMPALANetworks, make_update
@@ -29,10 +30,11 @@ class IMPALABuilder(Builder[IMPALAConfig, IMPALANetworks]):
 
     def make_networks(self, spec: EnvironmentSpec) -> IMPALANetworks:
         actions = for_actions("impala", spec.actions)
-        network = assembly.make_actor_critic(
+        torso, head = assembly.actor_critic(
             spec, self.config, actions, initial_free=self.config.initial_log_std
         )
-        return IMPALANetworks(network, actions)
+        core = assembly.make_core(self.config)
+        return IMPALANetworks(make_recurrent(spec.observations, torso, core, head), actions)
 
     def make_policy(
         self,

@@ -14,7 +14,7 @@ from ..configs import RecurrentConfig
 from . import heads
 from .distributions import Distribution
 from .recurrent import Core, RecurrentNetwork, deep, gru, lstm, make_recurrent, memoryless
-from .torsos import make_torso
+from .torsos import convolves, make_torso
 from .transformer import gated_transformer
 
 Nest = Any
@@ -81,15 +81,19 @@ def make_network(
     return make_recurrent(observations, torso, make_core(config), head)
 
 
-def make_actor_critic(
+def actor_critic(
     spec: EnvironmentSpec,
     config: RecurrentConfig,
     actions: Distribution,
     *,
     initial_free: float,
     activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
-) -> RecurrentNetwork:
-    """Policy and value of one torso and core: outputs (action parameters [..., P], value [...]).
+) -> tuple[Callable[[Nest], jax.Array], Callable[[jax.Array], tuple[jax.Array, jax.Array]]]:
+    """A torso, and a head to (action parameters [..., P], value [...]), for a core between them.
+
+    Policy and value share a core and convolutions. Of MLPs each has one: in a shared one errors of
+    values, which are as large as returns, would drown what the policy learns (as Andrychowicz et
+    al., 2021, found, https://arxiv.org/abs/2006.05990, section 3.2).
 
     Args:
       spec: of the environment.
@@ -97,13 +101,25 @@ def make_actor_critic(
       actions: the family of distributions.
       initial_free: at first, of parameters that do not depend on observations.
       activation: of the torso, where it is an MLP.
+
+    Raises:
+      ValueError: where observations are nothing for the config's torso.
     """
+    shared = config.core != "none" or convolves(spec.observations, config.torso)
+    one = make_configured_torso(
+        spec.observations, config, activation, hk.initializers.Orthogonal(2.0**0.5)
+    )
+
+    def torso(observation: Nest) -> jax.Array:
+        if shared:
+            return one(observation)
+        return jnp.concatenate([one(observation), one(observation)], axis=-1)
 
     def head(features: jax.Array) -> tuple[jax.Array, jax.Array]:
+        of_policy, of_value = [features] * 2 if shared else jnp.split(features, 2, axis=-1)
         parameters = heads.action_parameters(
-            features, actions, scale=0.01, initial_free=initial_free
+            of_policy, actions, scale=0.01, initial_free=initial_free
         )
-        return parameters, heads.state_value(features)
+        return parameters, heads.state_value(of_value)
 
-    w_init = hk.initializers.Orthogonal(2.0**0.5)
-    return make_network(spec.observations, config, head, activation, w_init)
+    return torso, head
