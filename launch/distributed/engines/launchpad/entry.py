@@ -19,6 +19,8 @@ from ...supervision.process import describe, is_final, redirect, set_environment
 from ...supervision.role import Role, enter
 
 _PR_SET_NAME = 15
+STOP = signal.SIGUSR1
+"""By which a role is asked to end."""
 
 
 def run_entry(entry: Mapping[str, Any]) -> None:
@@ -36,8 +38,10 @@ def run_entry(entry: Mapping[str, Any]) -> None:
         sys.path[:] = entry["path"]
         _set_name(entry["name"])
         stop = threading.Event()
+        # Ctrl-C and SIGTERM are the supervisor's to act on: schedulers say it to every process.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(STOP, lambda *_: stop.set())
         workspace = pathlib.Path(entry["workspace"])
         enter(Role(entry["name"], stop, workspace))
         heartbeat.attach(heartbeat.Board(workspace / heartbeat.FILE), entry["row"])

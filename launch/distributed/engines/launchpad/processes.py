@@ -18,6 +18,7 @@ from typing import Any
 from ... import addresses
 from ...supervision import heartbeat
 from ...supervision.role import Settings
+from . import entry as role_entry
 from . import zygote
 
 _LIGHT = ("cloudpickle", "launchpad", "courier", "jax", "haiku", "optax", "gymnasium")
@@ -106,7 +107,7 @@ class ProcessHandle:
         return self.exit_code is None
 
     def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
+        self._signal(role_entry.STOP)
         self._signal(signal.SIGCONT)  # A stopped process takes it only then.
 
     def kill(self) -> None:

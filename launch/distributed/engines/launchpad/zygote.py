@@ -108,7 +108,8 @@ def main() -> None:
     """`python -c "from ... import main; main()" FD PARENT ADDRESS MODULE...`"""
     descriptor, parent, address, *modules = sys.argv[1:]
     die_with_parent(int(parent))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to act on.
+    for number in (signal.SIGINT, signal.SIGTERM):  # They are the supervisor's to act on.
+        signal.signal(number, signal.SIG_IGN)
     for module in modules:
         importlib.import_module(module)
     kept = servers.kept_to(address)
