@@ -13,6 +13,9 @@ from ...agents.bounds import AllBounds, check
 from ..distributed.deployment import Roles
 from ..errors import RequestError
 
+RAY, PROCESSES = LAUNCHES = "ray", "processes"
+"""Launches that a job can have."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -24,6 +27,8 @@ class Job:
     """Directory of the run, in a folder that all nodes see."""
     roles: Roles
     """Of the run, whose place is reckoned with."""
+    launch: str = RAY
+    """What the roles are: actors of Ray, or processes of the hosts."""
     nodes: int = 2
     """Machines, or pods, that roles are on."""
     cpus: int | None = None
@@ -66,7 +71,8 @@ class Job:
         # The learner's processes have a node each; actors are spread over what is left.
         actors = -(-self.roles.actors // self.roles.actors_per_process)
         cpus = 1.0 if self.roles.actor_cpus is None else self.roles.actor_cpus
-        of_actors = -(-actors // self.nodes) * cpus
+        nodes = self.nodes if self.launch == RAY else max(1, self.nodes - 1)
+        of_actors = -(-actors // nodes) * cpus
         return max(1, math.ceil(of_actors) + 1)
 
     @property
@@ -75,10 +81,14 @@ class Job:
 
     @property
     def begin(self) -> str:
-        """The command that begins the run in the cluster that the job has started."""
-        return f"{self.train} --address auto --out {shlex.quote(self.out)}"
+        """The command that begins the run in what the job has started."""
+        return f"{self.train}{self._address} --out {shlex.quote(self.out)}"
 
     @property
     def go_on(self) -> str:
         """The command that goes on with it."""
-        return f"troupe resume {shlex.quote(self.out)} --address auto"
+        return f"troupe resume {shlex.quote(self.out)}{self._address}"
+
+    @property
+    def _address(self) -> str:
+        return " --address auto" if self.launch == RAY else ""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import shlex
 
-from .job import Job
+from .job import PROCESSES, Job
 
 _WARN_SECONDS = 300
 """So long before the time limit SLURM says so; it looks at limits but every half minute or so."""
 
 
 def script(job: Job) -> str:
-    """What `sbatch` takes: Ray on every node, and the run on the first.
+    """What `sbatch` takes: the run on the first node, and what it needs on the others.
 
     SLURM's signals (the time limit is near, another job needs the nodes) have the run save a
     checkpoint; the script then has itself queued again, and goes on with the run. A job of which a
-    node is lost is queued again by SLURM.
+    node is lost is queued again by SLURM. One that is cancelled saves a checkpoint and ends.
     """
     options = {
         "job-name": job.name,
@@ -30,11 +30,12 @@ def script(job: Job) -> str:
     }
     lines = [f"#SBATCH --{name}={value}" for name, value in options.items()]
     gpus = f" --num-gpus {job.gpus_of_a_node}" if job.gpus_of_a_node else ""
-    size = f'--num-cpus "$SLURM_CPUS_PER_TASK"{gpus}'
     parts = {
+        "NODES": _PROCESSES if job.launch == PROCESSES else _RAY,
+        "END": "" if job.launch == PROCESSES else _END_RAY,
         "OPTIONS": "\n".join([*lines, "#SBATCH --requeue"]),
         "OUT": shlex.quote(job.out),
-        "SIZE": size,
+        "SIZE": f'--num-cpus "$SLURM_CPUS_PER_TASK"{gpus}',
         "GO_ON": job.go_on,
         "BEGIN": job.begin,
     }
@@ -50,48 +51,96 @@ set -u
 out=@OUT@
 hosts=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
 head=${hosts[0]}  # Where this script runs.
-port=$((20000 + SLURM_JOB_ID % 10000))
+umask 077
+mkdir -p "$(dirname "$out")"
+
+asked= run=
+stop() {  # SLURM may say it twice; a run that hears it twice saves nothing.
+  [ -z "$asked" ] || return
+  asked=1
+  [ -z "$run" ] || kill -INT "$run" 2>/dev/null
+}
+trap stop USR1 TERM
+# SLURM says TERM to every process of a step, or of the job: what the run needs to save must not
+# hear it, and the run hears of it once. All ends with the job.
+deaf=(python3 -c 'import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.execvp(sys.argv[1], sys.argv[1:])')
+step() { srun --overlap --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=0 "$@" & }
+# That other jobs need the nodes is said to steps, not to this script: this one passes it on.
+step --nodes=1 --ntasks=1 --nodelist="$head" \
+  bash -c "trap 'kill -TERM $$ 2>/dev/null' TERM; sleep infinity & wait"
+
+@NODES@
+[ -z "$asked" ] || kill -INT "$run"
+while wait "$run"; code=$?; kill -0 "$run" 2>/dev/null; do :; done  # A signal ends a wait early.
+wait "$run" 2>/dev/null; last=$?
+[ "$last" -ne 127 ] && code=$last
+@END@
+# A job that was cancelled, or that SLURM queues again by itself, is running no longer.
+if [ -n "$asked" ] && [ "$code" -ne 0 ] &&
+  scontrol show job "$SLURM_JOB_ID" | grep -q "JobState=RUNNING"; then
+  echo "stopped by SLURM with a checkpoint; queued again"
+  # Only once SLURM ends the script: sooner its end would be taken for that of the job.
+  trap 'exit "$code"' TERM
+  scontrol requeue "$SLURM_JOB_ID" || exit "$code"
+  while :; do sleep 1; done
+fi
+exit "$code"
+"""
+
+_RAY = r"""port=$((20000 + SLURM_JOB_ID % 10000))
 # The address by which the other nodes know this one; some hosts take their own name for loopback.
 ip=$(getent ahostsv4 "$head" | awk '$1 !~ /^127\./ {print $1; exit}')
 ip=${ip:-$(hostname -I | awk '{print $1}')}
 
 # Whoever reaches Ray's ports and has this token can run code on all nodes of the job.
-umask 077
-mkdir -p "$(dirname "$out")"
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$out.token" RAY_USAGE_STATS_ENABLED=0
 export RAY_worker_niceness=0  # Else roles are behind all else that a node does.
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$RAY_AUTH_TOKEN_PATH"
 export RAY_ADDRESS="$ip:$port"
 
-ray start --head --port "$port" --node-ip-address "$ip" --include-dashboard=false @SIZE@ || exit 1
+# A session of its own, for `ray stop` would end what other jobs of yours have on this node too.
+setsid "${deaf[@]}" ray start --head --port "$port" --node-ip-address "$ip" \
+  --include-dashboard=false @SIZE@ --block &
+ray=$!
+disown "$ray"
+until (: < "/dev/tcp/$ip/$port") 2>/dev/null; do
+  kill -0 "$ray" 2>/dev/null || exit 1
+  sleep 0.2
+done
 for host in "${hosts[@]:1}"; do
-  # With --block a step lasts as long as its node; SLURM ends them with the job.
-  srun --overlap --nodes=1 --ntasks=1 --nodelist="$host" \
-    ray start --address "$RAY_ADDRESS" @SIZE@ --block &
+  step --nodes=1 --ntasks=1 --nodelist="$host" \
+    "${deaf[@]}" ray start --address "$RAY_ADDRESS" @SIZE@ --block
 done
 for _ in $(seq 120); do
+  [ -z "$asked" ] || break
   up=$(ray status 2>/dev/null | grep -c '^ 1 node_')
   [ "$up" -ge "${#hosts[@]}" ] && break
   sleep 1
 done
 
-again=
-stop() { again=1; kill -TERM "$run" 2>/dev/null; }
-trap stop USR1 TERM
 if [ -e "$out/config.json" ]; then
-  @GO_ON@ &
+  "${deaf[@]}" @GO_ON@ &
 else
-  @BEGIN@ &
+  "${deaf[@]}" @BEGIN@ &
 fi
-run=$!
-while wait "$run"; code=$?; kill -0 "$run" 2>/dev/null; do :; done  # A signal ends a wait early.
-wait "$run" 2>/dev/null; last=$?
-[ "$last" -ne 127 ] && code=$last
+run=$!"""
 
-ray stop >/dev/null 2>&1
-if [ -n "$again" ] && [ "$code" -ne 0 ]; then
-  echo "stopped by SLURM with a checkpoint; queued again"
-  scontrol requeue "$SLURM_JOB_ID"
-fi
-exit "$code"
+_END_RAY = r"""
+pkill -KILL -s "$ray"
 """
+
+_PROCESSES = r"""names=$(IFS=,; echo "${hosts[*]}")
+if [ -e "$out/config.json" ]; then
+  command=(@GO_ON@ --hosts "$names")
+else
+  command=(@BEGIN@ --hosts "$names")
+fi
+if [ "${#hosts[@]}" -gt 1 ]; then
+  others=$((${#hosts[@]} - 1))
+  step --nodes="$others" --ntasks="$others" --nodelist="${names#*,}" \
+    "${deaf[@]}" "${command[@]}"
+fi
+"${deaf[@]}" "${command[@]}" &
+run=$!"""

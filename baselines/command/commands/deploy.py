@@ -15,7 +15,7 @@ _WHERE = ("slurm", "kubernetes")
 
 
 def register(commands: Commands) -> None:
-    parser = commands.add("deploy", "write the job of a run on a cluster, by Ray", deploy)
+    parser = commands.add("deploy", "write the job of a run on a cluster", deploy)
     parser.add_argument("where", choices=_WHERE, help="whose job")
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="of the run: a path that all nodes see"
@@ -36,12 +36,17 @@ def register(commands: Commands) -> None:
 def deploy(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     if not options.print:
         raise RequestError("nothing is submitted from here: give --print, and its output to yours.")
-    if options.launch != "ray" or options.address is not None:
-        raise RequestError("a job starts Ray for itself; leave out --launch and --address.")
+    from ....launch.jobs.job import LAUNCHES, Job
+
+    if options.launch not in LAUNCHES:
+        raise RequestError(
+            f"--launch {options.launch} is on one machine; a job has {' or '.join(LAUNCHES)}."
+        )
+    if options.address is not None or options.hosts is not None:
+        raise RequestError("a job knows its nodes by itself; leave out --address and --hosts.")
     recipe = training.recipe(options, settings)
     from ....launch.distributed.deployment import Roles
     from ....launch.jobs import kubernetes, slurm
-    from ....launch.jobs.job import Job
     from ...report import again
 
     train = again.command(recipe.to_json(), [recipe.seed])
@@ -49,7 +54,7 @@ def deploy(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         raise RequestError("there is no command line that begins this run elsewhere.")
     names = ("nodes", "cpus", "minutes", "image", "claim")
     given = asking.given(**{name: getattr(options, name) for name in names})
-    job = Job(train, options.out, Roles.of(recipe.roles), **given)
+    job = Job(train, options.out, Roles.of(recipe.roles), recipe.launch, **given)
     if options.where == "slurm":
         print(slurm.script(job), end="")
     else:

@@ -1,14 +1,11 @@
-"""Jobs of schedulers: the script is run, its scheduler played; manifests are validated."""
+"""Jobs of schedulers: what scripts say; manifests are validated."""
 
 import copy
 import itertools
 import json
-import os
 import pathlib
 import shlex
-import signal
 import subprocess
-import time
 
 import pytest
 
@@ -21,7 +18,8 @@ TRAIN = ["dqn", "--env", "CartPole-v1", "--actors", "6", "--actor-cpus", "0.5"]
 
 
 def printed(capsys, where, out, *more):
-    assert main(["deploy", where, *TRAIN, "--out", str(out), "--print", *more]) == 0
+    train = TRAIN if "processes" not in more else TRAIN[: TRAIN.index("--actor-cpus")]
+    assert main(["deploy", where, *train, "--out", str(out), "--print", *more]) == 0
     return capsys.readouterr().out
 
 
@@ -47,80 +45,22 @@ def test_what_the_docs_show():
 # SLURM.
 
 
-#: Commands that a script of SLURM calls.
-PLAYED = {
-    "scontrol": """[ "$1" = show ] && exec printf "h0\\nh1\\n"
-        echo "scontrol $*" >> "$HEARD" """,
-    "srun": 'echo "srun $*" >> "$HEARD"',
-    "getent": 'printf "127.0.1.1 STREAM h0\\n10.0.0.1 STREAM h0\\n"',
-    "ray": """echo "ray $*" >> "$HEARD"; printf " 1 node_a\\n 1 node_b\\n" """,
-    "troupe": """echo "troupe $*" >> "$HEARD"
-        trap 'echo saved >> "$HEARD"; exit 143' TERM
-        mkdir -p "$OUT"; echo > "$OUT/config.json"
-        [ "$1" = resume ] && exit 3
-        echo begun > "$BEGUN"
-        while :; do sleep 0.05; done""",
-}
-
-
-class Scheduler:
-    """SLURM as a script of it knows it: what it calls is written down."""
-
-    def __init__(self, folder, script, out):
-        self._heard, self.begun = folder / "heard", folder / "begun"
-        for name, text in PLAYED.items():
-            path = folder / name
-            path.write_text(f"#!/bin/bash\n{text}\n")
-            path.chmod(0o755)
-        self._script = folder / "job.sh"
-        self._script.write_text(script)
-        self._environment = {
-            "PATH": f"{folder}:{os.environ['PATH']}",
-            "HEARD": str(self._heard),
-            "BEGUN": str(self.begun),
-            "OUT": str(out),
-            "SLURM_JOB_NODELIST": "h[0-1]",
-            "SLURM_JOB_ID": "7",
-            "SLURM_CPUS_PER_TASK": "4",
-        }
-
-    def start(self):
-        """The script."""
-        self._heard.write_text("")
-        return subprocess.Popen(["bash", self._script], env=self._environment)
-
-    @property
-    def heard(self):
-        return self._heard.read_text().splitlines()
-
-
-def test_a_script_for_slurm(capsys, tmp_path):
+@pytest.mark.parametrize("launch", ["ray", "processes"])
+def test_a_script_for_slurm(capsys, tmp_path, launch):
+    """What it says; `test_slurm.py` runs it."""
     out = tmp_path / "shared" / "mine"
-    script = printed(capsys, "slurm", out, "--nodes", "2", "--config.batch_size", "32")
+    more = ["--nodes", "2", "--config.batch_size", "32", "--launch", launch]
+    script = printed(capsys, "slurm", out, *more)
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     options = [line for line in script.splitlines() if line.startswith("#SBATCH")]
-    assert {"#SBATCH --nodes=2", "#SBATCH --cpus-per-task=3"} <= set(options)
-    scheduler = Scheduler(tmp_path, script, out)
-    job = scheduler.start()
-    deadline = time.monotonic() + 20
-    while not scheduler.begun.exists() and job.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    job.send_signal(signal.SIGUSR1)  # The time limit is near.
-    assert job.wait(20) == 143
-    heard = scheduler.heard
-    assert [line for line in heard if line.startswith("ray start --head --port 20007")]
-    assert [line for line in heard if "--nodelist=h1 ray start --address 10.0.0.1:20007" in line]
-    (train,) = (shlex.split(line) for line in heard if line.startswith("troupe train dqn"))
-    pairs = set(itertools.pairwise(train))
-    asked = {"--env": "CartPole-v1", "--launch": "ray", "--actors": "6", "--actor-cpus": "0.5"}
-    settled = {"--config.batch_size": "32", "--address": "auto", "--out": str(out)}
-    assert {*asked.items(), *settled.items()} <= pairs
-    assert heard[-3:] == ["saved", "ray stop", "scontrol requeue 7"]
-    token = pathlib.Path(f"{out}.token")
-    assert (len(token.read_text()), token.stat().st_mode & 0o777) == (64, 0o600)
-    # Queued again, it goes on with the run; a failure of its own ends it.
-    assert scheduler.start().wait(20) == 3
-    assert f"troupe resume {out} --address auto" in scheduler.heard
-    assert "scontrol requeue 7" not in scheduler.heard
+    cpus = {"ray": 3, "processes": 7}[launch]  # The core's host has no actors then.
+    assert {"#SBATCH --nodes=2", f"#SBATCH --cpus-per-task={cpus}"} <= set(options)
+    (line,) = (line for line in script.splitlines() if "troupe train dqn" in line)
+    train = shlex.split(line.replace("(", " "))
+    asked = {"--env": "CartPole-v1", "--launch": launch, "--actors": "6", "--out": str(out)}
+    asked |= {"--config.batch_size": "32"}
+    assert asked.items() <= set(itertools.pairwise(train))
+    assert ("--address auto" in script) == (launch == "ray")
 
 
 # Kubernetes.
@@ -241,13 +181,84 @@ def test_mistakes_in_manifests_are_found(capsys, mistake):
         validate(job)
 
 
+def hosts_of_pods(capsys):
+    found = items(capsys, "--launch", "processes", "--learner-hosts", "3")
+    assert set(found) == {"Service", "Job", "NetworkPolicy"}
+    return found
+
+
+def test_pods_as_hosts(capsys):
+    """An Indexed Job and a service without an address of its own: names for all of its pods."""
+    found = hosts_of_pods(capsys)
+    for manifest in found.values():
+        validate_own(manifest)
+    job, service = found["Job"]["spec"], found["Service"]
+    # What schemas do not say.
+    assert job["completionMode"] == "Indexed"
+    assert job["completions"] == job["parallelism"] == 3
+    pod = job["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"  # Asked by `backoffLimitPerIndex`, and by the policy.
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"]  # They wait for each other.
+    labels = job["template"]["metadata"]["labels"].items()
+    assert service["spec"]["selector"].items() <= labels
+    policy = found["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels
+    assert policy["ingress"] == [{"from": [{"podSelector": policy["podSelector"]}]}]
+    (container,) = pod["containers"]
+    shell, flag, words = container["command"]
+    subprocess.run([shell, "-n"], input=words, text=True, check=True)
+    name = found["Job"]["metadata"]["name"]
+    hosts = ",".join(f"{name}-{index}.{service['metadata']['name']}" for index in range(3))
+    assert (flag, words.count(f"--hosts {hosts}")) == ("-c", 2)
+    assert "exec troupe resume /runs/mine --hosts" in words
+
+
+OWN_MISTAKES = {
+    "a misspelt field of the job": ("Job", lambda spec: spec.update(backofLimitPerIndex=3)),
+    "a number as a word": ("Job", lambda spec: spec.update(completions="3")),
+    "a job without pods": ("Job", lambda spec: spec.pop("template")),
+    "a rule without an action": (
+        "Job",
+        lambda spec: spec["podFailurePolicy"]["rules"][0].pop("action"),
+    ),
+    "a misspelt field of a pod": (
+        "Job",
+        lambda spec: spec["template"]["spec"].update(subDomain="x"),
+    ),
+    "a container without a name": (
+        "Job",
+        lambda spec: spec["template"]["spec"]["containers"][0].pop("name"),
+    ),
+    "a misspelt field of the service": (
+        "Service",
+        lambda spec: spec.update(publishNotReadyAddress=True),
+    ),
+    "a selector that is none": ("Service", lambda spec: spec.update(selector="troupe")),
+    "a rule for everybody, misspelt": (
+        "NetworkPolicy",
+        lambda spec: spec["ingress"][0].update(From=[]),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", OWN_MISTAKES)
+def test_mistakes_in_hosts_of_pods_are_found(capsys, mistake):
+    kind, make = OWN_MISTAKES[mistake]
+    manifest = hosts_of_pods(capsys)[kind]
+    make(manifest["spec"])
+    with pytest.raises(Exception, match="Failed validating"):
+        validate_own(manifest)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ("slurm --out runs/mine --print", "--out is 'runs/mine'; give a job the whole path"),
         ("slurm --out /runs/mine", "give --print"),
-        ("slurm --out /runs/mine --print --address auto", "leave out --launch and --address"),
-        ("slurm --out /runs/mine --print --launch threads", "leave out --launch and --address"),
+        ("slurm --out /runs/mine --print --address auto", "leave out --address and --hosts"),
+        ("slurm --out /runs/mine --print --launch threads", "threads is on one machine"),
         ("slurm --out /r/m --print --learner-hosts 4", "4 learner hosts have no node each"),
         ("slurm --out /r/m --print --minutes 1", "minutes is 1"),
         ("kubernetes --out /runs/mine --print", "--image is missing"),
