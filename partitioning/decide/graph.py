@@ -52,6 +52,8 @@ class Graph:
       touching: the nodes that read or make a value.
       makers: the op that makes a value.
       unruled: ops whose primitive has no rule, with how many loops they are inside.
+      joined: of nodes that stand for several ops, how many turns it takes to get through them; a
+        program's own nodes stand for one.
       state: (input, output, output's position) of arrays that come in and go out updated.
     """
 
@@ -62,6 +64,7 @@ class Graph:
         self.touching: dict[Value, list[Node]] = {}
         self.makers: dict[Value, Op] = {}
         self.unruled: list[tuple[Op, int]] = []
+        self.joined: dict[Node, int] = {}
         self._add_program(program, 0)
         self.state = state_pairs(program, self.makers)
         self.updated = {before: after for before, after, _ in self.state}

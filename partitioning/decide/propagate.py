@@ -40,6 +40,9 @@ class Conflict:
 def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]) -> list[Conflict]:
     """Settles every node that has exactly one fitting factor, starting from values that changed.
 
+    A node that stands for many ops, each of which would follow its own neighbours, takes what most
+    of its values ask for, when the queue has gone round as often as it takes to get through it.
+
     Args:
       graph: the program.
       state: decisions so far; extended in place.
@@ -48,7 +51,7 @@ def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]
     Returns:
       The conflicts met, in program order of meeting; those still open at the end.
     """
-    touching = graph.touching
+    touching, joined = graph.touching, graph.joined
     tiles, factors = state.tiles, state.factors
     queue: deque[tuple[Node, str]] = deque()
     queued: set[tuple[Node, str]] = set()
@@ -58,12 +61,18 @@ def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]
                 queued.add((node, axis))
                 queue.append((node, axis))
     open_conflicts: dict[tuple[Node, str], Conflict] = {}
+    waits: dict[tuple[Node, str], int] = {}
     while queue:
         item = queue.popleft()
         queued.discard(item)
         node, axis = item
         settled = factors.get(node)
         if settled is not None and axis in settled:
+            continue
+        if node in joined and (left := waits.get(item, joined[node])) > 0:
+            waits[item] = left - 1
+            queue.append(item)
+            queued.add(item)
             continue
         factor = WHOLE
         clash = False
@@ -81,7 +90,9 @@ def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]
                 clash = True
                 break
             factor = candidate
-        if clash:
+        if clash and node in joined:
+            factor = _most_asked(node, axis, state)
+        elif clash:
             open_conflicts[item] = _conflict(node, axis, state)
             continue
         if factor == WHOLE or not fits(node, factor, axis, state):
@@ -124,6 +135,16 @@ def fits(node: Node, factor: int, axis: str, state: Decisions) -> bool:
             parts *= state.mesh[other]
     size = node.rule.sizes[factor]
     return size > 0 and size % parts == 0
+
+
+def _most_asked(node: Node, axis: str, state: Decisions) -> int:
+    """The factor that most values of a node ask for; of several the first that is asked for."""
+    asked: dict[int, int] = {}
+    for value, dims in zip(node.values, node.dims, strict=True):
+        dim = state.tiles.get(value, {}).get(axis, ATOMIC)
+        if dim != ATOMIC and dims[dim] != WHOLE:
+            asked[dims[dim]] = asked.get(dims[dim], 0) + 1
+    return max(asked, key=lambda factor: asked[factor])
 
 
 def _conflict(node: Node, axis: str, state: Decisions) -> Conflict:

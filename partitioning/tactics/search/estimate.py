@@ -98,6 +98,8 @@ class Estimator:
                 self._operand_at[node] = start
                 start += len(node.rule.operands)
         self._whole = start
+        outputs = folded.program.outputs
+        self._outputs = {folded.class_of[v] for v in outputs if v in folded.class_of}
         whole = {v: self._tiling(v.ndim, {}) for v in known}
         self._nothing = Seen(whole, {}, {}, {}, np.ones(start + 1))
         for node in folded.nodes:
@@ -324,8 +326,10 @@ class Estimator:
                     seconds += wire.seconds
                     levels.update(dict.fromkeys(wire.levels))
                 layout = after
-            grown = value.nbytes * self._part(target)
-            known = Exchange(seconds, tuple(levels), grown if seconds else 0.0)
+            # What goes out is held throughout, and brought to its place there.
+            kept = not seconds or value in self._outputs
+            grown = 0.0 if kept else value.nbytes * self._part(target)
+            known = Exchange(seconds, tuple(levels), grown)
             self._transfers[value, source, target] = known
         return known
 

@@ -25,6 +25,8 @@ from .chains import join
 
 #: How far values look around. Fewer fold what is not alike, more leave the ends of a model apart.
 ROUNDS = 6
+#: How many ops of a chain are about as far from its ends as each other.
+_BREADTH = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Folded:
       program: the traced program, unfolded.
       apart: classes of nodes, op by op.
       chains: how they are joined.
+      joined: for a chain, how many turns propagation takes to get through it: as op by op, what
+        is next to it is asked by others meanwhile.
       nodes: classes of nodes with chains joined, in the order of the first of each.
       touching: for a class's value the nodes that read or make it, but for what is inside a chain.
       updated: state that comes in to state that comes out.
@@ -137,6 +141,7 @@ class Folded:
         apart, colour = self.apart, self.colour
         decided = self._apart(state)
         chains = self.chains = join(apart.nodes, apart.touching, decided, kept, colour)
+        self.joined = {n: len(parts) // _BREADTH for n, parts in chains.parts.items()}
         self.nodes = chains.nodes
         outside = {v for v in apart.touching if v not in chains.inside}
         self.touching = _touching(self.nodes, outside)

@@ -142,10 +142,9 @@ class Timeline:
         compute = float(done[-1])
         if not transfers:
             return 0.0, compute
-        places = [
-            np.concatenate(column) for column in zip(*[at for _, at in transfers], strict=True)
-        ]
-        emit, made, first, _, turns = places
+        emit, made, first, turns = (
+            np.concatenate([at[column] for _, at in transfers]) for column in (0, 1, 2, 4)
+        )
         counts = [len(at[0]) for _, at in transfers]
         lasting = np.repeat([t.seconds for t, _ in transfers], counts) * turns
         communication = float(lasting.sum())
@@ -160,7 +159,7 @@ class Timeline:
         emit, made = emit[order], made[order]
         first = np.minimum(first[order], self._end)
         padded = np.concatenate([[0.0], done])
-        kinds = np.repeat(np.arange(len(counts)), counts)[order].tolist()
+        kinds = np.repeat(np.arange(len(counts)), counts)[order]
         delay, last = _overlapped(
             emit.tolist(),
             made.tolist(),
@@ -168,7 +167,8 @@ class Timeline:
             first.tolist(),
             padded[first].tolist(),
             lasting[order].tolist(),
-            [transfers[i][0].levels for i in kinds],
+            kinds.tolist(),
+            [exchange.levels for exchange, _ in transfers],
             np.argsort(first, kind="stable").tolist(),
             self._end,
         )
@@ -181,11 +181,11 @@ class Timeline:
         change = np.bincount(self._buffer_first, in_use, size) - np.bincount(
             self._buffer_last + 1, in_use, size
         )
-        kept = [(t.nbytes, at) for t, at in transfers if t.nbytes]
-        if kept:
-            sizes = np.repeat([nbytes for nbytes, _ in kept], [len(at[0]) for _, at in kept])
-            first = np.minimum(np.concatenate([at[2] for _, at in kept]), self._end)
-            last = np.minimum(np.concatenate([at[3] for _, at in kept]), self._end)
+        grown = [(t.nbytes, at) for t, at in transfers if t.nbytes]
+        if grown:
+            sizes = np.repeat([nbytes for nbytes, _ in grown], [len(at[0]) for _, at in grown])
+            first = np.minimum(np.concatenate([at[2] for _, at in grown]), self._end)
+            last = np.minimum(np.concatenate([at[3] for _, at in grown]), self._end)
             change += np.bincount(first, sizes, size)
             change -= np.bincount(np.maximum(first, last) + 1, sizes, size)
         return held + float(np.cumsum(change).max(initial=0.0)) * self.baseline.packing
@@ -198,6 +198,7 @@ def _overlapped(
     first: list[int],
     unhindered: list[float],
     lasting: list[float],
+    kinds: list[int],
     levels: list[tuple[str, ...]],
     by_reader: list[int],
     end: int,
@@ -209,7 +210,8 @@ def _overlapped(
         before which it has to be done, in the order of the first.
       ready, unhindered: when kernels reach the latter two if they never wait.
       lasting: seconds.
-      levels: whose wires it takes.
+      kinds: which of `levels` it takes the wires of.
+      levels: of each kind.
       by_reader: the collectives in the order of `first`.
       end: the place after all kernels.
 
@@ -217,36 +219,49 @@ def _overlapped(
       By how much kernels are delayed, and when the last wire is free.
     """
     wires, bisect_right = Wires(), bisect.bisect_right
-    alone = {used: wires.taken.setdefault(used[0], ([], [])) for used in levels if len(used) == 1}
-    finished = [0.0] * len(emit)
+    alone = [
+        wires.taken.setdefault(used[0], ([], [])) if len(used) == 1 else None for used in levels
+    ]
+    finished: list[float] = []
     delay, at, count = 0.0, 0, len(emit)
     delayed_at, delays = [-2], [0.0]
-    for i in range(count + 1):
-        place = emit[i] if i < count else end - 1
-        while at < count and (j := by_reader[at]) < i and first[j] <= place:
+    # The collective whose reader comes next, and where that is.
+    j = by_reader[0] if count else 0
+    reader = first[j] if count else end
+    for i, (place, start, length, kind) in enumerate(zip(emit, ready, lasting, kinds, strict=True)):
+        while reader <= place and j < i:
             if (late := finished[j] - unhindered[j]) > delay:
                 delay = late
-                delayed_at.append(first[j])
+                delayed_at.append(reader)
                 delays.append(late)
             at += 1
-        if i == count:
-            break
-        start, length, used = ready[i], lasting[i], levels[i]
+            j = by_reader[at] if at < count else count
+            reader = first[j] if at < count else end
         if delay:
             start += delays[bisect_right(delayed_at, made[i]) - 1]
-        if used not in alone:
-            finished[i] = wires.send(used, start, length) + length
+        wire = alone[kind]
+        if wire is None:
+            finished.append(wires.send(levels[kind], start, length) + length)
             continue
-        # As `Wires.send` does, of one wire.
-        starts, ends = alone[used]
+        # As `Wires.send` does, of one wire; mostly what is sent goes behind all else.
+        starts, ends = wire
+        if not ends or start > ends[-1]:
+            starts.append(start)
+            ends.append(start + length)
+            finished.append(start + length)
+            continue
         gap = bisect_right(ends, start)
         while gap < len(starts) and starts[gap] < start + length:
             start = ends[gap]
             gap += 1
-        finished[i] = over = start + length
+        over = start + length
+        finished.append(over)
         if gap and ends[gap - 1] == start:
             ends[gap - 1] = over
         else:
             starts.insert(gap, start)
             ends.insert(gap, over)
+    while at < count and first[j := by_reader[at]] <= end - 1:
+        delay = max(delay, finished[j] - unhindered[j])
+        at += 1
     return delay, wires.free()

@@ -99,6 +99,18 @@ def test_decisions_on_classes_are_those_on_members(names: str) -> None:
     whole.rewind(0)
 
 
+def test_where_two_tilings_meet_in_a_chain_it_takes_one_of_them() -> None:
+    found = space("transformer", num_layers=3)
+    known = {(type(m.tactic), m.axis): m for m in found.moves if m.tactic is not None}
+    start = len(found.state.journal)
+    open_ = []
+    for tactic in pt.parse_schedule("zero3:model,batch:data,zero1:data"):
+        open_ += found.enter(known[type(tactic), tactic.axis].actions_on_classes) or []
+    whole = [c for c in open_ if c.axis not in found.state.factors.get(c.node, ())]
+    found.state.rewind(start)
+    assert not {c.node for c in whole} & set(found.folded.chains.parts)
+
+
 # -- estimates ------------------------------------------------------------------------------------
 
 
