@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import itertools
 import json
 import pathlib
 import statistics
@@ -133,6 +134,16 @@ def _sent() -> int:
     raise RuntimeError("there is no eth0 here")
 
 
+def in_order(rows: Sequence[Reduction]) -> tuple[int, int]:
+    """Of how many pairs of programs, of one rate and size, the quicker was predicted; of all."""
+    right, pairs = 0, 0
+    for one, other in itertools.combinations(rows, 2):
+        if (one.rate, one.nbytes) == (other.rate, other.nbytes):
+            pairs += 1
+            right += (one.predicted < other.predicted) == (one.measured < other.measured)
+    return right, pairs
+
+
 def table(rows: Sequence[Reduction]) -> str:
     """The reductions as a Markdown table, and what they say in all."""
     lines = [
@@ -157,9 +168,11 @@ def table(rows: Sequence[Reduction]) -> str:
             f"{rate} Mbit/s, {nbytes / 2**20:.3g} MiB: {flat.measured / chosen.measured:.2f} times "
             "as fast as at once."
         )
+    ordered, pairs = in_order(rows)
     worst = max(abs(r.sent_bytes / r.predicted_bytes - 1) for r in rows)
     lines.append(
-        f"The quickest was chosen in {right} of {len(cases)} cases; bytes are within {worst:.1%}."
+        f"The quickest was chosen in {right} of {len(cases)} cases, {ordered} of {pairs} pairs are "
+        f"in the order that was predicted; bytes are within {worst:.1%}."
     )
     return "\n".join(lines) + "\n"
 

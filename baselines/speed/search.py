@@ -1,6 +1,6 @@
 """How good automatic tactics are: `python -m troupe.baselines.speed.search --json`.
 
-Three parts, all predictions of the simulator for devices that need not be there:
+Four parts, all predictions of the simulator for devices that need not be there:
 
 - estimate: candidates of five families are judged twice, by the search's estimate and by the
   simulator in full. Rank correlation of time and memory, whether the simulator's best is among the
@@ -8,6 +8,8 @@ Three parts, all predictions of the simulator for devices that need not be there
   what a candidate takes in a search on a transformer of so many layers, all in all.
 - experts: a transformer with its batch split by hand; the search does the rest, and is held against
   the best of the schedules that people write for it.
+- sizes: large language models, nothing by hand: how long the search takes after tracing, and how
+  much memory this process has needed so far.
 - free: nothing by hand, over all axes: every example and every agent's own update, two sizes, three
   meshes, two devices; held against the listed schedules and against no split at all.
 """
@@ -17,12 +19,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import random
+import resource
 import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+import jax
 
 from ...partitioning import Automatic, Budget, Plan, Simulator, models, parse_mesh, parse_schedule
 from ...partitioning.partition import partition
@@ -33,7 +39,7 @@ from ...partitioning.tactics.search.tree import Search
 from . import steps
 from .ranking import spearman
 
-_PARTS = ("estimate", "experts", "free")
+_PARTS = ("estimate", "experts", "sizes", "free")
 _LARGE = {
     "width": 2048,
     "num_heads": 16,
@@ -62,6 +68,14 @@ LARGER: dict[str, dict[str, Any]] = {
     "dqn": {"batch_size": 4096, "features": 256, "hidden_sizes": (2048, 2048)},
     "sac": {"batch_size": 4096, "features": 256, "hidden_sizes": (2048, 2048)},
     "ppo": {"num_envs": 512, "rollout_length": 32, "features": 256, "hidden_sizes": (2048, 2048)},
+}
+#: Large models, their meshes and their devices.
+SIZES: dict[str, tuple[dict[str, Any], str]] = {
+    "gpt-1.3b": ({**_LARGE, "num_layers": 24, "batch": 32}, "data=4,model=2"),
+    "gpt-7b": (
+        {**_LARGE, "num_layers": 32, "width": 4096, "num_heads": 32, "batch": 128},
+        "data=8,model=8",
+    ),
 }
 #: What estimates are held against the simulator on.
 FAMILIES = ("transformer", "mlp", "experts", "residual_net", "impala")
@@ -219,6 +233,32 @@ def expert(num_layers: int, seed: int, estimates: int, device: str = "h200") -> 
     }
 
 
+def sizing(name: str, estimates: int, device: str = "h200") -> dict[str, Any]:
+    """A search over both axes of a large model."""
+    sizes, mesh = SIZES[name]
+    example = models.make("transformer", **sizes)
+    parameters = example.state_shapes["params"]
+    automatic = Automatic(tuple(parse_mesh(mesh).axes), budget=Budget(estimates=estimates))
+    started = time.perf_counter()
+    found = planned(example, mesh, [automatic], device)
+    wall = time.perf_counter() - started
+    log, cost = found.steps[-1].log, found.steps[-1].simulation
+    return {
+        "model": name,
+        "mesh": mesh,
+        "parameters": sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(parameters)),
+        "ops": log.classes[1],
+        "classes": log.classes[0],
+        "estimates": log.estimates,
+        "search_seconds": round(log.wall_seconds, 2),
+        "plan_seconds": round(wall, 2),
+        "process_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+        "seconds": cost.predicted_seconds.total,
+        "bytes": cost.peak_memory_bytes,
+        "moves": list(log.judged[0].moves),
+    }
+
+
 def _numbers(plan: Plan) -> dict[Any, int]:
     return {op: i for i, op in enumerate(plan.graph.program.walk())}
 
@@ -281,6 +321,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=5, help="of each search (default 5)")
     parser.add_argument("--estimates", type=int, default=300, help="of each search (default 300)")
     parser.add_argument("--models", default="", help="names: families or free cases, not others")
+    parser.add_argument(
+        "--cases", type=int, help="so many free cases, drawn from all (default all)"
+    )
     options = parser.parse_args(argv)
     wanted = [name for name in options.models.split(",") if name]
     found: dict[str, Any] = {}
@@ -300,10 +343,18 @@ def main(argv: Sequence[str] | None = None) -> None:
             for layers in options.layers.split(",")
             for seed in range(options.seeds)
         ]
+    if options.only in (None, "sizes"):
+        found["sizes"] = [
+            _shown(sizing(name, options.estimates))
+            for name in SIZES
+            if options.only is None or not wanted or name in wanted
+        ]
     if options.only in (None, "free"):
+        count = min(options.cases or len(cases()), len(cases()))
+        drawn = random.Random(0).sample(cases(), count) if options.cases else cases()
         rows = [
             _shown(free(case, options.estimates))
-            for case in cases()
+            for case in drawn
             if not wanted or case.model in wanted
         ]
         ratios = [row["ratio"] for row in rows]

@@ -1,5 +1,6 @@
 """Collectives between two hosts of network namespaces, predicted and measured."""
 
+import dataclasses
 import os
 import statistics
 
@@ -60,7 +61,7 @@ def test_sums_between_hosts_send_what_is_predicted_and_the_quickest_is_chosen():
     chosen = {row.rate: row.program for row in found if row.chosen}
     assert chosen == {100: reductions.BY_LEVEL, 1000: reductions.FLAT}
     seconds = {(row.rate, row.program): row.measured for row in found}
-    assert seconds[100, reductions.BY_LEVEL] < seconds[100, reductions.FLAT]
+    assert 1.6 * seconds[100, reductions.BY_LEVEL] < seconds[100, reductions.FLAT]
 
 
 def test_the_table_of_sums_says_how_often_the_quickest_was_chosen():
@@ -70,4 +71,6 @@ def test_the_table_of_sums_says_how_often_the_quickest_was_chosen():
     ]
     text = reductions.table(rows)
     assert "100 Mbit/s, 4 MiB: 2.00 times as fast as at once." in text
-    assert "chosen in 1 of 1 cases; bytes are within 1.0%" in text
+    assert "chosen in 1 of 1 cases, 1 of 1 pairs are in the order that was predicted;" in text
+    assert "bytes are within 1.0%" in text
+    assert reductions.in_order([*rows, dataclasses.replace(rows[0], rate=400)]) == (1, 1)
