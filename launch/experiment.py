@@ -73,6 +73,9 @@ class Checkpointing:
     replay: str = "auto"
     """Whether checkpoints hold the replay: always, never, or auto: where it takes at most 256 MiB.
     Without it a resumed run fills an empty replay before it learns on."""
+    copies: str | None = None
+    """Address where copies of all that are kept go, such as s3://bucket/runs/mine: for hosts that
+    do not see the run's directory; None: nowhere."""
 
     bounds: ClassVar[AllBounds] = {
         "every_seconds": Above(0.0, 1e8),

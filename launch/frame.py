@@ -36,7 +36,8 @@ def newest(
       CheckpointError: if all are damaged.
     """
     directory = RunDirectory(out)
-    checkpoint = Store(directory.checkpoints).newest(warn, spare=("actor", "replay"))
+    store = Store(directory.checkpoints, address=experiment.checkpointing.copies)
+    checkpoint = store.newest(warn, spare=("actor", "replay"))
     if checkpoint is None:
         directory.read_config()  # It may be no run's at all.
         raise RequestError(
@@ -188,11 +189,13 @@ class Frame:
           roles: fields of `deployment.Roles` that are not as by default.
 
         Raises:
-          RequestError: if the directory is not empty or cannot be written.
+          RequestError: if the directory is not empty or cannot be written, or so the address of
+            checkpoints.
         """
         directory, experiment = self.directory, self._experiment
         clock = experiment.clock
         if not self._resumed:
+            Store(directory.checkpoints, address=experiment.checkpointing.copies).claim()
             directory.create()
         directory.result.unlink(missing_ok=True)
         request = request or begun(experiment, launch, roles or {}).to_json()

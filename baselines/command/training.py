@@ -55,6 +55,11 @@ def add_flags(
         "--checkpoint-every", type=float, metavar="SECONDS", help="default: 60 seconds"
     )
     parser.add_argument(
+        "--checkpoints",
+        metavar="ADDRESS",
+        help="where copies of all that are kept go besides, such as s3://bucket/runs/mine",
+    )
+    parser.add_argument(
         "--checkpoint-replay",
         choices=("auto", "always", "never"),
         help="keep the replay in checkpoints; auto (default): where it takes at most 256 MiB",
@@ -99,7 +104,9 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
         stop_at_target=stops or None,
     )
     checkpointing = asking.given(
-        every_seconds=options.checkpoint_every, replay=options.checkpoint_replay
+        every_seconds=options.checkpoint_every,
+        replay=options.checkpoint_replay,
+        copies=options.checkpoints,
     )
     return asking.recipe(
         options,

@@ -59,6 +59,7 @@ def _words(recipe: Recipe, tuned: Tuned) -> Iterator[str]:
         "target": evaluation.target_return,
         "checkpoint-every": _unless(checkpointing, "every_seconds"),
         "checkpoint-replay": _unless(checkpointing, "replay"),
+        "checkpoints": checkpointing.copies,
         "wandb": recipe.wandb,
         "mesh": recipe.mesh,
         "schedule": recipe.schedule,

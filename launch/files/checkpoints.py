@@ -26,6 +26,7 @@ import jax
 
 from ..errors import RequestError, RunError
 from . import npz, sharded
+from .copies import Copies, CopyError
 
 Nest = Any
 
@@ -85,7 +86,13 @@ class Checkpoint:
 class Store:
     """The checkpoints of one run."""
 
-    def __init__(self, folder: str | os.PathLike[str], keep: int = 2, life: int | None = None):
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        keep: int = 2,
+        life: int | None = None,
+        address: str | None = None,
+    ):
         """Opens a folder, which is made by the first `save`.
 
         Args:
@@ -93,12 +100,20 @@ class Store:
           keep: so many of the newest are kept, at least 1.
           life: of the run, as `begin_life` gave it: nothing is saved once a later one has begun.
             None: the run has but one.
+          address: where copies of them are kept, for those who do not see the folder; None:
+            nowhere.
         """
         if keep < 1:
             raise RequestError(f"{keep} checkpoints were to be kept; keep at least 1.")
         self._folder = pathlib.Path(folder)
         self._keep = keep
         self._life = life
+        self._copies = None if address is None else Copies(address)
+
+    def claim(self) -> None:
+        """Raises RequestError where the address is not that of a new run."""
+        if self._copies is not None:
+            self._copies.claim(_PREFIX)
 
     def begin_life(self) -> int:
         """Begins a life of the run; those before can save nothing more. Returns its number."""
@@ -107,14 +122,17 @@ class Store:
         temporary = self._folder / f"{_LIFE}-{os.getpid()}"
         temporary.write_text(str(number))
         os.replace(temporary, self._folder / _LIFE)
+        if self._copies is not None:
+            self._copies.life = number
         return number
 
     def _newest_life(self) -> int:
         """Number of the life that began last; -1: there was none."""
+        copied = -1 if self._copies is None else self._copies.life
         try:
-            return int((self._folder / _LIFE).read_text())
+            return max(copied, int((self._folder / _LIFE).read_text()))
         except FileNotFoundError:
-            return -1
+            return copied
 
     def _require_life(self) -> None:
         if self._life is not None and self._newest_life() > self._life:
@@ -201,6 +219,8 @@ class Store:
             ) from error
         for path in paths[: len(paths) + 1 - self._keep]:
             self._remove(path)
+        if self._copies is not None:
+            self._copy(final, self._copies)
         return final
 
     def newest(
@@ -220,6 +240,7 @@ class Store:
         Raises:
           CheckpointError: if there are checkpoints and all are damaged.
         """
+        self._fetch()
         paths = self.paths()
         damages: list[str] = []
         for path in reversed(paths):
@@ -242,7 +263,28 @@ class Store:
 
     def named(self, name: str) -> Checkpoint:
         """The checkpoint in a folder of this name, which another process has found whole."""
+        if self._copies is not None and not (self._folder / name).exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._copies.get(name, self._folder)
         return _open(self._folder / name, needs=())
+
+    def _copy(self, path: pathlib.Path, copies: Copies) -> None:
+        """Raises CheckpointError where a checkpoint cannot be copied; it is in the folder then."""
+        try:
+            copies.put(path)
+            for name in copies.names(_PREFIX)[: -self._keep]:
+                copies.remove(name)
+        except CopyError as error:
+            raise CheckpointError(f"{error} {path} is intact.") from error
+
+    def _fetch(self) -> None:
+        """Fetches the newest copy, where this folder has none as new."""
+        if self._copies is None:
+            return
+        names, paths = self._copies.names(_PREFIX), self.paths()
+        if names and (not paths or paths[-1].name < names[-1]):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._copies.get(names[-1], self._folder)
 
     @staticmethod
     def _write_part(folder: pathlib.Path, part: str, nest: Nest) -> dict[str, Any]:

@@ -107,7 +107,8 @@ class _Trainer:
                 actor_steps=run.before.get("actor_steps", 0),
                 episodes=run.before.get("episodes", 0),
             )
-        store = Store(run.directory.checkpoints, experiment.checkpointing.keep)
+        kept = experiment.checkpointing
+        store = Store(run.directory.checkpoints, kept.keep, address=kept.copies)
         self._saver = saver.Saver(experiment, store, made, self._loop.steps)
         self._best = BestPolicy(run.directory.best)
 

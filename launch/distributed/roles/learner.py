@@ -57,7 +57,8 @@ class LearnerRole:
         self._device = device
         self._maker, self._experiment, self._spec = maker, maker.experiment, maker.spec
         self._life = role.current().life
-        self._store = Store(checkpoints, self._experiment.checkpointing.keep, self._life)
+        kept = self._experiment.checkpointing
+        self._store = Store(checkpoints, kept.keep, self._life, kept.copies)
         self._counter, self._board, self._service = counter, board, service
         self._files = ReplayFiles(replay_folder, service.checkpoint) if service else None
         self._clock = maker.experiment.clock.name

@@ -58,7 +58,8 @@ class Lives:
         """
         self._deployment, self._cluster = deployment, cluster
         self._workspace, self._logs, self._say = workspace, logs, say
-        self._store = Store(RunDirectory(deployment.directory).checkpoints)
+        folder = RunDirectory(deployment.directory).checkpoints
+        self._store = Store(folder, address=deployment.experiment.checkpointing.copies)
         self._went_back: Mapping[str, Any] | None = None
         self._lost_at: float | None = None
         self._begin(deployment)

@@ -1,0 +1,179 @@
+"""Copies of checkpoints at an address: S3, Google Cloud, SFTP or what else fsspec knows.
+
+    ADDRESS/checkpoint-00000007/manifest.json      as in the run's own folder, see `checkpoints`
+    ADDRESS/life                                   number of the life that began last
+
+Stores of objects rename nothing, so that the manifest is written last and removed first: without it
+there is no copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import secrets
+import shutil
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from .. import extras
+from ..errors import RequestError, RunError
+
+_MANIFEST = "manifest.json"
+_LIFE = "life"
+_FETCHING = ".writing-fetched-"
+_T = TypeVar("_T")
+
+
+class CopyError(RunError):
+    """What is at the address could not be read or written."""
+
+
+class Copies:
+    """The checkpoints of one run, at an address."""
+
+    def __init__(self, address: str):
+        """Connects.
+
+        Args:
+          address: as fsspec takes it, such as s3://bucket/runs/mine.
+
+        Raises:
+          RequestError: if there is no such kind of address, or it wants what is not installed.
+        """
+        fsspec = extras.require("fsspec", "remote", "checkpoints at an address")
+        # As messages say it, without a password.
+        self._address = re.sub(r"//[^/@]*@", "//...@", address)
+        try:
+            self._files, root = fsspec.core.url_to_fs(address)
+        except Exception as error:  # Each kind of address raises what its library does.
+            raise RequestError(
+                f"checkpoints cannot go to {self._address}: {_line(error)}."
+            ) from error
+        self._root = root.rstrip("/")
+
+    def names(self, prefix: str) -> list[str]:
+        """Of the checkpoints that are whole, the oldest first."""
+
+        def names() -> list[str]:
+            with contextlib.suppress(FileNotFoundError):
+                found = (str(one["name"]).rstrip("/") for one in self._files.ls(self._root, True))
+                names = sorted(name.rpartition("/")[2] for name in found)
+                return [one for one in names if one.startswith(prefix) and self._is_whole(one)]
+            return []
+
+        self._files.invalidate_cache()
+        return self._try(names, "read")
+
+    def claim(self, prefix: str) -> None:
+        """Looks whether a new run can have the address to itself.
+
+        Raises:
+          RequestError: if it holds checkpoints, or cannot be written and read.
+        """
+        mark, text = f".troupe-{secrets.token_hex(8)}", secrets.token_hex(8)
+        try:
+            if names := self.names(prefix):
+                raise RequestError(
+                    f"{self._address} holds checkpoints of another run ({names[-1]}); name another "
+                    "address with --checkpoints."
+                )
+            self.write(mark, text)
+            if self.read(mark) != text:
+                raise RequestError(f"{self._address} does not keep what is written there.")
+            self.erase(mark)
+        except CopyError as error:
+            raise RequestError(str(error)) from error
+
+    def put(self, folder: pathlib.Path) -> None:
+        """Copies a checkpoint that is whole."""
+
+        def put() -> None:
+            target = f"{self._root}/{folder.name}"
+            files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+            for path in sorted(files, key=lambda one: one.name == _MANIFEST):
+                place = f"{target}/{path.relative_to(folder).as_posix()}"
+                self._files.makedirs(place.rpartition("/")[0], exist_ok=True)
+                self._files.put_file(str(path), place)
+
+        self._try(put, "written")
+
+    def get(self, name: str, folder: pathlib.Path) -> None:
+        """Copies a checkpoint into a folder, where it is whole or not there."""
+        target, temporary = folder / name, folder / f"{_FETCHING}{name}-{os.getpid()}"
+
+        def get() -> None:
+            manifest = json.loads(self._files.cat_file(f"{self._root}/{name}/{_MANIFEST}"))
+            files = [_MANIFEST]
+            for part, found in manifest["parts"].items():
+                files.extend(found.get("files", [f"{part}.npz"]))
+            for file in files:
+                (temporary / file).parent.mkdir(parents=True, exist_ok=True)
+                self._files.get_file(f"{self._root}/{name}/{file}", str(temporary / file))
+
+        try:
+            self._try(get, "read")
+            os.rename(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def remove(self, name: str) -> None:
+        """Removes a checkpoint."""
+
+        def remove() -> None:
+            self._files.rm_file(f"{self._root}/{name}/{_MANIFEST}")
+            self._files.rm(f"{self._root}/{name}", recursive=True)
+
+        self._try(remove, "written")
+
+    @property
+    def life(self) -> int:
+        """Number of the life that began last; -1: there was none."""
+        said = self.read(_LIFE)
+        return -1 if said is None else int(said)
+
+    @life.setter
+    def life(self, number: int) -> None:
+        self.write(_LIFE, str(number))
+
+    def read(self, name: str) -> str | None:
+        """A short file; None: it is not there."""
+
+        def read() -> str | None:
+            with contextlib.suppress(FileNotFoundError):
+                return self._files.cat_file(f"{self._root}/{name}").decode()
+            return None
+
+        self._files.invalidate_cache()
+        return self._try(read, "read")
+
+    def write(self, name: str, text: str) -> None:
+        """Writes a short file."""
+
+        def write() -> None:
+            self._files.makedirs(self._root, exist_ok=True)
+            self._files.pipe_file(f"{self._root}/{name}", text.encode())
+
+        self._try(write, "written")
+
+    def erase(self, name: str) -> None:
+        """Removes a short file."""
+        self._try(lambda: self._files.rm_file(f"{self._root}/{name}"), "written")
+
+    def _is_whole(self, name: str) -> bool:
+        return self._files.exists(f"{self._root}/{name}/{_MANIFEST}")
+
+    def _try(self, what: Callable[[], _T], word: str) -> _T:
+        try:
+            return what()
+        except Exception as error:  # Each kind of address raises what its library does.
+            raise CopyError(
+                f"checkpoints at {self._address} cannot be {word}: {_line(error)}."
+            ) from error
+
+
+def _line(error: Any) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(". ")
