@@ -88,7 +88,7 @@ def actor_critic(
     *,
     initial_free: float,
     activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
-) -> tuple[Callable[[Nest], jax.Array], Callable[[jax.Array], tuple[jax.Array, jax.Array]]]:
+) -> tuple[Callable[[Nest], Nest], Callable[[Nest], tuple[jax.Array, jax.Array]]]:
     """A torso, and a head to (action parameters [..., P], value [...]), for a core between them.
 
     Policy and value share a core and convolutions. Of MLPs each has one: in a shared one errors of
@@ -110,13 +110,11 @@ def actor_critic(
         spec.observations, config, activation, hk.initializers.Orthogonal(2.0**0.5)
     )
 
-    def torso(observation: Nest) -> jax.Array:
-        if shared:
-            return one(observation)
-        return jnp.concatenate([one(observation), one(observation)], axis=-1)
+    def torso(observation: Nest) -> Nest:
+        return one(observation) if shared else (one(observation), one(observation))
 
-    def head(features: jax.Array) -> tuple[jax.Array, jax.Array]:
-        of_policy, of_value = [features] * 2 if shared else jnp.split(features, 2, axis=-1)
+    def head(features: Nest) -> tuple[jax.Array, jax.Array]:
+        of_policy, of_value = (features, features) if shared else features
         parameters = heads.action_parameters(
             of_policy, actions, scale=0.01, initial_free=initial_free
         )

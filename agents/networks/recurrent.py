@@ -173,9 +173,9 @@ class RecurrentNetwork(NamedTuple):
 
 def make_recurrent(
     observations: Nest,
-    torso: Callable[[Nest], jax.Array],
+    torso: Callable[[Nest], Nest],
     core: Core,
-    head: Callable[[jax.Array], Nest],
+    head: Callable[[Any], Nest],
 ) -> RecurrentNetwork:
     """A recurrent network from its parts; torso and head see all rows as one batch.
 
@@ -183,7 +183,8 @@ def make_recurrent(
 
     Args:
       observations: their spec.
-      torso: `observation [M, ...] -> [M, D]`, called inside a haiku transform.
+      torso: `observation [M, ...] -> [M, D]`, called inside a haiku transform; without a memory
+        any nest of features will do.
       core: `lstm`, `gru`, `transformer.gated_transformer`, `memoryless`, or `deep` ones.
       head: `[M, H] -> outputs [M, ...]`, likewise.
     """
@@ -192,7 +193,8 @@ def make_recurrent(
         rows = first.shape
         features = leading.split(torso(leading.merge(observation)), *rows)
         hidden, state = core.unroll(features, state, first, burn_in)
-        return leading.split(head(leading.merge(hidden).astype(jnp.float32)), *rows), state
+        given = jax.tree.map(lambda x: x.astype(jnp.float32), leading.merge(hidden))
+        return leading.split(head(given), *rows), state
 
     transformed: Any = hk.without_apply_rng(hk.transform(with_float32_parameters(module)))
     never = jnp.zeros((1, 1), bool)

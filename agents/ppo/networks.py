@@ -43,6 +43,6 @@ def make_networks(spec: EnvironmentSpec, config: PPOConfig) -> PPONetworks:
         return PPONetworks(make_recurrent(spec.observations, torso, core, head), actions)
 
     def apply(observation: Nest) -> tuple[jax.Array, jax.Array]:
-        return head(torso(observation).astype(jnp.float32))
+        return head(jax.tree.map(lambda x: x.astype(jnp.float32), torso(observation)))
 
     return PPONetworks(from_haiku(apply, dummy(spec.observations, 1)), actions)

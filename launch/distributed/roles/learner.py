@@ -82,7 +82,7 @@ class LearnerRole:
         self._names = variable_names(self._learner)
         self._offer()
         if checkpoint is None:
-            self._save()
+            self._save(begins=True)
         elif self._gang.size > 1:
             self._agreed_state()
         self._saved_at = time.monotonic()
@@ -180,14 +180,19 @@ class LearnerRole:
         steps = calls.insist(self._counter.look)[self._clock]
         return steps - self._saved_steps >= settings.every_steps
 
-    def _save(self) -> None:
-        """Writes what belongs together: learner, ledger and replay, between two steps."""
+    def _save(self, begins: bool = False) -> None:
+        """Writes what belongs together: learner, ledger and replay, between two steps.
+
+        Args:
+          begins: the run has just begun, and nothing is in its replay. Not asked of the replay's
+            numbers, which are those of a moment ago, or none where it did not answer.
+        """
         ledger = calls.insist(self._counter.save)
         state = self._agreed_state()
         finite.require(state, self._learner)
         heartbeat.beat()
         kept = None
-        if self._files and keeps_replay(self._experiment, self._replay) and len(self._replay) > 0:
+        if self._files and not begins and keeps_replay(self._experiment, self._replay):
             kept = self._files.save(self._notes.append)
         heartbeat.beat()
         counters = {

@@ -32,7 +32,7 @@ COUNTS = {
     "recurrent minibatches": (48, 4, 0, 0),
     "ppo": (304, 6, 0, 0),
     "ppo, recurrent": (248, 8, 0, 0),
-    "impala": (13, 0, 0, 0),
+    "impala": (17, 0, 0, 0),
     "impala, transformer": (36, 0, 0, 0),
     "d4pg": (15, 0, 0, 0),
     "mpo": (18, 0, 0, 0),
