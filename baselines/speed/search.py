@@ -1,6 +1,6 @@
 """How good automatic tactics are: `python -m troupe.baselines.speed.search --json`.
 
-Four parts, all predictions of the simulator for devices that need not be there:
+Five parts, all predictions of the simulator for devices that need not be there:
 
 - estimate: candidates of five families are judged twice, by the search's estimate and by the
   simulator in full. Rank correlation of time and memory, whether the simulator's best is among the
@@ -11,15 +11,16 @@ Four parts, all predictions of the simulator for devices that need not be there:
 - sizes: large language models, nothing by hand: how long the search takes after tracing, and how
   much memory this process has needed so far.
 - free: nothing by hand, over all axes: every example and every agent's own update, two sizes, three
-  meshes, two devices; held against the listed schedules and against no split at all.
+  meshes, two devices (:mod:`.cases`); held against the listed schedules and no split at all.
+- held_out: the same for models that nothing was made with (:mod:`.heldout`).
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import math
+import pathlib
 import random
 import resource
 import statistics
@@ -37,50 +38,20 @@ from ...partitioning.tactics.search.moves import Move
 from ...partitioning.tactics.search.space import Space
 from ...partitioning.tactics.search.tree import Search
 from . import steps
+from .cases import HELD_OUT, LARGE, LARGER, LISTED, Case, schedules
 from .ranking import spearman
 
-_PARTS = ("estimate", "experts", "sizes", "free")
-_LARGE = {
-    "width": 2048,
-    "num_heads": 16,
-    "length": 1024,
-    "vocabulary": 32000,
-    "dtype": "bfloat16",
-    "optimizer": "adam",
-    "clip": 1.0,
-}
-#: Sizes at which an example is more than a test.
-LARGER: dict[str, dict[str, Any]] = {
-    "transformer": {**_LARGE, "num_layers": 2, "batch": 16},
-    "mlp": {"batch": 512, "num_layers": 8, "width": 2048, "hidden": 8192, "optimizer": "adam"},
-    "residual_net": {"batch": 256, "size": 32, "width": 128, "classes": 64},
-    "unet": {"batch": 128, "size": 64, "width": 64},
-    "graph_net": {"graphs": 512, "nodes": 32, "edges": 128, "features": 256, "hidden": 1024},
-    "lstm": {"batch": 512, "length": 16, "features": 512, "hidden": 2048},
-    "experts": {"batch": 64, "length": 128, "width": 1024, "hidden": 4096, "experts": 8},
-    "c51": {"batch_size": 4096, "features": 256, "hidden_sizes": (2048, 2048), "num_atoms": 51},
-    "impala": {
-        "batch_size": 256,
-        "rollout_length": 16,
-        "features": 256,
-        "hidden_sizes": (2048, 2048),
-    },
-    "dqn": {"batch_size": 4096, "features": 256, "hidden_sizes": (2048, 2048)},
-    "sac": {"batch_size": 4096, "features": 256, "hidden_sizes": (2048, 2048)},
-    "ppo": {"num_envs": 512, "rollout_length": 32, "features": 256, "hidden_sizes": (2048, 2048)},
-}
+_PARTS = ("estimate", "experts", "sizes", "free", "held_out")
 #: Large models, their meshes and their devices.
 SIZES: dict[str, tuple[dict[str, Any], str]] = {
-    "gpt-1.3b": ({**_LARGE, "num_layers": 24, "batch": 32}, "data=4,model=2"),
+    "gpt-1.3b": ({**LARGE, "num_layers": 24, "batch": 32}, "data=4,model=2"),
     "gpt-7b": (
-        {**_LARGE, "num_layers": 32, "width": 4096, "num_heads": 32, "batch": 128},
+        {**LARGE, "num_layers": 32, "width": 4096, "num_heads": 32, "batch": 128},
         "data=8,model=8",
     ),
 }
 #: What estimates are held against the simulator on.
 FAMILIES = ("transformer", "mlp", "experts", "residual_net", "impala")
-MESHES = ("data=8", "data=4,model=2", "data=2,model=2,expert=2")
-DEVICES = ("h200", "tpu-v5e")
 
 
 def planned(example: models.Example, mesh: str, schedule: Sequence[Any], device: str) -> Plan:
@@ -97,16 +68,13 @@ def planned(example: models.Example, mesh: str, schedule: Sequence[Any], device:
 
 def best_listed(example: models.Example, mesh: str, device: str) -> tuple[str, Simulation]:
     """The fastest of the listed schedules that fit, and of none at all."""
-    axes = parse_mesh(mesh).axes
     found: list[tuple[str, Simulation]] = []
-    for schedule in ("", *example.schedules):
-        tactics = parse_schedule(schedule)
-        if all(tactic.axis in axes for tactic in tactics):
-            try:
-                cost = planned(example, mesh, tactics, device).steps[-1].simulation
-            except ValueError:
-                continue  # A dimension that does not divide by this mesh.
-            found.append((schedule or "whole", cost))
+    for schedule in schedules(example, parse_mesh(mesh).axes):
+        try:
+            plan = planned(example, mesh, parse_schedule(schedule), device)
+        except ValueError:
+            continue  # A dimension that does not divide by this mesh.
+        found.append((schedule or "whole", plan.steps[-1].simulation))
     return min(found, key=lambda item: (not item[1].fits, item[1].predicted_seconds.total))
 
 
@@ -182,7 +150,7 @@ def in_all(families: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def searching(num_layers: int, estimates: int) -> dict[str, Any]:
     """What a candidate takes of a processor within a search, its moves and the tree included."""
-    example = models.make("transformer", **_LARGE, num_layers=num_layers, batch=4)
+    example = models.make("transformer", **LARGE, num_layers=num_layers, batch=4)
     plan = planned(example, "data=4,model=2", parse_schedule("batch:data"), "h200")
     space = Space(plan.context(("candidate",)), ("model", "data"))
     search = Search(space, lambda estimated: estimated.seconds, estimates, None, 0)
@@ -200,7 +168,7 @@ def searching(num_layers: int, estimates: int) -> dict[str, Any]:
 
 def expert(num_layers: int, seed: int, estimates: int, device: str = "h200") -> dict[str, Any]:
     """One search beside a batch that is split by hand."""
-    example = models.make("transformer", **_LARGE, num_layers=num_layers, batch=4)
+    example = models.make("transformer", **LARGE, num_layers=num_layers, batch=4)
     mesh = "data=4,model=2"
     name, best = best_listed(example, mesh, device)
     megatron = planned(example, mesh, parse_schedule("batch:data,megatron:model"), device)
@@ -263,31 +231,6 @@ def _numbers(plan: Plan) -> dict[Any, int]:
     return {op: i for i, op in enumerate(plan.graph.program.walk())}
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One free search."""
-
-    model: str
-    larger: bool
-    mesh: str
-    device: str
-
-    def example(self) -> models.Example:
-        return steps.make(self.model, **(LARGER[self.model] if self.larger else {}))
-
-
-def cases() -> list[Case]:
-    """Every example and every agent's own update on every mesh and device, and larger ones."""
-    return [
-        Case(model, larger, mesh, device)
-        for model in steps.NAMES
-        for larger in (False, True)
-        if not larger or model in LARGER
-        for mesh in MESHES
-        for device in DEVICES
-    ]
-
-
 def free(case: Case, estimates: int) -> dict[str, Any]:
     """One search from nothing, over all axes of the mesh."""
     example = case.example()
@@ -297,13 +240,41 @@ def free(case: Case, estimates: int) -> dict[str, Any]:
     found = planned(example, case.mesh, [automatic], case.device)
     cost = found.steps[-1].simulation
     return {
-        **dataclasses.asdict(case),
+        "case": case.name,
         "best_listed": name,
         "ratio": round(cost.predicted_seconds.total / best.predicted_seconds.total, 4),
         "fits": cost.fits,
         "estimates": found.steps[-1].log.estimates,
         "seconds": round(time.perf_counter() - started, 2),
         "moves": list(found.steps[-1].log.judged[0].moves),
+    }
+
+
+def freely(names: Sequence[Case], estimates: int, out: pathlib.Path | None) -> dict[str, Any]:
+    """Free searches, those that a file holds left out and the others added to it."""
+    known: dict[str, dict[str, Any]] = {}
+    if out is not None and out.exists():
+        lines = out.read_text(encoding="utf-8").splitlines()
+        known = {row["case"]: row for row in map(json.loads, lines)}
+    rows = []
+    for case in names:
+        row = known.get(case.name)
+        if row is None:
+            row = _shown(free(case, estimates))
+            if out is not None:
+                with out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+        rows.append(row)
+    ratios = [row["ratio"] for row in rows]
+    return {
+        "cases": len(rows),
+        "within_2_percent": round(statistics.mean(r <= 1.02 for r in ratios), 4),
+        "better_by_2_percent": round(statistics.mean(r < 0.98 for r in ratios), 4),
+        "median": statistics.median(ratios),
+        "worst": max(ratios),
+        "longest_seconds": max(row["seconds"] for row in rows),
+        "beyond": {row["case"]: row["ratio"] for row in rows if row["ratio"] > 1.02},
+        "rows": rows,
     }
 
 
@@ -323,6 +294,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", default="", help="names: families or free cases, not others")
     parser.add_argument(
         "--cases", type=int, help="so many free cases, drawn from all (default all)"
+    )
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        help="a file for free and held-out cases, a line as each comes; those in it are taken "
+        "from it, so that a run that was stopped goes on",
     )
     options = parser.parse_args(argv)
     wanted = [name for name in options.models.split(",") if name]
@@ -349,21 +326,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             for name in SIZES
             if options.only is None or not wanted or name in wanted
         ]
-    if options.only in (None, "free"):
-        count = min(options.cases or len(cases()), len(cases()))
-        drawn = random.Random(0).sample(cases(), count) if options.cases else cases()
-        rows = [
-            _shown(free(case, options.estimates))
-            for case in drawn
-            if not wanted or case.model in wanted
-        ]
-        ratios = [row["ratio"] for row in rows]
-        found["free"] = {
-            "cases": len(rows),
-            "within_2_percent": round(statistics.mean(r <= 1.02 for r in ratios), 4),
-            "worst": max(ratios),
-            "rows": rows,
-        }
+    for part, all_of_it in (("free", LISTED), ("held_out", HELD_OUT)):
+        if options.only in (None, part):
+            names = [c for c in all_of_it if not wanted or c.model in wanted]
+            if part == "free" and options.cases and options.cases < len(names):
+                names = random.Random(0).sample(names, options.cases)
+            found[part] = freely(names, options.estimates, options.out)
     if options.json:
         print(json.dumps(found, indent=2))
 

@@ -34,8 +34,21 @@ AGENTS: dict[str, dict[str, Any]] = {
     "sac": {"batch_size": 16, "hidden_sizes": (16, 16)},
     "td3": {"batch_size": 16, "hidden_sizes": (16, 16)},
 }
+_SMALL = {"batch_size": 16, "hidden_sizes": (16, 16)}
+#: The other agents: searches plan them, and what tests do with every step would take long.
+FURTHER: dict[str, dict[str, Any]] = {
+    **{name: {**_SMALL} for name in ("bc", "cql", "crr", "iql", "qrdqn")},
+    "rainbow": {**_SMALL, "num_atoms": 11},
+    "muzero": {
+        "batch_size": 16,
+        "hidden_sizes": (16,),
+        "state_size": 16,
+        "num_simulations": 4,
+        "num_atoms": 11,
+    },
+}
 #: Those that drive a box, of so many numbers as there are actions elsewhere.
-BOXED = ("d4pg", "sac", "td3")
+BOXED = ("cql", "d4pg", "sac", "td3")
 #: Every step, by name.
 NAMES = (*models.CATALOGUE, *AGENTS)
 
@@ -44,18 +57,19 @@ def make(name: str, **sizes: Any) -> Example:
     """The model or the agent's update of that name.
 
     Args:
-      name: one of `NAMES`.
+      name: one of `NAMES` or `FURTHER`.
       **sizes: fields of the model's config; or of the agent's, and how many `features` an
         observation has and how many `actions` there are, or numbers of an action.
 
     Raises:
       ValueError: for a name that there is not.
     """
-    if name not in AGENTS:
+    tested = AGENTS.get(name, FURTHER.get(name))
+    if tested is None:
         return models.make(name, **sizes)
     features, actions = sizes.pop("features", 4), sizes.pop("actions", 4)
     builder_class = find_builder(name)
-    builder = builder_class(builder_class.config_class(**{**AGENTS[name], **sizes}))
+    builder = builder_class(builder_class.config_class(**{**tested, **sizes}))
     number = specs.Array((), np.float32)
     action = specs.DiscreteArray(actions)
     if name in BOXED:
