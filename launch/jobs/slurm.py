@@ -67,9 +67,10 @@ deaf=(python3 -c 'import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 os.execvp(sys.argv[1], sys.argv[1:])')
 step() { srun --overlap --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=0 "$@" & }
-# That other jobs need the nodes is said to steps, not to this script: this one passes it on.
+# That other jobs need the nodes is said to steps, not to this script: this one passes it on. It is
+# said to each process, and what sleeps may have ended of it before its shell has heard.
 step --nodes=1 --ntasks=1 --nodelist="$head" \
-  bash -c "trap 'kill -TERM $$ 2>/dev/null' TERM; sleep infinity & wait"
+  bash -c "trap 'kill -TERM $$ 2>/dev/null; exit' TERM; while :; do sleep 60 & wait; done"
 
 @NODES@
 [ -z "$asked" ] || kill -INT "$run"

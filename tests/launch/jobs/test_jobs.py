@@ -1,11 +1,15 @@
 """Jobs of schedulers: what scripts say; manifests are validated."""
 
+import contextlib
 import copy
 import itertools
 import json
+import os
 import pathlib
 import shlex
+import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -47,7 +51,7 @@ def test_what_the_docs_show():
 
 @pytest.mark.parametrize("launch", ["ray", "processes"])
 def test_a_script_for_slurm(capsys, tmp_path, launch):
-    """What it says; `test_slurm.py` runs it."""
+    """What it says; `test_slurm.py` has a cluster run it."""
     out = tmp_path / "shared" / "mine"
     more = ["--nodes", "2", "--config.batch_size", "32", "--launch", launch]
     script = printed(capsys, "slurm", out, *more)
@@ -61,6 +65,65 @@ def test_a_script_for_slurm(capsys, tmp_path, launch):
     asked |= {"--config.batch_size": "32"}
     assert asked.items() <= set(itertools.pairwise(train))
     assert ("--address auto" in script) == (launch == "ray")
+
+
+#: Commands that a script calls, where there is no SLURM: what they are told is written down. To
+#: connect to 0.0.0.0 is to connect to this machine, and it is no loopback's address.
+PLAYED = {
+    "scontrol": '[ "$1 $2" = "show hostnames" ] && printf "h0\\nh1\\n"',
+    "srun": "",
+    "getent": 'printf "127.0.1.1 STREAM h0\\n0.0.0.0 STREAM h0\\n"',
+    "ray": f"""printf " 1 node_a\\n 1 node_b\\n"; [ "$2" = --head ] && exec {sys.executable} -c "
+import socket, time
+with socket.create_server(('127.0.0.1', $4)):
+    time.sleep(60)" """,
+    "troupe": 'mkdir -p "$OUT"; echo > "$OUT/config.json"; exit 3',
+}
+
+
+@pytest.mark.parametrize("launch", ["ray", "processes"])
+def test_a_run_that_fails_ends_its_job_with_its_exit_code(capsys, tmp_path, launch):
+    out, told = tmp_path / "shared" / "mine", tmp_path / "told"
+    more = ["--nodes", "2", "--launch", launch]
+    script = printed(capsys, "slurm", out, *more)
+    for name, text in PLAYED.items():
+        path = tmp_path / name
+        path.write_text(f'#!/bin/bash\nwords="$*"\necho "{name} "$words >> "$TOLD"\n{text}\n')
+        path.chmod(0o755)
+    port = free_port()
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "TOLD": str(told),
+        "OUT": str(out),
+        "SLURM_JOB_NODELIST": "h[0-1]",
+        "SLURM_JOB_ID": str(port - 20_000),
+        "SLURM_CPUS_PER_TASK": "4",
+    }
+    for how in ("train dqn", f"resume {out}"):  # Queued again, it goes on with the run.
+        told.write_text("")
+        done = subprocess.run(
+            ["bash"], input=script, text=True, env=environment, timeout=60, check=False
+        )
+        lines = told.read_text().splitlines()
+        assert done.returncode == 3, lines
+        assert any(line.startswith(f"troupe {how}") for line in lines)
+        assert not any("requeue" in line for line in lines)
+        if launch == "processes":
+            continue
+        (head,) = (line for line in lines if line.startswith("ray start --head"))
+        assert f"--port {port} --node-ip-address 0.0.0.0 " in head
+        (other,) = (line for line in lines if "--nodelist=h1" in line)
+        assert f" ray start --address 0.0.0.0:{port} " in other
+        token = pathlib.Path(f"{out}.token")
+        assert (len(token.read_text()), token.stat().st_mode & 0o777) == (64, 0o600)
+
+
+def free_port():
+    """One of those that scripts take for Ray."""
+    for port in range(20_000, 30_000):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
 
 
 # Kubernetes.
