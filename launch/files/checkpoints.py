@@ -26,7 +26,7 @@ import jax
 
 from ..errors import RequestError, RunError
 from . import npz, sharded
-from .copies import Copies, CopyError
+from .copies import Copier, Copies, CopyError
 
 Nest = Any
 
@@ -108,7 +108,10 @@ class Store:
         self._folder = pathlib.Path(folder)
         self._keep = keep
         self._life = life
-        self._copies = None if address is None else Copies(address)
+        self._copies = self._copier = None
+        if address is not None:
+            self._copies = Copies(address)
+            self._copier = Copier(address, _PREFIX, keep, life)
 
     def claim(self) -> None:
         """Raises RequestError where the address is not that of a new run."""
@@ -166,7 +169,8 @@ class Store:
 
         Raises:
           CheckpointError: if it could not be written, or a later life of the run has begun; the
-            earlier ones are as they were.
+            earlier ones are as they were. Also if one before it could not be copied to the
+            address, which is done in another thread (see `copied`).
         """
         self._require_life()
         paths = self.paths()
@@ -217,11 +221,28 @@ class Store:
             raise CheckpointError(
                 f"could not write a checkpoint into {self._folder}: {reason}; {kept}."
             ) from error
+        needed = set() if self._copier is None else self._copier.needed
         for path in paths[: len(paths) + 1 - self._keep]:
-            self._remove(path)
-        if self._copies is not None:
-            self._copy(final, self._copies)
+            if path not in needed:
+                self._remove(path)
+        if self._copier is not None:
+            self._copier.offer(final)
+            self.copied(0.0)
         return final
+
+    def copied(self, seconds: float | None) -> bool:
+        """Waits so long (None: for ever) for copies to the address, if there is one.
+
+        Returns:
+          Whether the newest is there.
+
+        Raises:
+          CheckpointError: if one could not be copied; it is in the folder.
+        """
+        try:
+            return self._copier is None or self._copier.wait(seconds)
+        except CopyError as error:
+            raise CheckpointError(str(error)) from error
 
     def newest(
         self,
@@ -267,15 +288,6 @@ class Store:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._copies.get(name, self._folder)
         return _open(self._folder / name, needs=())
-
-    def _copy(self, path: pathlib.Path, copies: Copies) -> None:
-        """Raises CheckpointError where a checkpoint cannot be copied; it is in the folder then."""
-        try:
-            copies.put(path)
-            for name in copies.names(_PREFIX)[: -self._keep]:
-                copies.remove(name)
-        except CopyError as error:
-            raise CheckpointError(f"{error} {path} is intact.") from error
 
     def _fetch(self) -> None:
         """Fetches the newest copy, where this folder has none as new."""

@@ -9,6 +9,7 @@ there is no copy.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -173,6 +174,66 @@ class Copies:
             raise CopyError(
                 f"checkpoints at {self._address} cannot be {word}: {_line(error)}."
             ) from error
+
+
+class Copier:
+    """Copies checkpoints from a thread of its own: whoever saves does not wait.
+
+    Of those that wait meanwhile only the newest is copied.
+    """
+
+    def __init__(self, address: str, prefix: str, keep: int, life: int | None):
+        """Connects to nothing yet.
+
+        Args:
+          address: as of `Copies`.
+          prefix: of the names of checkpoints.
+          keep: so many of the newest are kept there.
+          life: of the run: nothing is copied once a later one has begun. None: it has but one.
+        """
+        self._address, self._prefix, self._keep, self._life = address, prefix, keep, life
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="copies")
+        self._jobs: dict[pathlib.Path, concurrent.futures.Future[None]] = {}
+        self._newest: pathlib.Path | None = None
+        self._copies: Copies | None = None
+
+    def offer(self, folder: pathlib.Path) -> None:
+        """Has a checkpoint copied that is whole, and stays so while it is in `needed`."""
+        self._newest = folder
+        self._jobs[folder] = self._thread.submit(self._copy, folder)
+
+    @property
+    def needed(self) -> set[pathlib.Path]:
+        """Folders that are being copied, or wait for it."""
+        return {folder for folder, job in self._jobs.items() if not job.done()}
+
+    def wait(self, seconds: float | None) -> bool:
+        """Waits so long (None: for ever) for all that was offered; says whether it is copied.
+
+        Raises:
+          CopyError: if one could not be; said once.
+        """
+        concurrent.futures.wait(self._jobs.values(), seconds)
+        for folder, job in list(self._jobs.items()):
+            if job.done():
+                del self._jobs[folder]
+                job.result()
+        return not self._jobs
+
+    def _copy(self, folder: pathlib.Path) -> None:
+        if folder != self._newest:
+            return
+        if self._copies is None:  # Here: of some kinds of address a connection is one thread's.
+            self._copies = Copies(self._address)
+        copies = self._copies
+        try:
+            if self._life is not None and copies.life > self._life:
+                raise CopyError(f"life {self._life} of the run has ended.")
+            copies.put(folder)
+            for name in copies.names(self._prefix)[: -self._keep]:
+                copies.remove(name)
+        except CopyError as error:
+            raise CopyError(f"{error} {folder} is intact.") from error
 
 
 def _line(error: Any) -> str:

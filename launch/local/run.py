@@ -156,6 +156,7 @@ class _Trainer:
                 self._save()
         run.monitor.write_row(self._counts(), loop.finished)
         self._save()
+        self._saver.store.copied(None)
 
     def _failed(self, error: BaseException) -> RunError:
         """The error to end with; what was learned until now is saved where that still works."""
@@ -164,6 +165,7 @@ class _Trainer:
             reason = f"{type(error).__name__}: {reason}"
         try:
             self._save()
+            self._saver.store.copied(None)
             saved = f"a checkpoint was saved: `troupe resume {self._run.directory.path}`"
         except DivergedError as second:
             return self._diverged(second, f"; then: {reason}")

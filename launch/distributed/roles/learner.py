@@ -121,7 +121,7 @@ class LearnerRole:
                 if phase == TRAIN and self._save_is_due():
                     self._save()
             elif phase == SAVE and not self._status["saved"]:
-                self._save()
+                self._save_last()
                 self._status["saved"] = True
                 report_at = 0.0
             elif phase == DONE:
@@ -135,7 +135,7 @@ class LearnerRole:
         while not self._publisher.flush(1.0):
             calls.check_stop()
             self._check_publisher()
-        self._save()
+        self._save_last()
         self._status["drained"] = True
 
     def _offer(self) -> None:
@@ -179,6 +179,12 @@ class LearnerRole:
             return False
         steps = calls.insist(self._counter.look)[self._clock]
         return steps - self._saved_steps >= settings.every_steps
+
+    def _save_last(self) -> None:
+        """Saves, and sees to it that the address of copies has it too."""
+        self._save()
+        while not self._store.copied(1.0):
+            heartbeat.beat()
 
     def _save(self, begins: bool = False) -> None:
         """Writes what belongs together: learner, ledger and replay, between two steps.

@@ -13,7 +13,7 @@ pytest.importorskip("fsspec")
 from troupe.baselines.command.line import main
 from troupe.launch import RequestError
 from troupe.launch.files.checkpoints import CheckpointError, Store
-from troupe.launch.files.copies import Copies
+from troupe.launch.files.copies import Copies, CopyError
 
 NUMBERS = itertools.count()
 
@@ -79,12 +79,14 @@ def test_a_host_that_does_not_see_the_folder_goes_on(tmp_path, address):
     first.claim()
     for step in range(3):
         first.save(state(step), {"actor_steps": step}, IDENTITY)
+        assert first.copied(60.0)
     names = [f"checkpoint-{number:08d}" for number in (2, 3)]
     assert Copies(address).names("checkpoint-") == names
     other = Store(tmp_path / "there", keep=2, address=address)
     found = other.newest(pytest.fail)
     assert (found.path.name, found.counters["actor_steps"], learned(found)) == (names[1], 2, 2.0)
     other.save(state(3), {"actor_steps": 3}, IDENTITY)
+    assert other.copied(60.0)
     assert learned(first.newest(pytest.fail)) == 3.0
     assert learned(Store(tmp_path / "third", address=address).named(names[1])) == 2.0
 
@@ -93,6 +95,7 @@ def test_half_a_copy_is_none(tmp_path, address):
     """The manifest is copied last."""
     store = Store(tmp_path / "here", address=address)
     whole = store.save(state(0), {}, IDENTITY)
+    assert store.copied(60.0)
     copies = Copies(address)
     half = tmp_path / "checkpoint-00000009"
     half.mkdir()
@@ -109,11 +112,51 @@ def test_an_earlier_life_is_refused_wherever_the_later_one_is(tmp_path, address)
     assert Store(tmp_path / "here", address=address).begin_life() == 1
     with pytest.raises(CheckpointError, match="life 0 of the run has ended: life 1"):
         old.save(state(1), {}, IDENTITY)
-    Store(tmp_path / "node-2", life=1, address=address).save(state(2), {}, IDENTITY)
+    new = Store(tmp_path / "node-2", life=1, address=address)
+    new.save(state(2), {}, IDENTITY)
+    assert new.copied(60.0)
+
+
+def test_who_saves_does_not_wait_for_copies(tmp_path, ftp, monkeypatch):
+    """What is copied stays until it is; of those that wait only the newest is copied."""
+    address, may = f"{ftp}/slow", threading.Event()
+    begun, put = threading.Semaphore(0), Copies.put
+
+    def slow(copies, folder):
+        begun.release()
+        assert may.wait(60.0)
+        put(copies, folder)
+
+    monkeypatch.setattr(Copies, "put", slow)
+    store = Store(tmp_path / "here", keep=1, address=address)
+    store.save(state(0), {}, IDENTITY)
+    assert begun.acquire(timeout=60.0)
+    for step in (1, 2):
+        store.save(state(step), {}, IDENTITY)
+    assert not store.copied(0.0)
+    assert (tmp_path / "here" / "checkpoint-00000001" / "manifest.json").exists()
+    may.set()
+    assert store.copied(60.0)
+    assert begun.acquire(blocking=False)
+    assert not begun.acquire(blocking=False)  # The second was passed over.
+    assert Copies(address).names("checkpoint-") == ["checkpoint-00000003"]
+
+
+def test_a_copy_that_fails_is_heard(tmp_path, ftp, monkeypatch):
+    store = Store(tmp_path / "here", address=f"{ftp}/failing")
+    monkeypatch.setattr(Copies, "put", lambda *_: (_ for _ in ()).throw(CopyError("no room.")))
+    path = store.save(state(0), {}, IDENTITY)
+    with pytest.raises(CheckpointError, match=f"no room. {path} is intact"):
+        store.copied(60.0)
+    monkeypatch.undo()
+    store.save(state(1), {}, IDENTITY)
+    assert store.copied(60.0)
 
 
 def test_the_address_of_another_run_is_refused(tmp_path, address):
-    Store(tmp_path / "here", address=address).save(state(0), {}, IDENTITY)
+    store = Store(tmp_path / "here", address=address)
+    store.save(state(0), {}, IDENTITY)
+    assert store.copied(60.0)
     with pytest.raises(RequestError, match="holds checkpoints of another run"):
         Store(tmp_path / "there", address=address).claim()
 
