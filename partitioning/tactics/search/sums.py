@@ -39,7 +39,8 @@ class Sums:
         for _ in range(64):
             outside = self._loop_total(term) if self.ways.after_loop else None
             cut = self._cut(term)
-            if outside is not None and cut <= set(owed):
+            # What is to be whole before it is sliced cannot be scattered after the loop.
+            if outside is not None and cut <= set(owed) - self._whole(term):
                 term = outside
             elif cut:
                 break
@@ -78,8 +79,7 @@ class Sums:
             for axis in owed:
                 if all(axis in by.get(node, ()) for node in readers):
                     found.add(axis)
-        tiling = self.seen.tiled.get(value)
-        return frozenset(found) - tiling.whole if tiling else frozenset(found)
+        return frozenset(found) - self._whole(value)
 
     def made(self, value: Value) -> frozenset[str]:
         """The axes over which a value is tiled as its op makes it, before it is resharded."""
@@ -95,6 +95,11 @@ class Sums:
         """The axes over which less of a value is kept than its op makes."""
         tiling = self.seen.tiled.get(value)
         return tiling.over - self.made(value) if tiling and tiling.over else NONE
+
+    def _whole(self, value: Value) -> frozenset[str]:
+        """The axes over which a tactic wants a value whole."""
+        tiling = self.seen.tiled.get(value)
+        return tiling.whole if tiling else NONE
 
     def _held(self, value: Value) -> frozenset[str]:
         """The axes over which a value is tiled; what is inside of a chain is tiled as it is."""

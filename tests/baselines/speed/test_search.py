@@ -10,6 +10,7 @@ import pytest
 from troupe.agents.catalogue import AGENTS
 from troupe.baselines.speed import cases, executed, heldout, search
 from troupe.partitioning import Simulator, models
+from troupe.partitioning.tactics.search.space import Space
 
 
 def test_the_list_has_every_model_and_every_agent_by_a_name_of_its_own():
@@ -84,3 +85,16 @@ def test_what_is_wrong_is_seen():
         executed.worst_error({**want, "n": np.array([0, 1, 3])}, want)
     with pytest.raises(ValueError, match="none"):
         executed.worst_error({**want, "a": np.full(4, np.nan, np.float32)}, want)
+
+
+def test_sums_that_are_to_be_whole_stay_in_a_loop():
+    """As the optimizer state is split over the batch's axis, so is what the loop adds up; every
+    turn then sums whole gradients, which the estimate once took to happen after the loop."""
+    case = cases.Case("film", True, "data=4,model=2", "tpu-v5e")
+    plan = search.planned(case.example(), case.mesh, (), case.device)
+    space = Space(plan.context(("tried",)), ("data", "model"))
+    names = ("batch parallel over data", "batch parallel over model", "zero1 over data")
+    moves = [move for name in names for move in space.moves if move.name == name]
+    assert len(moves) == 3
+    simulated = space.simulated(moves).predicted_seconds.total
+    assert space.estimated(moves).seconds == pytest.approx(simulated, rel=0.2)
