@@ -78,23 +78,24 @@ class Decisions:
 
     def enter(self, decisions: Iterable[Decision]) -> None:
         """Takes decisions that were taken back, or taken in another order, once more."""
-        for decision in decisions:
-            if decision.value is not None:
-                self.tiles.setdefault(decision.value, {})[decision.axis] = decision.what
-            else:
-                assert decision.node is not None
-                self.factors.setdefault(decision.node, {})[decision.axis] = decision.what
-            self.journal.append(decision)
+        # Searches spend much of their time here: one attribute less for each line counts.
+        tiles, factors, entered = self.tiles, self.factors, [*decisions]
+        for _, axis, value, node, what in entered:
+            if value is not None:
+                tiles.setdefault(value, {})[axis] = what
+            elif node is not None:
+                factors.setdefault(node, {})[axis] = what
+        self.journal.extend(entered)
 
     def rewind(self, length: int) -> None:
         """Takes back every decision after the first `length`, as after a trial."""
-        while len(self.journal) > length:
-            decision = self.journal.pop()
-            if decision.value is not None:
-                del self.tiles[decision.value][decision.axis]
-            else:
-                assert decision.node is not None
-                del self.factors[decision.node][decision.axis]
+        tiles, factors = self.tiles, self.factors
+        for _, axis, value, node, _ in reversed(self.journal[length:]):
+            if value is not None:
+                del tiles[value][axis]
+            elif node is not None:
+                del factors[node][axis]
+        del self.journal[length:]
 
     def replay(self, length: int) -> Decisions:
         """A new state with only the first `length` decisions."""

@@ -63,6 +63,7 @@ class _Node:
     visits: int = 1
     moves: list[Move] | None = None
     tried: dict[Move, _Node | None] = dataclasses.field(default_factory=dict)
+    idle: set[Move] = dataclasses.field(default_factory=set)
 
 
 class Search:
@@ -130,10 +131,14 @@ class Search:
         """The node that a move leads to; None where it does nothing or cannot be made."""
         if move in node.tried:
             return node.tried[move]
+        if move in node.idle:
+            node.tried[move] = None
+            return None
         self._go(node)
         conflicts = self.space.enter(move.actions_on_classes)
         if conflicts is None:
             node.tried[move] = None
+            node.idle.add(move)
             return None
         estimate, decisions = self.space.estimate, self.state.journal[self.base :]
         new = decisions[len(node.decisions) :]
@@ -143,6 +148,8 @@ class Search:
             seen = estimate.see(self.state, new, node.seen)
             open_ = [*node.conflicts, *conflicts]
             child = self._node((*node.candidate.moves, move), decisions, open_, key, seen)
+            # Decisions are never undone: what had nothing left to decide has nothing further on.
+            child.idle |= node.idle
         node.tried[move] = None if child is node else child
         return node.tried[move]
 

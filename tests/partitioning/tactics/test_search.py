@@ -21,6 +21,7 @@ from troupe.partitioning.decide.resume import settle
 from troupe.partitioning.simulator.device import get_device
 from troupe.partitioning.tactics.search.fold import Folded
 from troupe.partitioning.tactics.search.space import Space
+from troupe.partitioning.tactics.search.tree import Search
 
 MESH = pt.Mesh({"data": 4, "model": 2})
 WIDE = {"batch": 512, "num_layers": 3, "width": 1024, "hidden": 4096, "optimizer": "adam"}
@@ -138,6 +139,38 @@ def test_an_estimate_does_not_depend_on_what_was_estimated_before() -> None:
         round(e.seconds * 1e12) for e in again[::-1]
     ]
     assert {e.peak for e in first} == {e.peak for e in again}
+
+
+@pytest.mark.parametrize("name", ["transformer", "experts", "impala"])
+def test_what_a_search_estimates_is_what_it_is_from_nothing(name: str) -> None:
+    found = Space(planned(steps.make(name)).context(("tried",)), ("data", "model"))
+    search = Search(found, lambda estimated: estimated.seconds, 60, None, seed=0)
+    search.run()
+    assert len(search.candidates) > 20
+    assert max(len(c.moves) for c in search.candidates) > 1
+    afresh = Space(planned(steps.make(name)).context(("tried",)), ("data", "model"))
+    moves = dict(zip(found.moves, afresh.moves, strict=True))
+    for candidate in search.candidates:
+        if all(move in moves for move in candidate.moves):
+            again = afresh.estimated([moves[move] for move in candidate.moves])
+            assert again.seconds == pytest.approx(candidate.estimated.seconds, rel=1e-9)
+            assert again.peak == pytest.approx(candidate.estimated.peak, rel=1e-9)
+
+
+def test_a_move_that_had_nothing_left_to_decide_has_nothing_further_on() -> None:
+    found = Space(planned(steps.make("transformer")).context(("tried",)), ("data", "model"))
+    search = Search(found, lambda estimated: estimated.seconds, 120, None, seed=0)
+    search.run()
+    passed_on = 0
+    for node in search.known.values():
+        search._go(node)
+        here = len(search.state.journal)
+        for move in node.idle:
+            assert found.enter(move.actions_on_classes) is None
+            assert len(search.state.journal) == here
+            passed_on += move not in node.tried
+    search.state.rewind(search.base)
+    assert passed_on > 0
 
 
 # -- searches -------------------------------------------------------------------------------------
