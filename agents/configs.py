@@ -104,6 +104,11 @@ class RecurrentConfig(MLPConfig):
                 "must divide core_size."
             )
 
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the network has a memory."""
+        return self.core != "none"
+
 
 @dataclasses.dataclass(frozen=True)
 class AdamConfig(Config):

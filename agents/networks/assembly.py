@@ -22,7 +22,7 @@ Nest = Any
 
 def make_core(config: RecurrentConfig) -> Core:
     """The config's core."""
-    if config.core == "none":
+    if not config.is_recurrent:
         return memoryless()
     if config.core == "transformer":
         return gated_transformer(
@@ -105,7 +105,7 @@ def actor_critic(
     Raises:
       ValueError: where observations are nothing for the config's torso.
     """
-    shared = config.core != "none" or convolves(spec.observations, config.torso)
+    shared = config.is_recurrent or convolves(spec.observations, config.torso)
     one = make_configured_torso(
         spec.observations, config, activation, hk.initializers.Orthogonal(2.0**0.5)
     )

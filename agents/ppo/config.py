@@ -72,8 +72,3 @@ class PPOConfig(AdamConfig, RecurrentConfig):
             raise ValueError(
                 f"num_minibatches is {self.num_minibatches}; it must divide {what} = {rows}."
             )
-
-    @property
-    def is_recurrent(self) -> bool:
-        """Whether it learns from rollouts as wholes, with a memory."""
-        return self.core != "none"

@@ -19,10 +19,11 @@ SETTINGS = (
     Tuned(
         "mpo",
         "CartPole-v1",
-        config=_CARTPOLE,
+        # A horizon of 200 steps sees the end of the track, where one of 100 drifts to it.
+        config={**_CARTPOLE, "discount": 0.995, "n_step": 10},
         steps=40_000,
         target=475.0,
-        source="chosen here; seed 0 came to 500, seed 1 to 479",
+        source="chosen here; seeds 0 to 4 came to 500, 500, 492, 499, 454",
         evaluation_every=4_000,
     ),
     Tuned(
@@ -53,7 +54,7 @@ SETTINGS = (
         },
         steps=15_000,
         target=-200.0,
-        source="chosen here",
+        source="chosen here; seeds 0 to 4 came to -126, -138, -175, -128, -131",
         evaluation_every=2_500,
     ),
 )

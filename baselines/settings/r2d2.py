@@ -27,7 +27,14 @@ _CONFIG = {
 _SOURCE = "chosen here; sequences, priorities and rescaling of Kapturowski et al. (2019)"
 
 SETTINGS = (
-    Tuned("r2d2", "CartPole-v1", config=_CONFIG, steps=50_000, target=475.0, source=_SOURCE),
+    Tuned(
+        "r2d2",
+        "CartPole-v1",
+        config=_CONFIG,
+        steps=50_000,
+        target=475.0,
+        source=_SOURCE + "; seeds 0 to 4 came to 500, 500, 500, 491, 500",
+    ),
     Tuned(
         "r2d2",
         "CartPoleMasked-v1",

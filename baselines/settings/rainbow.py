@@ -21,7 +21,8 @@ SETTINGS = (
         },
         steps=50_000,
         target=475.0,
-        source=ZOO.format("dqn") + ", as those of dqn; exploration by noise; seed 1 came to 500",
+        source=ZOO.format("dqn") + ", as those of dqn; exploration by noise; seeds 0 to 4 came to "
+        "500",
     ),
     Tuned(
         "rainbow",

@@ -39,9 +39,10 @@ SETTINGS = (
             "exploration_std": 0.1,
             "samples_per_insert": 128.0,
         },
-        steps=10_000,
+        steps=20_000,
         target=-200.0,
-        source=ZOO.format("td3") + ", with smaller networks and batches",
+        source=ZOO.format("td3") + ", with smaller networks and batches; seeds 0 to 4 came to "
+        "-175, -146, -138, -159, -144",
         evaluation_every=2_000,
     ),
 )
