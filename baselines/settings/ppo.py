@@ -52,7 +52,7 @@ SETTINGS = (
         config={**_MASKED, "normalize_observations": True},
         steps=200_000,
         target=400.0,
-        source="chosen here; seeds 0 and 1 came to 500, and without a core seed 0 to 43",
+        source="chosen here; seeds 0 to 4 came to 500, 500, 496, 351, 500",
         evaluation_every=25_000,
     ),
     Tuned(
@@ -82,12 +82,14 @@ SETTINGS = (
             "num_epochs": 10,
             "num_minibatches": 64,
             "gae_lambda": 0.95,
-            "discount": 0.9,
+            "discount": 0.95,
             "learning_rate": 1e-3,
             "clip": 0.2,
+            "anneal_steps": 300_000,
         },
         steps=300_000,
         target=-200.0,
-        source=ZOO.format("ppo") + ", without state-dependent exploration",
+        source=ZOO.format("ppo") + ", without state-dependent exploration, with a longer horizon "
+        "and a falling step size; seeds 0 to 4 came to -179, -153, -142, -159, -163",
     ),
 )
