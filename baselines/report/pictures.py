@@ -25,6 +25,8 @@ def draw_returns(entries: Sequence[Entry], path: pathlib.Path) -> None:
     colors = _colors(entries)
 
     def panel(axes: Any, some: Sequence[Entry]) -> None:
+        # A bar at the edge would hide where it ends; limits are taken as bars are drawn.
+        axes.use_sticky_edges = False
         for row, one in enumerate(some):
             found, color = estimate([one.returns]), colors[one.name]
             axes.barh(row, found.high - found.low, left=found.low, height=0.55, color=color,
@@ -32,7 +34,6 @@ def draw_returns(entries: Sequence[Entry], path: pathlib.Path) -> None:
             axes.plot([found.mean] * 2, [row - 0.28, row + 0.28], color=color, lw=2.5)
             axes.plot(one.returns, [row] * len(one.returns), "o", color="0.25", ms=3, alpha=0.6)
         _draw_targets(axes.axvline, some)
-        axes.use_sticky_edges = False  # A bar at the edge would hide where it ends.
         axes.set_yticks(range(len(some)), [one.name for one in some], fontsize=8)
         axes.set_ylim(len(some) - 0.5, -0.5)
         axes.set_xlabel("return")

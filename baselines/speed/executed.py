@@ -29,6 +29,7 @@ from ...partitioning.ir.verify import verify
 from ...partitioning.partition import Partitioned, partition
 from ...partitioning.simulator.calibration import Calibration, calibrate
 from .cases import make, schedules
+from .ranking import MODELS
 
 #: What of a result's norm may be rounding; that of the tests of semantics.
 TOLERANCE = 1e-5
@@ -52,15 +53,7 @@ class Case:
 
 
 _MLP = {"batch": 64, "num_layers": 4, "width": 512, "hidden": 2048}
-_TRANSFORMER = {
-    "batch": 32,
-    "length": 64,
-    "vocabulary": 256,
-    "width": 128,
-    "num_heads": 8,
-    "num_layers": 2,
-    "optimizer": "adam",
-}
+_TRANSFORMER = MODELS["transformer"]
 _LARGE_BATCH = {"batch_size": 1024, "features": 64, "hidden_sizes": (256, 256)}
 _ROLLOUTS = {"num_envs": 64, "rollout_length": 16, "features": 64, "hidden_sizes": (256, 256)}
 CASES = (

@@ -110,9 +110,10 @@ until (: < "/dev/tcp/$ip/$port") 2>/dev/null; do
   kill -0 "$ray" 2>/dev/null || exit 1
   sleep 0.2
 done
+# A head that has just begun may not know itself yet: who was not heard asks again.
 for host in "${hosts[@]:1}"; do
-  step --nodes=1 --ntasks=1 --nodelist="$host" \
-    "${deaf[@]}" ray start --address "$RAY_ADDRESS" @SIZE@ --block
+  step --nodes=1 --ntasks=1 --nodelist="$host" "${deaf[@]}" \
+    bash -c 'until "$@"; do sleep 1; done' - ray start --address "$RAY_ADDRESS" @SIZE@ --block
 done
 for _ in $(seq 120); do
   [ -z "$asked" ] || break

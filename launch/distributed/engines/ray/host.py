@@ -26,6 +26,9 @@ DONE, STARTING, FAILED, OTHER = "done", "starting", "failed", "other"
 """How a call went: what follows is its value; nobody answers yet; what follows is the reason; what
 follows is the life of the run that this role is of, which is not the caller's."""
 _READY_SECONDS = 1.0
+_MOST_SAID = 1 << 16
+"""Bytes of a log that are sent at a time; at the end of a role so many times as many."""
+_LAST = 16
 _current = threading.local()
 
 
@@ -41,7 +44,7 @@ class Place(NamedTuple):
     """A folder of the process that launches, which is on the same node if the role writes there;
     None: the role's node has one, made by the first that asks."""
     log: str
-    """A file; where its folder is not seen, Ray's own logs have what would be in it."""
+    """A file; where its folder is not seen, the process that launches is sent what is for it."""
     versions: Mapping[str, str]
     """Of the process that launches; those of the role's node must be the same."""
 
@@ -55,6 +58,8 @@ class RoleEnd(NamedTuple):
     """Whether a new start cannot help."""
     unlike: str | None = None
     """Id of its node, where that has other versions and no role can be."""
+    said: bytes = b""
+    """The rest of its log, where the file is not seen."""
 
 
 class Signs(NamedTuple):
@@ -64,6 +69,8 @@ class Signs(NamedTuple):
     node: str
     alive: float | None
     loop: float | None
+    said: bytes
+    """What its log has more since the last time, where the file is not seen."""
 
 
 class _Times:
@@ -74,6 +81,20 @@ class _Times:
 
     def sign(self, index: int, which: int) -> None:
         self.times[which] = time.monotonic()
+
+
+class _OwnLog:
+    """What this process prints, in a file of its node, for those who see another folder."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        process.redirect(str(path))
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+        self._lock = threading.Lock()
+
+    def take(self, most: int) -> bytes:
+        """What came since the last time, at most so many bytes of it."""
+        with self._lock:
+            return self._file.read(most) or b""
 
 
 class RoleHost:
@@ -93,9 +114,8 @@ class RoleHost:
         self._stop, self._ready = threading.Event(), threading.Event()
         self._target: Any = None
         sys.path.extend(one for one in path if one not in sys.path)
-        if pathlib.Path(place.log).parent.is_dir():
-            process.redirect(place.log)
         process.set_environment(environment)
+        self._own_log: _OwnLog | None = None
 
     @ray.method(concurrency_group="run")
     def run(self, payload: bytes) -> RoleEnd:
@@ -105,6 +125,16 @@ class RoleHost:
           payload: its constructor and arguments, pickled.
         """
         _current.host = self
+        log = pathlib.Path(self._place.log)
+        if log.parent.is_dir():
+            process.redirect(str(log))
+            return self._run(payload)
+        folder = _folder(self._place.run, self._place.life, pathlib.Path(tempfile.gettempdir()))
+        self._own_log = _OwnLog(folder / log.name)
+        end = self._run(payload)
+        return end._replace(said=self._own_log.take(_LAST * _MOST_SAID))
+
+    def _run(self, payload: bytes) -> RoleEnd:
         place = self._place
         if other := nodes.other_version(result.versions(), place.versions):
             # The node joined when the others had been asked.
@@ -156,7 +186,8 @@ class RoleHost:
         """Asked by the supervisor."""
         now = time.monotonic()
         alive, loop = (now - one if one else None for one in self._times.times)
-        return Signs(os.getpid(), ray.get_runtime_context().get_node_id(), alive, loop)
+        said = b"" if self._own_log is None else self._own_log.take(_MOST_SAID)
+        return Signs(os.getpid(), ray.get_runtime_context().get_node_id(), alive, loop, said)
 
     @ray.method(concurrency_group="watch")
     def stop(self) -> None:
@@ -167,7 +198,11 @@ class RoleHost:
 def _workspace(run: str, life: int) -> pathlib.Path:
     """A folder of the roles of this node, in memory where possible."""
     memory = pathlib.Path("/dev/shm")
-    parent = memory if os.access(memory, os.W_OK) else pathlib.Path(tempfile.gettempdir())
+    in_memory = os.access(memory, os.W_OK)
+    return _folder(run, life, memory if in_memory else pathlib.Path(tempfile.gettempdir()))
+
+
+def _folder(run: str, life: int, parent: pathlib.Path) -> pathlib.Path:
     # Processes of a node have one parent: what is left of one that died is removed by later runs.
     folder = parent / f"troupe-{os.getppid()}-{run}-{life}"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -72,7 +72,8 @@ _end_process = ray.remote(num_cpus=0)(nodes.end_process)
 class RayHandle:
     """One life of one role."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: pathlib.Path) -> None:
+        self.log = log
         self.pid: int | None = None
         self.exit_code: int | None = None
         """None: it has not ended. Negative: its process was ended from outside."""
@@ -110,11 +111,17 @@ class RayHandle:
     def end(self, outcome: RoleEnd) -> None:
         """Takes how it ended."""
         if self.running:
-            self.exit_code, self._reason, self.final, _ = outcome
+            self.exit_code, self._reason, self.final = outcome[:3]
             self.ended_at = time.monotonic()
 
     def reason(self) -> str:
         return self._reason
+
+    def write(self, said: bytes) -> None:
+        """Adds to its log what its node could not write there."""
+        if said:
+            with self.log.open("ab") as file:
+                file.write(said)
 
 
 class RayLauncher:
@@ -155,7 +162,7 @@ class RayLauncher:
 
     def start(self, start: Start, settings: Settings) -> RayHandle:
         """Starts a role; its actor is made with the next `poll`s."""
-        handle = RayHandle()
+        handle = RayHandle(self._logs / f"{start.name.replace('/', '-')}.log")
         self._board.clear(start.row)
         self._lives.append((start, settings, handle))
         return handle
@@ -193,12 +200,11 @@ class RayLauncher:
         own = dict(settings.environment)
         if settings.accelerator:
             own.pop("CUDA_VISIBLE_DEVICES", None)  # Ray says which are its own.
-        log = self._logs / f"{start.name.replace('/', '-')}.log"
         run, life = self._cluster.run, self._core.life
         folder = (
             None if start.is_core and self._core.node != self._cluster.node else self._workspace
         )
-        place = Place(start.name, run, life, folder, str(log), self._versions)
+        place = Place(start.name, run, life, folder, str(handle.log), self._versions)
         host = ray.remote(concurrency_groups={"run": 1, "watch": 2})(RoleHost)
         options = dict(start.options)
         if self._unlike and not start.is_core:
@@ -218,6 +224,7 @@ class RayLauncher:
             handle = self._runs.pop(run)
             try:
                 outcome: RoleEnd = ray.get(run)
+                handle.write(outcome.said)
                 handle.end(outcome)
                 if outcome.unlike is not None:
                     self._unlike.add(outcome.unlike)
@@ -241,6 +248,7 @@ class RayLauncher:
                 signs: Signs = ray.get(answer)
                 handle.pid, handle.node = signs.pid, signs.node
                 handle.is_here = signs.node == self._cluster.node
+                handle.write(signs.said)
                 if handle.running:
                     self._board.put(row, signs.alive, signs.loop)
 

@@ -4,6 +4,8 @@ import os
 import pathlib
 import signal
 import socket
+import subprocess
+import sys
 import time
 from unittest import mock
 
@@ -16,7 +18,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray
 
 import ray
 
-from troupe.launch.distributed.engines.ray import cluster, host, nodes
+from troupe.launch.distributed.engines.ray import cluster, host, launcher, nodes
 
 ROLES = {"actor/0", "actor/1", "evaluator", "variables", "counter", "replay", "learner"}
 BUDGET = 1200
@@ -179,6 +181,41 @@ def test_whom_a_role_answers():
     assert role.call(1, "count", (2,)) == (host.DONE, 2)
     for other in (0, 2):
         assert role.call(other, "count", (2,)) == (host.OTHER, 1)
+
+
+def test_what_a_role_prints_where_the_logs_are_not_seen(tmp_path):
+    """In a process of its own, which has its output sent elsewhere."""
+    code = f"""
+import os, sys
+import ray
+from troupe.launch.distributed.engines.ray import host
+from troupe.launch.files import result
+
+class Talks:
+    def run(self):
+        print("said by itself")
+        os.system("echo said by its child")
+        self.asked = made._own_log.take(100)
+        raise OSError("and why it ended")
+
+here = {str(tmp_path)!r}, "/nowhere/actor-1.log", result.versions()
+place = host.Place("actor/1", "run", 1, *here)
+made, talks, shown = host.RoleHost(place, {{}}, []), Talks(), os.dup(1)
+end = made.run(ray.cloudpickle.dumps((lambda: sys.modules["__main__"].talks, {{}})))
+os.write(shown, talks.asked + b"|" + end.said)
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    asked, rest = done.stdout.split("|")
+    assert asked.splitlines() == ["said by itself", "said by its child"]
+    assert rest.startswith("Traceback")
+    assert "OSError: and why it ended" in rest
+    log = launcher.RayHandle(tmp_path / "actor-1.log")
+    log.write(asked.encode())
+    log.write(rest.encode())
+    assert log.log.read_text() == asked + rest
 
 
 @pytest.mark.parametrize(
