@@ -148,8 +148,9 @@ class Search:
             seen = estimate.see(self.state, new, node.seen)
             open_ = [*node.conflicts, *conflicts]
             child = self._node((*node.candidate.moves, move), decisions, open_, key, seen)
-            # Decisions are never undone: what had nothing left to decide has nothing further on.
-            child.idle |= node.idle
+            # Decisions are never undone: one action that had nothing left to decide has nothing
+            # further on. Of several, one that could not be made may be passed over there.
+            child.idle |= {m for m in node.idle if len(m.actions_on_classes) == 1}
         node.tried[move] = None if child is node else child
         return node.tried[move]
 

@@ -157,8 +157,10 @@ def test_what_a_search_estimates_is_what_it_is_from_nothing(name: str) -> None:
             assert again.peak == pytest.approx(candidate.estimated.peak, rel=1e-9)
 
 
-def test_a_move_that_had_nothing_left_to_decide_has_nothing_further_on() -> None:
-    found = Space(planned(steps.make("transformer")).context(("tried",)), ("data", "model"))
+@pytest.mark.parametrize("name", ["transformer", "lstm"])
+def test_a_move_that_had_nothing_left_to_decide_has_nothing_further_on(name: str) -> None:
+    mesh = pt.Mesh({"data": 2, "model": 2, "expert": 2})
+    found = Space(planned(steps.make(name), mesh=mesh).context(("tried",)), tuple(mesh.axes))
     search = Search(found, lambda estimated: estimated.seconds, 120, None, seed=0)
     search.run()
     passed_on = 0
