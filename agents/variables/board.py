@@ -59,6 +59,11 @@ class FileShelf:
         return str(self._files[-1])
 
 
+def version_file(folder: pathlib.Path, version: int) -> pathlib.Path:
+    """Where `write_version` writes a version."""
+    return folder / f"version-{version:012d}"
+
+
 def write_version(
     folder: pathlib.Path, version: int, variables: Mapping[str, Nest]
 ) -> pathlib.Path:
@@ -80,7 +85,7 @@ def write_version(
         offset += -(-leaf.nbytes // _ALIGN) * _ALIGN
     head = pickle.dumps((jax.tree.unflatten(structure, range(len(leaves))), layout))
     start = -(-(_HEAD.size + len(head)) // _ALIGN) * _ALIGN
-    path = folder / f"version-{version:012d}"
+    path = version_file(folder, version)
     temporary = folder / f".version-{version:012d}.{os.getpid()}"
     with open(temporary, "wb") as file:
         file.write(_HEAD.pack(len(head)) + head)

@@ -29,9 +29,9 @@ class VariableServer:
         self._asked = False
 
     def announce(self, version: int, place: Any) -> None:
-        """Makes a version the newest, unless a newer one is known."""
+        """Makes a version the newest, unless a newer one is known; the newest may change places."""
         with self._lock:
-            if self._newest is None or version > self._newest[0]:
+            if self._newest is None or version >= self._newest[0]:
                 self._newest = (version, place)
                 self._asked = False
 

@@ -16,14 +16,9 @@ from troupe.agents.variables.publisher import Publisher
 from troupe.agents.variables.reader import VariableReader
 from troupe.agents.variables.server import VariableServer
 
+from ...waiting import wait_for
+
 Pair = collections.namedtuple("Pair", "left right")
-
-
-def wait_for(condition, seconds=120.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("inline", [False, True])

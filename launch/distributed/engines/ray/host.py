@@ -130,6 +130,7 @@ class RoleHost:
             process.redirect(str(log))
             return self._run(payload)
         folder = _folder(self._place.run, self._place.life, pathlib.Path(tempfile.gettempdir()))
+        folder.mkdir(mode=0o700, exist_ok=True)
         self._own_log = _OwnLog(folder / log.name)
         end = self._run(payload)
         return end._replace(said=self._own_log.take(_LAST * _MOST_SAID))
@@ -140,9 +141,11 @@ class RoleHost:
             # The node joined when the others had been asked.
             unlike = ray.get_runtime_context().get_node_id()
             return RoleEnd(-signal.SIGKILL, f"its node {other}", unlike=unlike)
-        folder = (
-            pathlib.Path(place.workspace) if place.workspace else _workspace(place.run, place.life)
-        )
+        folder = workspace_here()
+        if place.workspace:
+            folder = pathlib.Path(place.workspace)
+        else:
+            folder.mkdir(mode=0o700, exist_ok=True)
         enter(Role(place.name, self._stop, folder, place.life))
         done = heartbeat.attach(self._times, 0)  # type: ignore[arg-type]
         try:
@@ -195,18 +198,21 @@ class RoleHost:
         self._stop.set()
 
 
-def _workspace(run: str, life: int) -> pathlib.Path:
-    """A folder of the roles of this node, in memory where possible."""
+def workspace_here() -> pathlib.Path:
+    """Where the core's roles write if they are on the node of this thread's role."""
+    place = _current.host._place
+    return _folder(place.run, place.life, _in_memory())
+
+
+def _in_memory() -> pathlib.Path:
+    """A folder of shared memory where possible."""
     memory = pathlib.Path("/dev/shm")
-    in_memory = os.access(memory, os.W_OK)
-    return _folder(run, life, memory if in_memory else pathlib.Path(tempfile.gettempdir()))
+    return memory if os.access(memory, os.W_OK) else pathlib.Path(tempfile.gettempdir())
 
 
 def _folder(run: str, life: int, parent: pathlib.Path) -> pathlib.Path:
     # Processes of a node have one parent: what is left of one that died is removed by later runs.
-    folder = parent / f"troupe-{os.getppid()}-{run}-{life}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
+    return parent / f"troupe-{os.getppid()}-{run}-{life}"
 
 
 def remove_workspaces(run: str) -> None:
