@@ -23,7 +23,8 @@ SETTINGS = (
         config=_CONFIG,
         steps=6_000,
         target=-300.0,
-        source=MIXED_PENDULUM,
+        source=MIXED_PENDULUM + "; on other such data, of -438, seeds 0 to 4 came to "
+        "-282, -141, -138, -362, -546",
         evaluation_every=2_000,
     ),
 )

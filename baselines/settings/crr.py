@@ -21,7 +21,8 @@ SETTINGS = (
         config={**OFFLINE, "temperature": 3.0},
         steps=6_000,
         target=-300.0,
-        source=MIXED_PENDULUM,
+        source=MIXED_PENDULUM + "; on other such data, of -438, seeds 0 to 4 came to "
+        "-175, -165, -155, -197, -187",
         evaluation_every=2_000,
     ),
 )

@@ -69,8 +69,7 @@ SETTINGS = (
         },
         steps=250_000,
         target=400.0,
-        source="chosen here, a gated transformer; ppo of normalize_observations, the same but for "
-        "its draws, came to 500 with seeds 0 and 1",
+        source="chosen here, a gated transformer; seeds 0 to 4 came to 476, 382, 441, 171, 238",
         evaluation_every=25_000,
     ),
     Tuned(
