@@ -86,7 +86,7 @@ def write_version(
     head = pickle.dumps((jax.tree.unflatten(structure, range(len(leaves))), layout))
     start = -(-(_HEAD.size + len(head)) // _ALIGN) * _ALIGN
     path = version_file(folder, version)
-    temporary = folder / f".version-{version:012d}.{os.getpid()}"
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with open(temporary, "wb") as file:
         file.write(_HEAD.pack(len(head)) + head)
         for leaf, (_, _, at) in zip(leaves, layout, strict=True):

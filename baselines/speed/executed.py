@@ -30,6 +30,7 @@ from ...partitioning.partition import Partitioned, partition
 from ...partitioning.simulator.calibration import Calibration, calibrate
 from .cases import make, schedules
 from .ranking import MODELS
+from .steps import shown
 
 #: What of a result's norm may be rounding; that of the tests of semantics.
 TOLERANCE = 1e-5
@@ -244,8 +245,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for case in CASES:
         if not wanted or case.model in wanted:
             found.append(execute(case, simulator, options.estimates, options.seconds))
-            shown = {k: v for k, v in found[-1].items() if k != "rows"}
-            print(*(f"{k}={v}" for k, v in shown.items()), sep="  ", file=sys.stderr, flush=True)
+            shown({k: v for k, v in found[-1].items() if k != "rows"})
             for row in found[-1]["rows"]:
                 print(
                     f"    {row['schedule'] or 'whole':40} predicted {row['predicted'] * 1e3:8.2f} "

@@ -29,6 +29,7 @@ from ...partitioning.ir.trace import trace
 from ...partitioning.models import handwritten
 from ...partitioning.partition import Partitioned, partition
 from ...partitioning.simulator import profile, simulate
+from .steps import shown
 
 _PARTS = ("planning", "simulating", "stepping")
 _SCHEDULES = ("batch:data", "batch:data,zero3:data", "batch:data,megatron:model,zero3:data")
@@ -200,27 +201,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         found["planning"] = []
         for number in layers:
             row = planning(number, _SCHEDULES[-1], "data=4,model=2", options.compiles)
-            found["planning"].append(_shown(row))
+            found["planning"].append(shown(row))
     if options.only in (None, "simulating"):
         found["simulating"] = []
         for number in layers:
             row = simulating(number, _SCHEDULES[-1], "data=4,model=2", options.rounds)
-            found["simulating"].append(_shown(row))
+            found["simulating"].append(shown(row))
     if options.only in (None, "stepping"):
         found["stepping"] = []
         for name, sizes in (("mlp", _MLP), ("transformer", {**_TRANSFORMER, "num_layers": 2})):
             for schedule in _SCHEDULES:
                 mesh = "data=4,model=2" if "model" in schedule else "data=8"
                 row = stepping(name, schedule, mesh, options.rounds, **sizes)
-                found["stepping"].append(_shown(row))
+                found["stepping"].append(shown(row))
     if options.json:
         print(json.dumps(found, indent=2))
-
-
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, which is also shown while the rest is measured; standard output is for the JSON."""
-    print("  ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr, flush=True)
-    return row
 
 
 def _with_virtual_devices() -> None:

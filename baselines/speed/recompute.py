@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from ...partitioning.partition import Partitioned, partition
 from ...partitioning.simulator.calibration import nearest
 from ...partitioning.simulator.device import Device, get_device
 from .cases import LARGE
+from .steps import shown
 
 SHARES = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.27, 0.25)
 PREDICTED = {**LARGE, "num_layers": 8, "batch": 64}
@@ -77,7 +77,7 @@ def budgets(
         try:
             last = step.plan(*shapes).steps[-1]
         except ValueError as error:
-            found.append(_shown({**row, "infeasible": str(error)}))
+            found.append(shown({**row, "infeasible": str(error)}))
             break
         cost = last.simulation
         row |= {
@@ -99,7 +99,7 @@ def budgets(
                 "compiled_bytes": nbytes,
                 "error": round(cost.peak_memory_bytes / nbytes - 1, 4),
             }
-        found.append(_shown(row))
+        found.append(shown(row))
     return found
 
 
@@ -125,12 +125,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         ]
     if options.json:
         print(json.dumps(found, indent=1))
-
-
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, which is also shown while the rest is measured; standard output is for the JSON."""
-    print("  ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr, flush=True)
-    return row
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ import pathlib
 import random
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -40,6 +39,7 @@ from ...partitioning.tactics.search.tree import Search
 from . import steps
 from .cases import HELD_OUT, LARGE, LARGER, LISTED, Case, schedules
 from .ranking import spearman
+from .steps import shown
 
 _PARTS = ("estimate", "experts", "sizes", "free", "held_out")
 #: Large models, their meshes and their devices.
@@ -260,7 +260,7 @@ def freely(names: Sequence[Case], estimates: int, out: pathlib.Path | None) -> d
     for case in names:
         row = known.get(case.name)
         if row is None:
-            row = _shown(free(case, estimates))
+            row = shown(free(case, estimates))
             if out is not None:
                 with out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")
@@ -306,23 +306,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     found: dict[str, Any] = {}
     if options.only in (None, "estimate"):
         found["estimate"] = [
-            _shown(estimating(name, LARGER[name], "data=4,model=2", "h200", options.plans))
+            shown(estimating(name, LARGER[name], "data=4,model=2", "h200", options.plans))
             for name in wanted or FAMILIES
         ]
-        found["estimate_in_all"] = _shown(in_all(found["estimate"]))
+        found["estimate_in_all"] = shown(in_all(found["estimate"]))
         found["searching"] = [
-            _shown(searching(int(layers), options.estimates))
-            for layers in options.layers.split(",")
+            shown(searching(int(layers), options.estimates)) for layers in options.layers.split(",")
         ]
     if options.only in (None, "experts"):
         found["experts"] = [
-            _shown(expert(int(layers), seed, options.estimates))
+            shown(expert(int(layers), seed, options.estimates))
             for layers in options.layers.split(",")
             for seed in range(options.seeds)
         ]
     if options.only in (None, "sizes"):
         found["sizes"] = [
-            _shown(sizing(name, options.estimates))
+            shown(sizing(name, options.estimates))
             for name in SIZES
             if options.only is None or not wanted or name in wanted
         ]
@@ -334,12 +333,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             found[part] = freely(names, options.estimates, options.out)
     if options.json:
         print(json.dumps(found, indent=2))
-
-
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, which is also shown while the rest is measured; standard output is for the JSON."""
-    print("  ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr, flush=True)
-    return row
 
 
 if __name__ == "__main__":

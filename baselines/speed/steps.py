@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import jax
@@ -106,3 +107,9 @@ def _leaf(path: Any, shape: jax.ShapeDtypeStruct, key: jax.Array, actions: int) 
         return jax.random.uniform(key, shape.shape, shape.dtype, 0.5, 1.0)
     values = jax.random.normal(key, shape.shape, shape.dtype)
     return -jnp.abs(values) if name == "log_prob" else values
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, which is also shown while the rest is measured; standard output is for the JSON."""
+    print("  ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr, flush=True)
+    return row
