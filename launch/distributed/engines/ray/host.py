@@ -141,10 +141,10 @@ class RoleHost:
             # The node joined when the others had been asked.
             unlike = ray.get_runtime_context().get_node_id()
             return RoleEnd(-signal.SIGKILL, f"its node {other}", unlike=unlike)
-        folder = workspace_here()
         if place.workspace:
             folder = pathlib.Path(place.workspace)
         else:
+            folder = workspace_here()
             folder.mkdir(mode=0o700, exist_ok=True)
         enter(Role(place.name, self._stop, folder, place.life))
         done = heartbeat.attach(self._times, 0)  # type: ignore[arg-type]
