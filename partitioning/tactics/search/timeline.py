@@ -250,6 +250,10 @@ def _overlapped(
             ends.append(start + length)
             finished.append(start + length)
             continue
+        if starts[-1] <= start < ends[-1]:
+            ends[-1] += length
+            finished.append(ends[-1])
+            continue
         gap = bisect_right(ends, start)
         while gap < len(starts) and starts[gap] < start + length:
             start = ends[gap]

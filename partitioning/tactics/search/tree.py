@@ -24,7 +24,7 @@ from .space import Space
 from .timeline import Estimated
 
 #: How much an untried move is worth a look against a good one.
-_CURIOSITY = 0.6
+_CURIOSITY = 2.4
 #: The share of the estimates that goes to single moves at the root, and to the tree with them.
 _LOOKS, _TREE = 0.4, 0.7
 #: Costs closer than this are the same.
@@ -60,6 +60,7 @@ class _Node:
     key: int
     seen: Seen
     best: float
+    gain: float
     visits: int = 1
     moves: list[Move] | None = None
     tried: dict[Move, _Node | None] = dataclasses.field(default_factory=dict)
@@ -117,7 +118,9 @@ class Search:
         candidate = Candidate(moves, estimated, self.cost(estimated), len(self.candidates) + 1)
         self.candidates.append(candidate)
         self.best = min(self.best, candidate.cost)
-        node = _Node(candidate, decisions, conflicts, key, seen, candidate.cost)
+        cost = candidate.cost
+        gain = self._gain(cost) if self.known else 0.0
+        node = _Node(candidate, decisions, conflicts, key, seen, cost, gain)
         self.known[key] = node
         return node
 
@@ -243,31 +246,41 @@ class Search:
                 break
         for place in range(len(path) - 1, -1, -1):
             path[place].visits += 1
-            if place + 1 < len(path):
-                path[place].best = min(path[place].best, path[place + 1].best)
+            if place + 1 < len(path) and path[place + 1].best < path[place].best:
+                path[place].best, path[place].gain = path[place + 1].best, path[place + 1].gain
 
     def _next(self, node: _Node) -> Move | None:
         """The move of the highest bound: one that was tried, or the likeliest of the others."""
-        tried = node.tried
-        moves = [move for move, child in tried.items() if child is not None]
-        moves += [move for move in self._all(node) if move not in tried][:1]
-        return max(moves, key=lambda m: self._bound(node, m), default=None)
+        tried, prior = node.tried, self._prior
+        least, often = self._least_gain(), math.sqrt(node.visits)
+        chosen, highest = None, -math.inf
+        for move, child in tried.items():
+            if child is not None:
+                bound = self._worth(child.gain, least)
+                bound += _CURIOSITY * prior(move) * often / (1 + child.visits)
+                if bound > highest:
+                    chosen, highest = move, bound
+        new = next((move for move in self._all(node) if move not in tried), None)
+        if new is not None:
+            alone = self._worth(self._gain(node.candidate.cost), least)
+            if alone + _CURIOSITY * prior(new) * often > highest:
+                chosen = new
+        return chosen
 
     def _prior(self, move: Move) -> float:
         return self.prior.get(move, 1.0 / (len(self.prior) + 1))
 
-    def _bound(self, node: _Node, move: Move) -> float:
-        prior = self._prior(move)
-        child = node.tried.get(move)
-        visits = 0 if child is None else child.visits
-        worth = self._worth(node.candidate.cost if child is None else child.best)
-        return worth + _CURIOSITY * prior * math.sqrt(node.visits) / (1 + visits) * 4.0
+    def _gain(self, cost: float) -> float:
+        """By how much a candidate is cheaper than no move at all, as a logarithm."""
+        return math.log(self.root.candidate.cost / cost)
 
-    def _worth(self, cost: float) -> float:
+    def _least_gain(self) -> float:
+        """The gain that is worth 1: that of the best candidate, if there is any to speak of."""
+        return max(self._gain(self.best), 0.02)
+
+    def _worth(self, gain: float, best: float) -> float:
         """1 for the best candidate, 0 for what costs as much as no move at all, less for more."""
-        whole = self.root.candidate.cost
-        gained = math.log(whole / cost) / max(math.log(whole / self.best), 0.02)
-        return max(gained, -1.0)
+        return max(gain / best, -1.0)
 
     # -- the end of it ----------------------------------------------------------------------------
 
