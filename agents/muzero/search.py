@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from ...environments import registry
 from .config import MuZeroConfig
@@ -23,7 +24,7 @@ class SearchResult(NamedTuple):
     policy: jax.Array
     """[B, A] probabilities of actions, better than the network's."""
     value: jax.Array
-    """[B] the mean return of the search."""
+    """[B] the return of that policy, by the search."""
 
 
 def make_search(networks: MuZeroNetworks, config: MuZeroConfig) -> Callable[..., SearchResult]:
@@ -70,7 +71,10 @@ def make_search(networks: MuZeroNetworks, config: MuZeroConfig) -> Callable[...,
                 mctx.qtransform_completed_by_mix_value, value_scale=config.value_scale
             ),
         )
-        value = found.search_tree.summary().value
+        # The root's own mean is over actions as often as they were looked at: all alike.
+        root = found.search_tree.summary()
+        weights = jnp.where(root.visit_counts > 0, found.action_weights, 0.0)
+        value = jnp.sum(weights * root.qvalues, axis=-1) / jnp.sum(weights, axis=-1)
         return SearchResult(found.action.astype("int32"), found.action_weights, value)
 
     return search

@@ -82,8 +82,9 @@ def test_a_search_of_one_step_is_what_one_computes_by_hand(goes_on, following):
     # (50 + visits of the most visited) / 10 of the values scaled to 0 and 1 (equation 8).
     wanted = jax.nn.softmax(jnp.asarray([5.1, 0.0]))
     np.testing.assert_allclose(found.policy, wanted, rtol=1e-4)
-    # The mean of the first state's own value and of those of two simulations.
-    assert float(found.value) == pytest.approx((0 + (1 + following) + following) / 3, abs=0.05)
+    # Of what that policy does, however often the search looked at each: it looked once.
+    value = wanted @ jnp.asarray([1 + following, following])
+    assert float(found.value) == pytest.approx(float(value), abs=0.05)
 
 
 def test_a_search_looks_further_than_one_step():
