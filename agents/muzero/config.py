@@ -45,6 +45,9 @@ class MuZeroConfig(
     learned from it."""
     value_cost: float = 0.25
     """What the loss of the value counts, against those of policy and model."""
+    entropy_cost: float = 0.0
+    """Weight of an entropy bonus, without which policies grow surer with every search, and draw
+    nothing but what they prefer."""
     n_step: int = 5
     batch_size: int = 16
     min_replay_size: int = 50
@@ -61,4 +64,5 @@ class MuZeroConfig(
         "value_scale": Above(0.0, 1e3),
         "unroll_steps": (1, 1_000),
         "value_cost": (0.0, 1e6),
+        "entropy_cost": (0.0, 1e3),
     }

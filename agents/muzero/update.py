@@ -14,6 +14,7 @@ from ..learning import lots, optimizers, schedules, targets
 from ..learning.descent import descend
 from ..learning.prioritisation import Prioritisation
 from ..losses import distributional, masks, returns, values
+from ..networks import distributions
 from ..replay.items import Sample, Sequence
 from .config import MuZeroConfig
 from .networks import MuZeroNetworks, expected, make_atoms
@@ -102,7 +103,7 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
         rows = wanted.mask.shape
 
         def advance(hidden, wanted: Wanted):
-            """Losses [B, L] of one step ahead."""
+            """Losses [B, L] of one step ahead, the entropy, and values."""
             of_action, of_return = networks.prediction.apply(params.prediction, hidden)
             flat = leading.merge(wanted)
             hidden, of_reward, goes_on = networks.dynamics.apply(
@@ -113,22 +114,27 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
             pairs = ((of_action, flat.policy), (of_return, flat.value), (of_reward, flat.reward))
             losses = [optax.softmax_cross_entropy(*pair) for pair in pairs]
             losses.append(optax.sigmoid_binary_cross_entropy(goes_on, flat.discount))
+            losses.append(
+                jax.vmap(distributions.categorical(of_action.shape[-1]).entropy)(of_action)
+            )
             said = [x.reshape(rows) for x in (*losses, expected(of_return, atoms))]
             return hidden, (*said, wanted.mask)
 
         steps = jax.tree.map(lambda *x: jnp.stack(x), *ahead)
         _, (*losses, value, mask) = jax.lax.scan(advance, hidden, steps)
         means = [masks.mean(weights[:, None] * x, mask) for x in losses]
-        policy_loss, value_loss, reward_loss, continuation_loss = means
+        policy_loss, value_loss, reward_loss, continuation_loss, entropy = means
         metrics = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "reward_loss": reward_loss,
             "continuation_loss": continuation_loss,
+            "entropy": entropy,
             "mean_value": masks.mean(value[0], mask[0]),
         }
         errors = values.signed_parabolic(wanted.value @ atoms) - value[0]
         total = policy_loss + config.value_cost * value_loss + reward_loss + continuation_loss
+        total -= config.entropy_cost * entropy
         return total, (metrics, errors, mask[0])
 
     def learn(state: MuZeroState, sample: Sample, said):

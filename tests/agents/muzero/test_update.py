@@ -46,11 +46,15 @@ def sample(final_discount):
 
 
 @functools.cache
-def make(n_step, reanalyse, priority_exponent=None):
+def make(n_step, reanalyse, priority_exponent=None, entropy_cost=0.0):
     """Networks, config, and `init` and `step` compiled."""
     builder = MuZeroBuilder(
         MuZeroConfig(
-            **SMALL, n_step=n_step, reanalyse=reanalyse, priority_exponent=priority_exponent
+            **SMALL,
+            n_step=n_step,
+            reanalyse=reanalyse,
+            priority_exponent=priority_exponent,
+            entropy_cost=entropy_cost,
         )
     )
     networks = builder.make_networks(SPEC)
@@ -81,6 +85,19 @@ def test_values_are_the_returns_until_the_end(n_step, reanalyse):
     assert float(output.metrics["reward_loss"]) < 0.7  # Two atoms share a reward of 1.
     if not reanalyse:  # The policy is that of the actor's searches.
         np.testing.assert_allclose(jax.nn.softmax(logits)[:, 1], 0.8, atol=0.05)
+
+
+def test_an_entropy_bonus_keeps_policies_from_being_as_sure_as_searches():
+    """p - 0.8 + cost p (1 - p) log(p / (1 - p)) = 0, the derivative of the loss, at p = 0.709."""
+    batch = sample(final_discount=0.0)
+    networks, *_ = make(10, False, None, 0.5)
+    state, output = learned(batch, 400, 10, False, None, 0.5)
+    rows = jnp.asarray(batch.data.observation[0, :LENGTH])
+    hidden = networks.representation.apply(state.params.representation, rows)
+    logits, _ = networks.prediction.apply(state.params.prediction, hidden)
+    np.testing.assert_allclose(jax.nn.softmax(logits)[:, 1], 0.709, atol=0.02)
+    entropy = -0.709 * np.log(0.709) - 0.291 * np.log(0.291)
+    assert float(output.metrics["entropy"]) == pytest.approx(entropy, abs=0.02)
 
 
 def test_episodes_cut_short_are_bootstrapped_from():
