@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import threading
 import time
@@ -9,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import seeds
+from ...errors import RunError
 from ...local.loop import Loop
 from ...signals import Stop
 from ..supervision import heartbeat, role
 from . import calls
 from .inference import RemotePolicy
-from .ledger import DONE, TRAIN
+from .ledger import DONE, REPLACED, TRAIN
 
 if TYPE_CHECKING:
     from ...maker import Maker
@@ -52,7 +54,7 @@ class ActorRole:
 
     def run(self) -> None:
         name = f"actor/{self._index}"
-        life = calls.insist(self._counter.enter, name)
+        life = calls.insist(self._counter.enter, name, secrets.token_hex(8))
         counts = calls.insist(self._counter.look)
         maker, index = self._maker, self._index + 1
         num_envs = maker.builder.num_envs
@@ -102,6 +104,8 @@ class ActorRole:
             reported, episodes = loop.actor_steps, loop.episodes
             if phase == DONE:
                 return
+            if phase == REPLACED:  # Whoever is still wanted is started again.
+                raise RunError(f"another process has taken the place of {name}.")
             until = granted - num_envs + 1  # From there on, another step would be one too many.
             if until <= loop.actor_steps:
                 role.pause(0.1)

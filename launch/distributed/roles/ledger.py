@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 TRAIN, DRAIN, JUDGE, SAVE, DONE = "train", "drain", "judge", "save", "done"
+REPLACED = "replaced"
 """Phases. TRAIN: actors act within the budget. DRAIN: it is spent; the learner does what the pace
 still allows and saves. JUDGE: the final evaluation. SAVE: a stop was requested; the learner saves.
-DONE: all roles may end."""
+DONE: all roles may end. REPLACED is said to a source that another process has become."""
 
 _LEASE_SECONDS = 20.0
 _RECENT = 100
@@ -27,6 +28,7 @@ class _Life:
     """One life of one source of counts."""
 
     number: int
+    process: str = ""
     steps: int = 0
     episodes: int = 0
     granted: int = 0
@@ -89,13 +91,23 @@ class Ledger:
 
     # Counting.
 
-    def enter(self, source: str) -> int:
-        """Begins a life of a source; returns its number, which no other life of the run has."""
+    def enter(self, source: str, process: str = "") -> int:
+        """Begins a life of a source; returns its number, which no other life of the run has.
+
+        Args:
+          source: its name.
+          process: names the process that is the source. It asks again where an answer comes too
+            late, and both calls are heard, in any order: one process has one life. Without a name
+            every call begins one.
+        """
         with self._lock:
+            entry = self._lives.get(source)
+            if process and entry is not None and entry.process == process:
+                return entry.number
             self._close(source)
             number = self._next_life
             self._next_life += 1
-            self._lives[source] = _Life(number, seen=time.monotonic())
+            self._lives[source] = _Life(number, process, seen=time.monotonic())
             return number
 
     def report(
@@ -128,7 +140,9 @@ class Ledger:
                 entry = self._lives[source] = _Life(life)
                 self._next_life = max(self._next_life, life + 1)
             elif entry.number > life:
-                return DONE, 0  # Another process of this name has taken its place.
+                return REPLACED, 0
+            if steps < entry.steps:
+                return self._phase(), entry.granted  # Heard late: what came after it counts.
             entry.steps, entry.episodes = max(entry.steps, steps), max(entry.episodes, episodes)
             entry.granted = entry.steps
             entry.seen = time.monotonic()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from troupe.launch.distributed.roles.ledger import DONE, DRAIN, JUDGE, SAVE, TRAIN, Ledger
+from troupe.launch.distributed.roles.ledger import DONE, DRAIN, JUDGE, REPLACED, SAVE, TRAIN, Ledger
 
 
 def make(budget=100, state=None, **more):
@@ -52,8 +52,30 @@ def test_an_earlier_life_is_told_to_end():
     ledger = make()
     first = ledger.enter("actor/0")
     ledger.enter("actor/0")
-    assert act(ledger, "actor/0", first, 10) == (DONE, 0)
+    assert act(ledger, "actor/0", first, 10) == (REPLACED, 0)
     assert ledger.actor_steps == 0
+
+
+def test_a_process_that_asks_twice_has_one_life():
+    """Its first call may be heard after the second, to which it had an answer."""
+    ledger = make()
+    life = ledger.enter("actor/0", "one")
+    assert act(ledger, "actor/0", life, 5)[0] == TRAIN
+    assert ledger.enter("actor/0", "one") == life
+    assert act(ledger, "actor/0", life, 10)[0] == TRAIN
+    assert ledger.actor_steps == 10
+    assert ledger.enter("actor/0", "another") > life
+    assert act(ledger, "actor/0", life, 11) == (REPLACED, 0)
+
+
+def test_a_report_that_is_heard_late_changes_nothing():
+    ledger = make()
+    life = ledger.enter("actor/0")
+    act(ledger, "actor/0", life, 50, want=50)
+    assert act(ledger, "actor/0", life, 10, want=10) == (TRAIN, 100)
+    other = ledger.enter("actor/1")
+    assert act(ledger, "actor/1", other, 0, want=100) == (TRAIN, 0)
+    assert ledger.actor_steps == 50
 
 
 def test_a_report_may_be_repeated():
