@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 from .decide.actions import Tactic, axes_of
 from .decide.sharding import ATOMIC
 from .ir.execute import Coordinates, evaluate, spec_of
+from .ir.garbage import no_garbage_collection
 from .ir.program import Program, Value
 from .ir.trace import argument_names, trace
 from .mesh import Mesh
@@ -179,6 +180,7 @@ class Partitioned:
             )
         return (*args, *(keywords[name] for name in names[len(args) :]))
 
+    @no_garbage_collection()
     def _plan(self, tree: Any, leaves: list[Any]) -> Plan:
         structs = [abstract(leaf) for leaf in leaves]
         key = _scheme(), tree, tuple(_key(s) for s in structs)

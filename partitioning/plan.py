@@ -20,6 +20,7 @@ from .decide.resume import Resumed, settle, together
 from .decide.sharding import Decisions
 from .explain import explain, table
 from .ir.execute import spec_of
+from .ir.garbage import no_garbage_collection
 from .ir.program import COLLECTIVES, Op, Program
 from .ir.verify import verify
 from .judge import PlanJudge
@@ -88,6 +89,7 @@ class PlanStep:
         return state if self.decisions == len(state.journal) else state.replay(self.decisions)
 
     @functools.cached_property
+    @no_garbage_collection()
     def program(self) -> Program:
         """The local program after this tactic."""
         if self.made is not None:

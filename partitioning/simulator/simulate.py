@@ -4,14 +4,13 @@ runs.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import gc
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from ..ir.garbage import no_garbage_collection
 from ..ir.program import Program
 from . import costs
 from .buffers import assign
@@ -112,6 +111,7 @@ def saved_topology(device: str | Device) -> Topology | None:
     )
 
 
+@no_garbage_collection()
 def simulate(
     program: Program,
     device: str | Device = "h200",
@@ -135,18 +135,7 @@ def simulate(
     """
     mesh = dict(mesh or {})
     topology = topology or topology_of(device, math.prod(mesh.values()))
-    with no_garbage_collection():
-        return _simulate(program, get_device(device), topology, mesh, donated, overlap)
-
-
-def _simulate(
-    program: Program,
-    device: Device,
-    topology: Topology,
-    mesh: Mapping[str, int],
-    donated: Collection[str],
-    overlap: bool | None,
-) -> Simulation:
+    device = get_device(device)
     placement = topology.place(mesh)
     graph = build(program, device.kind)
     assignment = assign(graph, donation_pairs(program, donated), kind=device.kind)
@@ -155,17 +144,3 @@ def _simulate(
     overhead = device.step_seconds + device.result_seconds * max(len(program.outputs) - 1, 0)
     timing = Queues(device, placement, overlap).time(assignment, overhead)
     return Simulation(device, memory, costs.program_flops(program, kind=device.kind), timing)
-
-
-@contextlib.contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """For a while: a graph of 20,000 nodes makes the collector walk over all of jax once or twice,
-    which took 0.4 s of 0.95.
-    """
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import functools
+
 from ...ir.program import Op, Program, Value
 
 
@@ -17,15 +20,20 @@ class Region:
 
     def __init__(self, program: Program):
         self.program = program
-        self.maker: dict[Value, Op] = {}
-        self.users: dict[Value, list[Op | None]] = {}
-        for op in program.ops:
-            for value in op.outputs:
-                self.maker[value] = op
+
+    @functools.cached_property
+    def maker(self) -> dict[Value, Op]:
+        return {value: op for op in self.program.ops for value in op.outputs}
+
+    @functools.cached_property
+    def users(self) -> dict[Value, list[Op | None]]:
+        users: dict[Value, list[Op | None]] = collections.defaultdict(list)
+        for op in self.program.ops:
             for value in op.inputs:
-                self.users.setdefault(value, []).append(op)
-        for value in program.outputs:
-            self.users.setdefault(value, []).append(None)
+                users[value].append(op)
+        for value in self.program.outputs:
+            users[value].append(None)
+        return users
 
     def made_by(self, value: Value, name: str) -> Op | None:
         """The op called `name` that makes the value, or None."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ...decide.actions import Action, Context, Settle, apply
 from ...decide.propagate import Conflict, propagate
 from ...decide.resume import settle
+from ...decide.sharding import Decision
 from ...simulator.simulate import Simulation
 from .baseline import Baseline
 from .estimate import Estimator
@@ -62,6 +63,8 @@ class Space:
             *tilings(context, self.folded, axes, self.state),
         ]
         clock.append(time.process_time())
+        # What was decided by the last of some moves: candidates that are simulated begin alike.
+        self._settled: dict[tuple[Move, ...], list[Decision]] = {}
         parts = ("known", "fold", "baseline", "moves")
         self.seconds = {p: b - a for p, a, b in zip(parts, clock, clock[1:], strict=False)}
 
@@ -91,8 +94,13 @@ class Space:
         """What the simulator says of the whole program with these moves."""
         state, notes = self.context.state, len(self.context.notes)
         start = len(state.journal)
-        for move in moves:
-            settle(self.context, move.actions(self.context), move.axis, self.judge.work)
+        for count, move in enumerate(moves, 1):
+            first, before = tuple(moves[:count]), len(state.journal)
+            if first in self._settled:
+                state.enter(self._settled[first])
+            else:
+                settle(self.context, move.actions(self.context), move.axis, self.judge.work)
+                self._settled[first] = state.journal[before:]
         found = self.judge.simulate()
         state.rewind(start)
         del self.context.notes[notes:]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from ...decide.propagate import Conflict
 from ...decide.sharding import Decision, shared
-from ...simulator.simulate import no_garbage_collection
+from ...ir.garbage import no_garbage_collection
 from .moves import Move, ends_of_conflicts
 from .seen import Seen
 from .space import Space
