@@ -18,14 +18,20 @@ SETTINGS = (
             "num_atoms": 31,
             "min_return": -60.0,
             "max_return": 60.0,
-            "learning_rate": 2e-3,
+            "n_step": 10,
+            "learning_rate": 1e-3,
+            # To 0 at the end of the budget: the last policies are as good as the best.
+            "learning_rate_steps": 16_400,
+            # Policies of before, of which values are not, leave the replay soon.
+            "max_replay_size": 1_000,
+            # Sure policies drift off the track by one way, and never see another.
+            "entropy_cost": 0.3,
             "target_update_period": 40,
-            "samples_per_insert": 32.0,
+            "samples_per_insert": 64.0,
         },
-        steps=30_000,
+        steps=45_000,
         target=475.0,
-        source="chosen here; seeds 0 to 4 came to 329, 180, 462, 307, 203: its policies drift off "
-        "the track",
+        source="chosen here; seeds 0 to 4 came to 500, 500, 500, 440, 500",
         evaluation_every=3_000,
     ),
     Tuned(
