@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from .fusion import Kernel, fuse, in_parallel, order
 from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, NEWER, OPAQUE, PARAM, ArrayGraph, ArrayNode
-from .heap import Buffer, pack, reuse
+from .heap import Buffer, Window, pack, reuse
 
 
 @dataclasses.dataclass
@@ -25,6 +25,7 @@ class Assignment:
       schedule: kernels in the order in which they run.
       temporaries: buffers in the heap.
       temporary_bytes: size of the heap.
+      lodged: temporaries in donated arguments and in results, each with where.
       inner: for kernels that run loops or branches, the assignment of the largest body.
       copied: bytes of the copies that were needed.
     """
@@ -32,6 +33,7 @@ class Assignment:
     schedule: list[Kernel]
     temporaries: list[Buffer]
     temporary_bytes: int
+    lodged: list[tuple[Buffer, Window]]
     inner: dict[Kernel, list[Assignment]]
     copied: int = 0
 
@@ -113,7 +115,7 @@ class _Assigner:
             ):
                 groups.setdefault(self.find(root), []).append(root)
         temporaries: list[Buffer] = list(self.extra)
-        windows: list[tuple[int, int, int]] = list(free_params)
+        windows = list(free_params)
         for root, nodes in groups.items():
             if root is _NOWHERE or any(n.kind in (PARAM, CONSTANT) for n in nodes):
                 continue
@@ -121,7 +123,7 @@ class _Assigner:
             size = max(n.nbytes for n in nodes)
             if root in results:
                 if not self.body and root not in taken_over:
-                    windows.append((size, 0, spans[0][0]))
+                    windows.append(Window(size, 0, spans[0][0], nodes[0]))
                 continue
             temporaries.append(Buffer(size, _merge(spans), nodes[0]))
         for kernel, bodies in self.inner.items():
@@ -129,10 +131,10 @@ class _Assigner:
             if size:
                 at = kernel.position
                 temporaries.append(Buffer(size, [(at, at)], kernel.root))
-        temporaries = reuse(temporaries, windows)
+        temporaries, lodged = reuse(temporaries, windows)
         temporaries = self.share_dying(temporaries)
         heap = pack(temporaries)
-        return Assignment(self.schedule, temporaries, heap, self.inner, self.copied)
+        return Assignment(self.schedule, temporaries, heap, lodged, self.inner, self.copied)
 
     def span(self, node: ArrayNode) -> tuple[int, int]:
         kernel = self.kernel[node]
@@ -217,7 +219,7 @@ class _Assigner:
     def is_result(self, node: ArrayNode) -> bool:
         return node in self.graph.outputs
 
-    def share_donated(self) -> list[tuple[int, int, int]]:
+    def share_donated(self) -> list[Window]:
         """Results written into donated arguments (or loop carries); returns windows left for
         others.
         """
@@ -263,7 +265,7 @@ class _Assigner:
                 )
                 last = self.kernel[param].position
             if not self.body:
-                windows.append((param.nbytes, last + 1, start))
+                windows.append(Window(param.nbytes, last + 1, start, param))
         return windows
 
     def buffer_start(self, node: ArrayNode) -> int:

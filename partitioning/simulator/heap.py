@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,26 +41,45 @@ class Buffer:
         return max(last for _, last in self.spans)
 
 
-def reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> list[Buffer]:
+class Window(NamedTuple):
+    """A buffer outside of the heap while it is not in use.
+
+    Attributes:
+      nbytes: its size.
+      free: the first position at which it is not in use.
+      used: the first position at which it is in use again.
+      owner: a donated argument, or a result.
+    """
+
+    nbytes: int
+    free: int
+    used: int
+    owner: ArrayNode
+
+
+def reuse(
+    temporaries: list[Buffer], windows: list[Window]
+) -> tuple[list[Buffer], list[tuple[Buffer, Window]]]:
     """Moves temporaries into result and donated buffers while those are not in use, largest first.
 
     Args:
       temporaries: candidates.
-      windows: (size, first free position, first used position) of those buffers.
+      windows: those buffers.
 
     Returns:
-      The temporaries that found no place.
+      The temporaries that found no place, and the others, each with where it lies.
     """
     if not windows:
-        return temporaries
+        return temporaries, []
     capacity = 2 * len(windows) + 2 * len(temporaries)
-    size, low, high = (np.zeros(capacity, np.int64) for _ in range(3))
+    size, low, high, window = (np.zeros(capacity, np.int64) for _ in range(4))
     count = len(windows)
-    ordered = sorted(windows)
-    for column, values in zip((size, low, high), zip(*ordered, strict=True), strict=True):
+    ordered = sorted(windows, key=lambda w: w[:3])
+    for column, values in zip((size, low, high), zip(*ordered, strict=True), strict=False):
         column[:count] = values
+    window[:count] = range(count)
     largest = int(size.max())
-    left = []
+    left, lodged = [], []
     for buffer in sorted(temporaries, key=lambda b: (-b.nbytes, b.start)):
         if buffer.nbytes > largest:
             left.append(buffer)
@@ -73,9 +93,11 @@ def reuse(temporaries: list[Buffer], windows: list[tuple[int, int, int]]) -> lis
             continue
         best = fits[np.argmin(size[fits])]
         size[count], low[count], high[count] = size[best], end + 1, high[best]
+        window[count] = window[best]
+        lodged.append((buffer, ordered[window[best]]))
         high[best] = start
         count += 1
-    return left
+    return left, lodged
 
 
 def pack(buffers: list[Buffer]) -> int:

@@ -6,8 +6,9 @@ each kernel and each buffer by the share of it that a device keeps.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from ...simulator.buffers import Assignment, assign
 from ...simulator.device import Device
 from ...simulator.fusion import Kernel
 from ...simulator.graph import BRANCH, CONSTANT, ELEMENT, LOOP, PARAM, ArrayNode, build
+from ...simulator.heap import Buffer
 from ...simulator.memory import donation_pairs, memory_of
 from ...simulator.timing import kernel_reads, kernel_work, work_seconds
 
@@ -105,7 +107,10 @@ class Baseline:
     Attributes:
       places: where every op stands.
       kernels: what runs.
+      runs: the first and the last place of the kernels that an op is computed in.
       buffers: (first place, last place, value, bytes) of what lies in the heap.
+      lodged: (first place, last place, value, bytes, value, bytes) of what lies in an argument or a
+        result that is not in use yet, and of that.
       packing: by how much the heap exceeds what is in use at once.
       arguments, results: (value, bytes) of what is held throughout.
       overhead: seconds that the call takes besides.
@@ -120,7 +125,9 @@ class Baseline:
         memory = memory_of(program, donated, device.kind, graph, assignment)
         self.values: dict[ArrayNode, Value] = dict(zip(graph.params, program.inputs, strict=True))
         self.kernels = KernelTable()
+        self.runs: dict[Op, tuple[int, int]] = {}
         self.buffers: list[tuple[int, int, Value | None, float]] = []
+        self.lodged: list[tuple[int, int, Value | None, float, Value | None, float]] = []
         self._at = 0
         self._add(assignment, 1.0)
         used = [bool(node.users) or node in graph.outputs for node in graph.params]
@@ -138,6 +145,15 @@ class Baseline:
         if found is None and node.op is not None and node.op.outputs:
             at = node.data if node.kind == ELEMENT and isinstance(node.data, int) else 0
             found = node.op.outputs[min(at, len(node.op.outputs) - 1)]
+        return found
+
+    def readers(self) -> collections.Counter[Value]:
+        """How many kernels read each value."""
+        table = self.kernels
+        found = collections.Counter(v for _, v, _, _ in table.traffic if v is not None)
+        # Of a kernel's rows the last says what it writes.
+        last = {row: value for row, value, _, _ in table.traffic}
+        found.subtract(v for v in last.values() if v is not None)
         return found
 
     def _add(self, assignment: Assignment, times: float) -> None:
@@ -166,9 +182,18 @@ class Baseline:
                 continue  # What lies in it was added with its body.
             for first, end in buffer.spans:
                 if count:
-                    span = places[min(first, count - 1)], places[min(end, count - 1)]
-                    value = self.value_of(buffer.owner)
-                    self.buffers.append((min(span), max(span), value, float(buffer.nbytes)))
+                    self.buffers.append(self._lying(buffer, first, end, places))
+        for buffer, window in assignment.lodged:
+            lying = self._lying(buffer, buffer.start, buffer.end, places)
+            self.lodged.append((*lying, self.value_of(window.owner), float(window.nbytes)))
+
+    def _lying(
+        self, buffer: Buffer, first: int, end: int, places: Sequence[int]
+    ) -> tuple[int, int, Value | None, float]:
+        """From where to where in the line of ops a buffer is in use, whose, and how large."""
+        last = len(places) - 1
+        span = places[min(first, last)], places[min(end, last)]
+        return min(span), max(span), self.value_of(buffer.owner), float(buffer.nbytes)
 
     def _name(self, root: ArrayNode, params: list[ArrayNode]) -> None:
         """Says which values the parameters of a loop's body are."""
@@ -196,7 +221,11 @@ class Baseline:
         table.op.append(op)
 
     def _work(self, kernel: Kernel, times: float) -> None:
-        device, table = self.device, self.kernels
+        device, table, at = self.device, self.kernels, self._at
+        for node in kernel.members:
+            if node.op is not None:
+                first, last = self.runs.get(node.op, (at, at))
+                self.runs[node.op] = min(first, at), max(last, at)
         work = kernel_work(kernel)
         busiest = max(kernel.members, key=lambda n: (n.op is not None, n.flops))
         op = busiest.op if busiest.flops else kernel.root.op

@@ -66,7 +66,7 @@ class Estimator:
         self._reduced: dict[tuple[Any, ...], Exchange] = {}
         self._tilings: dict[tuple[Any, ...], Tiling] = {}
         self._index()
-        self.ways = Ways(folded, baseline.places)
+        self.ways = Ways(folded, baseline.places, baseline.runs)
         self.timeline = Timeline(
             folded,
             baseline,
@@ -74,6 +74,7 @@ class Estimator:
             self._value_at,
             self._node_at,
             self._operand_at,
+            self._made_at,
             self._whole,
         )
 
@@ -97,7 +98,22 @@ class Estimator:
             if flops in ("matmul", "convolution"):
                 self._operand_at[node] = start
                 start += len(node.rule.operands)
+        self._made_at: dict[Value, tuple[int, int]] = {}
+        self._results_at: dict[Node, int] = {}
+        for node in folded.nodes:
+            results = node.values[len(node.rule.operands) :]
+            if node.op is not None and all(v in self._value_at for v in results):
+                self._results_at[node] = start
+                for i, value in enumerate(results):
+                    self._made_at[value] = start + 2 * i, start + 2 * i + 1
+                start += 2 * len(results)
         self._whole = start
+        # How many kernels read a value, of a class the first member that is written at all.
+        self._readers: dict[Value, int] = {}
+        for value, count in self.baseline.readers().items():
+            stands = folded.class_of.get(value)
+            if stands is not None:
+                self._readers.setdefault(stands, count)
         outputs = folded.program.outputs
         self._outputs = {folded.class_of[v] for v in outputs if v in folded.class_of}
         whole = {v: self._tiling(v.ndim, {}) for v in known}
@@ -186,13 +202,16 @@ class Estimator:
             if look.operands:
                 start = self._operand_at[node]
                 seen.share[start : start + len(look.operands)] = look.operands
+            start = self._results_at.get(node, -1)
+            if start >= 0:
+                seen.share[start : start + len(look.results)] = look.results
 
     def _look(self, node: Node, factors: Mapping[str, int], seen: Seen) -> Look:
         """What a node asks of its values' layouts, and what it owes, as things are decided."""
         tiled = seen.tiled
         if node.op is None:
             asks = [self._ask(v, tiled[v].layout, asked) for v, asked in self._tied(node, tiled)]
-            return Look(asks, (), 1.0, (), ())
+            return Look(asks, (), 1.0, (), (), ())
         axes: dict[int, tuple[str, ...]] = {}
         share = 1.0
         for axis, factor in factors.items():
@@ -200,7 +219,7 @@ class Estimator:
             if splits(node, factor):
                 share /= self.mesh[axis]
         rule, count = node.rule, len(node.rule.operands)
-        asks, operands, over = [], [], []
+        asks, operands, over, results = [], [], [], []
         for value, dims in zip(node.values[:count], rule.operands, strict=True):
             wanted = tuple([axes.get(f, ()) for f in dims])
             if node in self._operand_at:
@@ -211,10 +230,21 @@ class Estimator:
         for value, dims in zip(node.values[count:], rule.results, strict=True):
             made = tuple([axes.get(f, ()) for f in dims])
             over.append(_over(made))
-            if value in tiled and (have := tiled[value].layout) != made and not owed:
-                asks.append(Ask(value, have, NONE, self._transfer(value, made, have), True))
+            share_made = kept = self._part(made)
+            if value in tiled and (have := tiled[value].layout) != made:
+                sent = self._transfer(value, made, have)
+                if not owed:
+                    asks.append(Ask(value, have, NONE, sent, True))
+                if owed or sent.seconds or self._cut(value, tiled[value].share / share_made):
+                    kept = tiled[value].share
+            results += share_made, kept
         over.append(frozenset(factors))
-        return Look(asks, tuple(owed), share, tuple(operands), tuple(over))
+        return Look(asks, tuple(owed), share, tuple(operands), tuple(over), tuple(results))
+
+    def _cut(self, value: Value, share: float) -> bool:
+        """Whether a slice of what is made is written before it is read, as fusion weighs it."""
+        readers = self._readers.get(value, 1)
+        return readers - 1 > (readers + 1) * share
 
     def _ask(self, value: Value, have: Layout, target: Layout) -> Ask:
         """What it takes to have a value in another layout than it lies in."""

@@ -60,6 +60,7 @@ class Look(NamedTuple):
       share: of its work that a device does.
       operands: of a product, the share of each operand that it reads.
       made: for each result the axes over which it is tiled as it is made; last, those of the node.
+      results: for each result the share of it that is made, and what is left of that in memory.
     """
 
     asks: list[Ask]
@@ -67,6 +68,7 @@ class Look(NamedTuple):
     share: float
     operands: tuple[float, ...]
     made: tuple[frozenset[str], ...]
+    results: tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +80,8 @@ class Seen:
       looks: what was last seen of nodes; those around which nothing is decided are missing.
       asks: of nodes, what they want in another layout.
       owed: of nodes, the axes over which their results are to be summed.
-      share: of values, of nodes' work and of products' operands, what a device has.
+      share: what a device has of values, of nodes' work, of products' operands, and of what is
+        made.
     """
 
     tiled: dict[Value, Tiling]

@@ -62,8 +62,9 @@ class Timeline:
       folded: the program's classes.
       baseline: the whole program on one device.
       overlap: whether collectives run beside kernels.
-      value_at, node_at, operand_at: where the shares of values, of nodes' work and of a product's
-        operands stand in the array of shares.
+      value_at, node_at, operand_at, made_at: where the shares of values, of nodes' work, of a
+        product's operands, and of values as they are made and as they are kept stand in the array
+        of shares.
       whole: where a share of one stands.
     """
 
@@ -75,12 +76,14 @@ class Timeline:
         value_at: Mapping[Value, int],
         node_at: Mapping[Node, int],
         operand_at: Mapping[Node, int],
+        made_at: Mapping[Value, tuple[int, int]],
         whole: int,
     ):
         self.baseline = baseline
         self.overlap = overlap
         self._end = len(baseline.places.times)
         self._value_at, self._node_at, self._operand_at = value_at, node_at, operand_at
+        self._made_at = made_at
         self._whole = whole
         self._tables(folded)
 
@@ -92,6 +95,11 @@ class Timeline:
         def value_at(value: Value | None) -> int:
             stands = folded.class_of.get(value) if value is not None else None
             return self._whole if stands is None else self._value_at[stands]
+
+        def made_at(value: Value | None) -> tuple[int, int]:
+            stands = folded.class_of.get(value) if value is not None else None
+            at = value_at(value)
+            return (at, at) if stands is None else self._made_at.get(stands, (at, at))
 
         of, apart = folded.graph.of, folded.apart.of
         nodes = [apart[of[op]] if op in of else None for op in table.op]
@@ -116,7 +124,15 @@ class Timeline:
         self._buffer_first = np.array([b[0] for b in base.buffers], np.int64)
         self._buffer_last = np.array([b[1] for b in base.buffers], np.int64)
         self._buffer_share = np.array([value_at(b[2]) for b in base.buffers], np.int64)
+        made = np.array([made_at(b[2]) for b in base.buffers], np.int64).reshape(-1, 2)
+        self._buffer_made, self._buffer_kept = made.T.copy()
         self._buffer_bytes = np.array([b[3] for b in base.buffers], float)
+        self._lodged_first = np.array([b[0] for b in base.lodged], np.int64)
+        self._lodged_last = np.array([b[1] for b in base.lodged], np.int64)
+        self._lodged_kept = np.array([made_at(b[2])[1] for b in base.lodged], np.int64)
+        self._lodged_bytes = np.array([b[3] for b in base.lodged], float)
+        self._room_share = np.array([value_at(b[4]) for b in base.lodged], np.int64)
+        self._room_bytes = np.array([b[5] for b in base.lodged], float)
         held = [*base.arguments, *base.results]
         self._held_share = np.array([value_at(v) for v in held], np.int64)
         self._held_bytes = np.array([v.nbytes for v in held], float)
@@ -177,10 +193,22 @@ class Timeline:
     def _peak(self, share: np.ndarray, transfers: Exchanges) -> float:
         size = self._end + 2
         held = float((self._held_bytes * share[self._held_share]).sum())
-        in_use = self._buffer_bytes * share[self._buffer_share]
+        in_use = self._buffer_bytes * share[self._buffer_kept]
         change = np.bincount(self._buffer_first, in_use, size) - np.bincount(
             self._buffer_last + 1, in_use, size
         )
+        # What is cut at once is there whole for a moment.
+        more = self._buffer_bytes * share[self._buffer_made] - in_use
+        if more.any():
+            more = np.bincount(self._buffer_first, more, size)
+            change += more
+            change[1:] -= more[:-1]
+        lodged = self._lodged_bytes * share[self._lodged_kept]
+        # Of what a device keeps too little of, others find no room in it.
+        out = lodged > self._room_bytes * share[self._room_share]
+        if out.any():
+            change += np.bincount(self._lodged_first[out], lodged[out], size)
+            change -= np.bincount(self._lodged_last[out] + 1, lodged[out], size)
         grown = [(t.nbytes, at) for t, at in transfers if t.nbytes]
         if grown:
             sizes = np.repeat([nbytes for nbytes, _ in grown], [len(at[0]) for _, at in grown])

@@ -5,10 +5,12 @@ None of it depends on decisions, so that it is found once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ...decide.graph import Node
-from ...ir.program import Value
+from ...ir.program import Op, Value
 from ...rules import traits_of
 from .baseline import Places
 from .fold import Folded
@@ -23,6 +25,7 @@ class Ways:
     Args:
       folded: the program's classes.
       places: where every op of the program stands.
+      runs: the first and the last place at which an op is computed, where it runs within others.
 
     Attributes:
       end: the place after all ops.
@@ -38,9 +41,10 @@ class Ways:
       view: what it is another view of, with the member there for each member here.
     """
 
-    def __init__(self, folded: Folded, places: Places):
+    def __init__(self, folded: Folded, places: Places, runs: Mapping[Op, tuple[int, int]]):
         self.folded = folded
         self.places = places
+        self.runs = runs
         self._find_places()
         self._find_chains()
 
@@ -69,24 +73,27 @@ class Ways:
                         continue
                     if owner is None:
                         at = self.end if value is not node.values[0] else NEVER
+                        span = at, at
                     elif node.op is None:
                         inside = value in owner.inputs
                         at = places.start[owner] if inside else places.of[owner]
+                        span = at, at
                     elif value in node.op.inputs:
                         at = places.of[node.op]
+                        span = self.runs.get(node.op, (at, at))
                     else:
                         continue
-                    self._note(stands, reader, self.member[value], at)
+                    self._note(stands, reader, self.member[value], span)
 
-    def _note(self, value: Value, node: Node, member: int, at: int) -> None:
+    def _note(self, value: Value, node: Node, member: int, span: tuple[int, int]) -> None:
         known = self.read.setdefault(value, {})
         if node not in known:
             count = len(self.folded.members[value])
             known[node] = [np.full(count, NEVER), np.full(count, -1)]
         first, last = known[node]
-        first[member] = min(first[member], at)
-        if at != NEVER:
-            last[member] = max(last[member], at)
+        first[member] = min(first[member], span[0])
+        if span[1] != NEVER:
+            last[member] = max(last[member], span[1])
 
     def _find_chains(self) -> None:
         """Where a sum that is owed may wait: behind a linear op, or behind a sum of its like."""
