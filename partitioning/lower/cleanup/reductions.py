@@ -17,8 +17,9 @@ from .rewrite import Region, stays_whole
 def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
     """`all_slice(all_reduce(x))` becomes `reduce_scatter(x)`.
 
-    Only where every reader of the all_reduce is the same slice and the slice uses up every reduced
-    axis; what else the slice does stays a slice, of the smaller value.
+    Only where every reader of the all_reduce is the same slice, over one of the reduced axes at
+    least. Reduced axes that are not sliced are reduced afterwards, and what else the slice does
+    stays a slice, both of the smaller value.
     """
     region = Region(program)
     replaced: dict[Value, Value] = {}
@@ -37,7 +38,7 @@ def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
         plan = _scatter_plan(slices, op.params["axes"])
         if plan is None:
             continue
-        earlier, scatters, later = plan
+        earlier, scatters, later, left = plan
         value, ops = op.inputs[0], []
         if any(earlier):
             result = retiled(value, _tiled(value, earlier), mesh)
@@ -47,10 +48,15 @@ def scatter_reductions(program: Program, mesh: Mapping[str, int]) -> bool:
         for index, (dim, axes) in enumerate(scatters):
             slices_here = tuple(axes if d == dim else () for d in range(value.ndim))
             result = retiled(value, _tiled(value, slices_here), mesh)
-            if rest := tuple(a for _, names in scatters[index + 1 :] for a in names):
+            if rest := (*(a for _, names in scatters[index + 1 :] for a in names), *left):
                 result.partial = (rest, "sum")
             params = {"dim": dim, "axes": axes, "monoid": "sum"}
             ops.append(op.beside("reduce_scatter", (value,), result, params))
+            value = result
+        if left:
+            result = value.like(value.shape, value.layout)
+            params = {"axes": left, "monoid": "sum"}
+            ops.append(op.beside("all_reduce", (value,), result, params))
             value = result
         if any(later):
             result = retiled(value, _tiled(value, later), mesh)
@@ -74,9 +80,9 @@ def _tiled(value: Value, slices: Layout) -> Layout:
 
 def _scatter_plan(
     slices: Layout, reduced: tuple[str, ...]
-) -> tuple[Layout, list[tuple[int, tuple[str, ...]]], Layout] | None:
-    """What to slice before, scatter and slice after; None where a reduced axis is left over or
-    split up.
+) -> tuple[Layout, list[tuple[int, tuple[str, ...]]], Layout, tuple[str, ...]] | None:
+    """What to slice before, scatter and slice after, and the reduced axes that are left over; None
+    where nothing scatters, or reduced axes are split up.
     """
     earlier: list[tuple[str, ...]] = []
     later: list[tuple[str, ...]] = []
@@ -95,7 +101,8 @@ def _scatter_plan(
         later.append(axes[end:])
         scatters.append((dim, axes[first:end]))
         used.update(axes[first:end])
-    return (tuple(earlier), scatters, tuple(later)) if used == set(reduced) else None
+    left = tuple(a for a in reduced if a not in used)
+    return (tuple(earlier), scatters, tuple(later), left) if used else None
 
 
 def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:

@@ -51,14 +51,32 @@ def test_a_sliced_reduction_scatters() -> None:
     assert clean == ["reduce_scatter"]
 
 
-def test_a_rest_of_the_slice_remains_and_a_rest_of_the_axes_forbids() -> None:
-    assert _scatter_plan((("a", "b"), ()), ("a",)) == (((), ()), [(0, ("a",))], (("b",), ()))
+def test_over_axes_that_are_not_sliced_the_slice_is_reduced() -> None:
+    """As with a batch over both axes and arguments split over one of them."""
+
+    def fn(x: jax.Array, w: jax.Array) -> jax.Array:
+        return pt.tag(x.T @ w, "g") * 2
+
+    schedule = [tile("a", x=0), tile("b", x=0), tile("a", g=0)]
+    raw, clean = before_and_after(fn, f(16, 4), f(16, 4), schedule=schedule)
+    assert raw == ["all_reduce", "all_slice"]
+    assert clean == ["reduce_scatter", "all_reduce"]
+    step = pt.partition(fn, MESH, schedule)
+    x, w = (jax.random.normal(jax.random.key(i), (16, 4)) for i in range(2))
+    np.testing.assert_allclose(step(x, w), fn(x, w), rtol=1e-5, atol=1e-5)
+
+
+def test_rests_of_the_slice_and_of_the_axes_remain() -> None:
+    whole = ((), ())
+    assert _scatter_plan((("a", "b"), ()), ("a",)) == (whole, [(0, ("a",))], (("b",), ()), ())
     assert _scatter_plan((("b", "a"), ("c",)), ("a", "c")) == (
         (("b",), ()),
         [(0, ("a",)), (1, ("c",))],
-        ((), ()),
+        whole,
+        (),
     )
-    assert _scatter_plan((("a",), ()), ("a", "b")) is None
+    assert _scatter_plan((("a",), ()), ("b", "a")) == (whole, [(0, ("a",))], whole, ("b",))
+    assert _scatter_plan((("a",), ()), ("b",)) is None
     assert _scatter_plan((("a", "b", "c"), ()), ("a", "c")) is None
 
 
