@@ -56,14 +56,18 @@ class Zero3:
     Attributes:
       axis: the mesh axis, usually that of the batch.
       name: what the plan calls it.
+      least: bytes of the smallest array that is split: to gather a few takes as long as many.
     """
 
     axis: str
     name: str = "zero3"
+    least: int = 0
 
     def actions(self, context: Context) -> list[Action]:
-        shares = [Action(v, self.axis, FIRST_DIVISIBLE) for v in parameters(context)]
-        return _with_rest(context, shares, optimizer_state(context), self.axis)
+        state, held = optimizer_state(context), parameters(context)
+        shares = [Action(v, self.axis, FIRST_DIVISIBLE) for v in held if v.nbytes >= self.least]
+        state = [v for v in state if v.nbytes >= self.least]
+        return _with_rest(context, shares, state, self.axis)
 
 
 def _with_rest(

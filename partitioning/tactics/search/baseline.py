@@ -130,6 +130,7 @@ class Baseline:
         self.lodged: list[tuple[int, int, Value | None, float, Value | None, float]] = []
         self._at = 0
         self._add(assignment, 1.0)
+        self._pass_views_on(program)
         used = [bool(node.users) or node in graph.outputs for node in graph.params]
         self.arguments = [v for v, u in zip(program.inputs, used, strict=True) if u]
         taken = set(pairs.values())
@@ -145,6 +146,8 @@ class Baseline:
         if found is None and node.op is not None and node.op.outputs:
             at = node.data if node.kind == ELEMENT and isinstance(node.data, int) else 0
             found = node.op.outputs[min(at, len(node.op.outputs) - 1)]
+            if found.nbytes != node.nbytes:  # An operand, brought into the order that it takes.
+                found = next((v for v in node.op.inputs if v.nbytes == node.nbytes), found)
         return found
 
     def readers(self) -> collections.Counter[Value]:
@@ -194,6 +197,23 @@ class Baseline:
         last = len(places) - 1
         span = places[min(first, last)], places[min(end, last)]
         return min(span), max(span), self.value_of(buffer.owner), float(buffer.nbytes)
+
+    def _pass_views_on(self, program: Program) -> None:
+        """What runs nowhere, as it only looks at an array in another way, is read where that is."""
+        readers: dict[Value, list[Op]] = {}
+        for op in reversed(program.ops):
+            for region in op.regions:
+                self._pass_views_on(region)
+            if not op.regions and op not in self.runs:
+                spans = [
+                    self.runs.get(r, (self.places.of[r],) * 2)
+                    for value in op.outputs
+                    for r in readers.get(value, ())
+                ]
+                if spans:
+                    self.runs[op] = min(s[0] for s in spans), max(s[1] for s in spans)
+            for value in op.inputs:
+                readers.setdefault(value, []).append(op)
 
     def _name(self, root: ArrayNode, params: list[ArrayNode]) -> None:
         """Says which values the parameters of a loop's body are."""

@@ -219,7 +219,8 @@ class Estimator:
             if splits(node, factor):
                 share /= self.mesh[axis]
         rule, count = node.rule, len(node.rule.operands)
-        asks, operands, over, results = [], [], [], []
+        asks, operands, over = [], [], []
+        results: list[float] = []
         for value, dims in zip(node.values[:count], rule.operands, strict=True):
             wanted = tuple([axes.get(f, ()) for f in dims])
             if node in self._operand_at:
@@ -233,7 +234,8 @@ class Estimator:
             share_made = kept = self._part(made)
             if value in tiled and (have := tiled[value].layout) != made:
                 sent = self._transfer(value, made, have)
-                if not owed:
+                # A sum is scattered to where slices alone lead.
+                if not owed or sent.seconds:
                     asks.append(Ask(value, have, NONE, sent, True))
                 if owed or sent.seconds or self._cut(value, tiled[value].share / share_made):
                     kept = tiled[value].share
@@ -278,6 +280,7 @@ class Estimator:
         sliced: dict[Value, dict[Node, frozenset[str]]] = {}
         wanted: dict[tuple[Value, Layout, bool], list[np.ndarray]] = {}
         read = self.ways.read
+        moved: set[Value] = set()
         for node, asks in seen.asks.items():
             for value, target, more, transfer, result in asks:
                 if more:
@@ -285,6 +288,7 @@ class Estimator:
                 if transfer.seconds:
                     if result:
                         found.append((transfer, self._made_places(value)))
+                        moved.add(value)
                     else:
                         again = self.gather_again and node.op is not None and node.op.backward
                         self._want(wanted, value, target, again, read[value][node], seen)
@@ -299,7 +303,8 @@ class Estimator:
                     sums.follow(value, owed)
         for (total, owed), leaves in sums.terms.items():
             value = total if len(leaves) > 1 else leaves[0]
-            scattered, made = sums.scattered(value, owed), sums.made(value)
+            scattered = NONE if value in moved else sums.scattered(value, owed)
+            made = sums.made(value)
             transfer = self._reduction(value, owed, scattered, made)
             found.append((transfer, self._made_places(value)))
         return found

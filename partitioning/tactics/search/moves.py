@@ -7,7 +7,7 @@ classes. Tilings that lead to the same decisions are one move.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...decide.actions import Action, Context, Settle, Tactic, label
@@ -22,8 +22,20 @@ from ..weights import Embedding, Expert, Megatron
 from ..zero import Zero1, Zero2, Zero3
 from .fold import Folded
 
+#: Bytes of what is large.
+_LARGE = 256 * 1024
 #: Known tactics that are moves on every axis.
-_KNOWN = (BatchParallel, Megatron, Zero3, Zero2, SequenceParallel, Embedding, Expert, Zero1)
+_KNOWN: tuple[Callable[[str], Tactic], ...] = (
+    BatchParallel,
+    Megatron,
+    Zero3,
+    Zero2,
+    SequenceParallel,
+    Embedding,
+    Expert,
+    Zero1,
+    lambda axis: Zero3(axis, "zero3 of large arrays", _LARGE),
+)
 #: Most conflicts whose ends are moves, those first in which most work waits.
 _CONFLICTS = 4
 
@@ -88,6 +100,7 @@ def _possible(action: Action | Settle, context: Context) -> Action | Settle | No
 def known_tactics(context: Context, axes: Sequence[str], work: OpFlops) -> Iterator[Known]:
     """What the known tactics do here, on each axis."""
     state = context.state
+    told: set[tuple[Action | Settle, ...]] = set()
     for rank, make in enumerate(_KNOWN):
         for axis in axes:
             tactic: Tactic = make(axis)
@@ -104,7 +117,8 @@ def known_tactics(context: Context, axes: Sequence[str], work: OpFlops) -> Itera
             finally:
                 state.rewind(start)
                 del context.notes[notes:]
-            if found:
+            if found and tuple(found) not in told:
+                told.add(tuple(found))
                 yield Known(tactic, tuple(found), (0, rank, axes.index(axis)))
 
 

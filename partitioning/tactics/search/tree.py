@@ -26,7 +26,7 @@ from .timeline import Estimated
 #: How much an untried move is worth a look against a good one.
 _CURIOSITY = 2.4
 #: The share of the estimates that goes to single moves at the root, and to the tree with them.
-_LOOKS, _TREE = 0.4, 0.7
+_LOOKS, _TREE = 0.4, 0.55
 #: Costs closer than this are the same.
 _ALIKE = 1e-4
 
@@ -52,6 +52,10 @@ class Candidate:
     at: int
 
 
+def _first(candidate: Candidate) -> Move | None:
+    return candidate.moves[0] if candidate.moves else None
+
+
 @dataclasses.dataclass(eq=False)
 class _Node:
     candidate: Candidate
@@ -65,6 +69,7 @@ class _Node:
     moves: list[Move] | None = None
     tried: dict[Move, _Node | None] = dataclasses.field(default_factory=dict)
     idle: set[Move] = dataclasses.field(default_factory=set)
+    exhausted: bool = False
 
 
 class Search:
@@ -179,14 +184,8 @@ class Search:
 
     def _search(self) -> None:
         self._priors(self.space.moves)
-        while len(self.candidates) < _TREE * self.limit:
-            before = len(self.candidates)
-            for _ in range(32):
-                self._walk()
-                if len(self.candidates) > before:
-                    break
-            else:
-                break
+        while len(self.candidates) < _TREE * self.limit and not self.root.exhausted:
+            self._walk()
         self._polish()
 
     def _priors(self, moves: Sequence[Move]) -> None:
@@ -227,11 +226,12 @@ class Search:
         return node.moves
 
     def _walk(self) -> None:
-        """From the root to a node that was not there before, or to one that leads nowhere."""
+        """From the root to a node that was not there before, or to one that leads nowhere new."""
         path, node = [self.root], self.root
         while True:
             move = self._next(node)
             if move is None:
+                node.exhausted = True
                 break
             before = len(self.candidates)
             child = self._child(node, move)
@@ -255,7 +255,7 @@ class Search:
         least, often = self._least_gain(), math.sqrt(node.visits)
         chosen, highest = None, -math.inf
         for move, child in tried.items():
-            if child is not None:
+            if child is not None and not child.exhausted:
                 bound = self._worth(child.gain, least)
                 bound += _CURIOSITY * prior(move) * often / (1 + child.visits)
                 if bound > highest:
@@ -285,13 +285,15 @@ class Search:
     # -- the end of it ----------------------------------------------------------------------------
 
     def _polish(self) -> None:
-        """Climbs from the best candidates: what helps is added, what does not is dropped."""
-        climbed: set[int] = set()
-        for _ in range(3):
-            best = next((c for c in self.ranked()[:8] if id(c) not in climbed), None)
+        """Climbs from the best candidates that begin differently: what helps is added, what does
+        not is dropped.
+        """
+        begun: set[Move | None] = set()
+        while True:
+            best = next((c for c in self.ranked() if _first(c) not in begun), None)
             if best is None:
                 return
-            climbed.add(id(best))
+            begun.add(_first(best))
             node = self._at(best.moves)
             better = node is not None
             while better and node is not None:
@@ -302,10 +304,23 @@ class Search:
                         1 - _ALIKE
                     ):
                         node, better = child, True
+                first = self._before(node)
+                better = better or first is not node
+                node = first
                 dropped = self._drop(node)
                 better = better or dropped is not node
                 node = dropped
-                climbed.add(id(node.candidate))
+
+    def _before(self, node: _Node) -> _Node:
+        """Puts a move or a known tactic before the others, where that does good: what comes first
+        is laid out as it likes.
+        """
+        moves = node.candidate.moves
+        for move in (*moves[1:], *(m for m in self.moves if m.tactic and m not in moves)):
+            found = self._at((move, *(m for m in moves if m is not move)))
+            if found is not None and found.candidate.cost < node.candidate.cost * (1 - _ALIKE):
+                return found
+        return node
 
     def _at(self, moves: Sequence[Move]) -> _Node | None:
         """The node that moves lead to."""

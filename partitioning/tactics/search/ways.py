@@ -74,6 +74,8 @@ class Ways:
                     if owner is None:
                         at = self.end if value is not node.values[0] else NEVER
                         span = at, at
+                    elif node.op is None and value in owner.outputs:
+                        continue  # It comes out there, and is read elsewhere.
                     elif node.op is None:
                         inside = value in owner.inputs
                         at = places.start[owner] if inside else places.of[owner]

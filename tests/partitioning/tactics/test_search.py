@@ -146,6 +146,16 @@ def test_what_is_read_within_a_later_kernel_is_waited_for_there() -> None:
                 assert reads[value][node][0][0] == baseline.runs[op][0]
 
 
+def test_what_comes_out_of_a_loop_is_not_read_there() -> None:
+    found = space("lstm")
+    for values in found.folded.graph.program.walk():
+        for value in values.outputs if values.regions else ():
+            stands = found.folded.class_of.get(value)
+            for node, (first, _) in found.estimate.ways.read.get(stands, {}).items():
+                at = found.estimate.ways.member[value]
+                assert first[at] > found.estimate.baseline.places.of[values], node
+
+
 def test_estimates_order_plans_as_the_simulator_does() -> None:
     row = estimating("mlp", WIDE, "data=4,model=2", "h200", 24)
     assert row["spearman_seconds"] > 0.9

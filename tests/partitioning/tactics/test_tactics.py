@@ -75,6 +75,28 @@ def test_zero2_splits_gradients_without_optimizer_state() -> None:
     assert counts(found) == (1, 4, 4, 0)
 
 
+def test_zero3_over_one_of_the_batchs_axes_scatters_there_and_reduces_the_rest() -> None:
+    found = plan("mlp", "batch:data,batch:model,zero3:data", num_layers=2, optimizer="adam")
+    only = plan("mlp", "batch:data,zero3:data", num_layers=2, optimizer="adam")
+    assert found.collectives["reduce_scatter"] == only.collectives["reduce_scatter"] > 0
+    both = plan("mlp", "batch:data,batch:model", num_layers=2, optimizer="adam")
+    assert found.bytes_moved["all_reduce"] < both.bytes_moved["all_reduce"]
+
+
+def test_zero3_leaves_small_arrays_whole_where_it_is_told_to() -> None:
+    example = steps.make("mlp", width=64, hidden=256)
+    weights = {v.path: v.nbytes for v in plan("mlp", "", width=64, hidden=256).graph.program.inputs}
+    least = max(weights.values())
+    schedule = [pt.tactics.zero3(axis="data", least=least)]
+    found = pt.partition(example.update, MESH, schedule).plan(
+        example.state_shapes, example.batch_shapes
+    )
+    layouts = {v.path: found.state.layout(v) for v in found.graph.program.inputs}
+    split = {p for p, layout in layouts.items() if any(layout) and p.startswith("state/")}
+    assert split == {p for p, n in weights.items() if p.startswith("state/") and n >= least}
+    assert split
+
+
 @pytest.mark.parametrize("sizes", [{}, {"scan": True}, {"scan": True, "dtype": "bfloat16"}])
 def test_megatron_reduces_four_times_a_layer(sizes: dict[str, Any]) -> None:
     found = plan("transformer", "megatron:model", num_layers=2, **sizes)
