@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -141,6 +142,16 @@ def test_what_roles_are_forked_from_is_stopped(tmp_path, monkeypatch):
         program.until(lambda: program.up(0))
         assert not pathlib.Path(f"/proc/{zygote.process.pid}").exists()
         assert len(program.said) == 1
+
+
+def test_what_roles_are_forked_from_ends_quietly_with_its_supervisor(tmp_path):
+    """Of a supervisor that left an answer unread it said that the connection was reset."""
+    log = tmp_path / "zygote.log"
+    zygote = processes.ZygoteProcess(["launchpad", "courier"], log, "127.0.0.1")
+    assert select.select([zygote.connection], [], [], 60.0)[0]  # It is ready, and nobody reads it.
+    zygote.connection.close()
+    assert zygote.process.wait(60.0) == 0
+    assert log.read_text() == ""
 
 
 def test_a_gang_is_replaced_as_a_whole(tmp_path):

@@ -59,7 +59,7 @@ class Zygote:
                 os.read(self._wakeup, 4096)
                 self._reap()
             if self._connection in readable:
-                message = self._connection.recv(MAX_MESSAGE)
+                message = self._receive()
                 if not message:
                     return None
                 request = json.loads(message)
@@ -96,6 +96,12 @@ class Zygote:
             role = self._roles.pop(ended.si_pid, None)
             if role is not None:
                 self._send(ended=role, status=os.waitstatus_to_exitcode(status))
+
+    def _receive(self) -> bytes:
+        try:
+            return self._connection.recv(MAX_MESSAGE)
+        except ConnectionResetError:  # The supervisor went without having read all of ours.
+            return b""
 
     def _send(self, **message: Any) -> None:
         try:
