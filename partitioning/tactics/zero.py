@@ -64,9 +64,11 @@ class Zero3:
     least: int = 0
 
     def actions(self, context: Context) -> list[Action]:
-        state, held = optimizer_state(context), parameters(context)
-        shares = [Action(v, self.axis, FIRST_DIVISIBLE) for v in held if v.nbytes >= self.least]
-        state = [v for v in state if v.nbytes >= self.least]
+        held, state = (
+            [v for v in values if v.nbytes >= self.least]
+            for values in (parameters(context), optimizer_state(context))
+        )
+        shares = [Action(v, self.axis, FIRST_DIVISIBLE) for v in held]
         return _with_rest(context, shares, state, self.axis)
 
 

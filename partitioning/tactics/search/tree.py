@@ -51,9 +51,10 @@ class Candidate:
     cost: float
     at: int
 
-
-def _first(candidate: Candidate) -> Move | None:
-    return candidate.moves[0] if candidate.moves else None
+    @property
+    def first(self) -> Move | None:
+        """What it begins with."""
+        return self.moves[0] if self.moves else None
 
 
 @dataclasses.dataclass(eq=False)
@@ -285,31 +286,30 @@ class Search:
     # -- the end of it ----------------------------------------------------------------------------
 
     def _polish(self) -> None:
-        """Climbs from the best candidates that begin differently: what helps is added, what does
-        not is dropped.
-        """
+        """Climbs from the best candidate of each beginning, the best of them first."""
         begun: set[Move | None] = set()
-        while True:
-            best = next((c for c in self.ranked() if _first(c) not in begun), None)
-            if best is None:
-                return
-            begun.add(_first(best))
-            node = self._at(best.moves)
-            better = node is not None
-            while better and node is not None:
-                better = False
-                for move in self._open(node):
-                    child = self._child(node, move)
-                    if child is not None and child.candidate.cost < node.candidate.cost * (
-                        1 - _ALIKE
-                    ):
-                        node, better = child, True
-                first = self._before(node)
-                better = better or first is not node
-                node = first
-                dropped = self._drop(node)
-                better = better or dropped is not node
-                node = dropped
+        while best := next((c for c in self.ranked() if c.first not in begun), None):
+            begun.add(best.first)
+            if (node := self._at(best.moves)) is not None:
+                self._climb(node)
+
+    def _climb(self, node: _Node) -> None:
+        """Adds what helps and drops what does not, until neither is found."""
+        before = None
+        while node is not before:
+            before = node
+            node = self._drop(self._before(self._behind(node)))
+
+    def _behind(self, node: _Node) -> _Node:
+        """Adds one move after the other where that does good."""
+        for move in self._open(node):
+            child = self._child(node, move)
+            if child is not None and self._is_better(child, node):
+                node = child
+        return node
+
+    def _is_better(self, node: _Node, than: _Node) -> bool:
+        return node.candidate.cost < than.candidate.cost * (1 - _ALIKE)
 
     def _before(self, node: _Node) -> _Node:
         """Puts a move or a known tactic before the others, where that does good: what comes first
@@ -318,7 +318,7 @@ class Search:
         moves = node.candidate.moves
         for move in (*moves[1:], *(m for m in self.moves if m.tactic and m not in moves)):
             found = self._at((move, *(m for m in moves if m is not move)))
-            if found is not None and found.candidate.cost < node.candidate.cost * (1 - _ALIKE):
+            if found is not None and self._is_better(found, node):
                 return found
         return node
 

@@ -72,17 +72,14 @@ class Ways:
                     if stands is None:
                         continue
                     if owner is None:
-                        at = self.end if value is not node.values[0] else NEVER
-                        span = at, at
+                        span = (self.end if value is not node.values[0] else NEVER,) * 2
                     elif node.op is None and value in owner.outputs:
                         continue  # It comes out there, and is read elsewhere.
                     elif node.op is None:
                         inside = value in owner.inputs
-                        at = places.start[owner] if inside else places.of[owner]
-                        span = at, at
+                        span = (places.start[owner] if inside else places.of[owner],) * 2
                     elif value in node.op.inputs:
-                        at = places.of[node.op]
-                        span = self.runs.get(node.op, (at, at))
+                        span = self.runs.get(node.op, (places.of[node.op],) * 2)
                     else:
                         continue
                     self._note(stands, reader, self.member[value], span)

@@ -135,25 +135,27 @@ def test_gradients_made_whole_find_no_room_in_shares_of_arguments(names: str) ->
 
 def test_what_is_read_within_a_later_kernel_is_waited_for_there() -> None:
     found = space("mlp", **WIDE)
-    baseline = found.estimate.baseline
-    inside = [op for op, (first, _) in baseline.runs.items() if first > baseline.places.of[op]]
-    assert inside
-    for op in inside:
-        (node,) = [n for n in found.folded.apart.alike if n.op is op] or [None]
-        reads = found.estimate.ways.read
-        for value in op.inputs if node is not None else ():
-            if value in reads and node in reads[value]:
-                assert reads[value][node][0][0] == baseline.runs[op][0]
+    baseline, reads = found.estimate.baseline, found.estimate.ways.read
+    read_at = {
+        reads[value][node][0][0]: baseline.runs[node.op][0]
+        for node in found.folded.apart.alike
+        if node.op in baseline.runs
+        if baseline.runs[node.op][0] > baseline.places.of[node.op]
+        for value in node.op.inputs
+        if node in reads.get(value, {})
+    }
+    assert read_at
+    assert list(read_at) == list(read_at.values())
 
 
 def test_what_comes_out_of_a_loop_is_not_read_there() -> None:
     found = space("lstm")
-    for values in found.folded.graph.program.walk():
-        for value in values.outputs if values.regions else ():
+    for loop in found.folded.graph.program.walk():
+        for value in loop.outputs if loop.regions else ():
             stands = found.folded.class_of.get(value)
             for node, (first, _) in found.estimate.ways.read.get(stands, {}).items():
                 at = found.estimate.ways.member[value]
-                assert first[at] > found.estimate.baseline.places.of[values], node
+                assert first[at] > found.estimate.baseline.places.of[loop], node
 
 
 def test_estimates_order_plans_as_the_simulator_does() -> None:
