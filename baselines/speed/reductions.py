@@ -21,8 +21,10 @@ from typing import Any
 
 from . import network
 
-RATES = (100, 200, 400, 1000)
-SIZES = (1 << 20, 1 << 22)
+RATES = (50, 100, 200, 400, 1000)
+SIZES = (1 << 18, 1 << 20, 1 << 22)
+#: How long a program is timed at a rate and size, and how often it is run to count what it sends.
+_SECONDS, _COUNTED = 2.0, 3
 FLAT = "all_reduce(cable x host)"
 BY_LEVEL = "reduce_scatter(host), all_reduce(cable), all_gather(host)"
 
@@ -78,22 +80,31 @@ def sums(rate: int, sizes: Sequence[int]) -> list[Reduction]:
         (op,) = [op for op in local.walk() if op.name == "all_reduce"]
         best = lies.best(op).text or FLAT
         x = _ones(struct, step.compile(struct).in_shardings[0])
+        runs, rows = [], []
         for program in reduction_programs(len(levels)):
             text = text_of(program, [level.name for level in topology.levels])
             if text not in (FLAT, BY_LEVEL, best):
                 continue
             taken = functools.partial(_taken, levels, program)
             run = explicit(written(local, lies.mesh, lies.parts, taken), mesh.in_parts(lies.parts))
-            seconds, sent = _timed(jax.jit(run), x, 5 if rate < 200 else 9)
+            runs.append(jax.jit(run))
             costs = lies.steps(program, levels, struct.shape[1:], float(size))
             row = Reduction(
                 rate, float(size), text, text == best,
-                predicted=sum(lies.seconds(*cost) for cost in costs), measured=seconds,
+                predicted=sum(lies.seconds(*cost) for cost in costs), measured=0.0,
                 predicted_bytes=sum(lies.crossing(*cost).get("cable", 0.0) for cost in costs),
-                sent_bytes=sent,
+                sent_bytes=0.0,
             )  # fmt: skip
-            found.append(row)
+            rows.append(row)
+        for row, (seconds, sent) in zip(rows, _timed(runs, x, rounds(rate, size)), strict=True):
+            found.append(dataclasses.replace(row, measured=seconds, sent_bytes=sent))
     return found
+
+
+def rounds(rate: int, nbytes: int) -> int:
+    """How often what is measured is run: for some seconds, and the same on all hosts."""
+    once = 8 * nbytes / (rate * 1e6)
+    return min(max(int(_SECONDS / once), 5), 51)
 
 
 def _taken(levels: Any, program: Any, op: Any) -> Any:
@@ -112,17 +123,36 @@ def _ones(struct: Any, sharding: Any) -> Any:
     )
 
 
-def _timed(run: Any, x: Any, repeats: int) -> tuple[float, float]:
-    """Median seconds of a call, and the bytes that this host sent for one."""
+def _timed(runs: Sequence[Any], x: Any, repeats: int) -> list[tuple[float, float]]:
+    """Of each: median seconds of a call, and the bytes that this host sent for one.
+
+    They are timed in turn: else one would get what the machine did meanwhile.
+    """
     import jax
 
-    jax.block_until_ready(run(x))
-    before, took = _sent(), []
-    for _ in range(repeats):
-        started = time.perf_counter()
+    sent: list[float] = []
+    took: list[list[float]] = [[] for _ in runs]
+    for run in runs:
         jax.block_until_ready(run(x))
-        took.append(time.perf_counter() - started)
-    return statistics.median(took), (_sent() - before) / repeats
+        before = _sent_so_far()
+        for _ in range(_COUNTED):
+            jax.block_until_ready(run(x))
+        sent.append((_sent_so_far() - before) / _COUNTED)
+    for _ in range(repeats):
+        for run, seconds in zip(runs, took, strict=True):
+            started = time.perf_counter()
+            jax.block_until_ready(run(x))
+            seconds.append(time.perf_counter() - started)
+    return [(statistics.median(t), s) for t, s in zip(took, sent, strict=True)]
+
+
+def _sent_so_far() -> int:
+    """What this host has sent, once the last of it is on the cable."""
+    before, now = -1, _sent()
+    while now != before:
+        time.sleep(0.05)
+        before, now = now, _sent()
+    return now
 
 
 def _sent() -> int:

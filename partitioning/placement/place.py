@@ -13,8 +13,8 @@ from ..simulator.attach import Simulator
 from ..simulator.collectives import LIBRARIES, wire_bytes
 from ..simulator.device import get_device
 from ..simulator.simulate import Simulation, topology_of
-from ..simulator.timing import joined, transfer_of
-from ..simulator.topology import Topology
+from ..simulator.timing import transfer_of
+from ..simulator.topology import Topology, spanned
 from .matrix import PlacementMatrix, placements
 from .synthesis import ReductionProgram, reduction_programs, text_of
 from .writing import scattered_dim, summable, written
@@ -114,14 +114,13 @@ class Hierarchy:
         """What one collective takes, of so many bytes of what is whole; over parts of axes."""
         key = kind, axes, nbytes
         if key not in self._seconds:
-            segments = [s for axis in axes for s in self._segments.get(axis, ())]
+            segments = spanned(self._segments, axes)
             self._seconds[key] = transfer_of(kind, nbytes, segments, self._device).seconds
         return self._seconds[key]
 
     def crossing(self, kind: str, axes: tuple[str, ...], nbytes: float) -> dict[str, float]:
         """Bytes that one wire of each level sends for such a collective, by the level's name."""
-        segments = joined(s for axis in axes for s in self._segments.get(axis, ()))
-        return wire_bytes(kind, nbytes, segments, LIBRARIES[self._device.kind])
+        return wire_bytes(kind, nbytes, spanned(self._segments, axes), LIBRARIES[self._device.kind])
 
     def axes(self, axes: Sequence[str]) -> tuple[str, ...]:
         """Axes in parts."""

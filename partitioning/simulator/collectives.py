@@ -16,6 +16,8 @@ group: where a host's devices share a card, only groups that run side by side sh
 many rings as there are cards. Halving exchanges a half, a quarter, ... with partners at distances
 1, 2, 4, ..., so that the least crosses between hosts; as this leaves the parts in the bit-reversed
 order of the ranks, a last phase puts them right. "Direct" sends every part to its place at once.
+Gloo's rings and partners follow the group's ranks, as the axes of the program order them: with an
+axis between hosts fastest, a ring leaves its host with every message. NCCL orders them itself.
 Where two of gloo's devices send each other whole messages (directly, or around a ring of two), they
 take turns: that one is ready to receive is said over the connection that it sends by, behind what
 it sends, so that whoever comes later sends later. Of many such exchanges over a wire about half
@@ -89,7 +91,8 @@ def collective_cost(
     Args:
       kind: one of `KINDS`.
       nbytes: as for `bytes_sent`.
-      segments: the levels that the group spans, innermost first, as `Topology.place` gives them.
+      segments: what the group spans, as `spanned` gives it: what its ranks count over, the fastest
+        first.
       library: one of the values of `LIBRARIES`.
 
     Raises:
@@ -97,7 +100,8 @@ def collective_cost(
     """
     if kind not in KINDS:
         raise ValueError(f"unknown collective {kind!r}; known: {', '.join(KINDS)}")
-    segments = [s for s in segments if s.size > 1]
+    ranks = _ranks(segments)
+    segments = _joined(segments)
     if not segments:
         return CollectiveCost(0.0, "none")
     if len(segments) == 1:
@@ -108,7 +112,7 @@ def collective_cost(
         return CollectiveCost(_by_level(kind, nbytes, segments), "rings")
     sizes = tuple(s.size for s in segments)
     channels = library == "nccl"
-    phases = _phases(kind, sizes, channels)
+    phases = _phases(kind, sizes, ranks, channels)
     name = "direct" if kind == "all_to_all" else "ring"
     if kind == "reduce_scatter" and _halves(sizes, channels):
         name = "halving"
@@ -124,14 +128,52 @@ def _halves(sizes: tuple[int, ...], channels: bool) -> bool:
     return not channels and math.prod(sizes).bit_count() == 1
 
 
-def _phases(kind: str, sizes: tuple[int, ...], channels: bool) -> Sequence[_Phase]:
-    """What is sent, phase by phase."""
+def _phases(
+    kind: str, sizes: tuple[int, ...], ranks: tuple[int, ...], channels: bool
+) -> Sequence[_Phase]:
+    """What is sent, phase by phase, between devices that are numbered level by level.
+
+    Args:
+      kind: of the collective.
+      sizes: of the levels, innermost first.
+      ranks: the device of each rank.
+      channels: as of `_seconds`.
+    """
     if kind == "all_to_all":
         return _direct(sizes, in_turns=not channels)
+    if channels:
+        return _ring(kind, sizes, tuple(range(len(ranks))), pieces=1)
     if kind == "reduce_scatter" and _halves(sizes, channels):
-        return _halving(sizes)
+        return _halving(sizes, ranks)
     # Gloo has two pieces of a message under way: one's latency is hidden by the other.
-    return _ring(kind, sizes, pieces=1 if channels else 2)
+    return _ring(kind, sizes, ranks, pieces=2)
+
+
+def _joined(segments: Sequence[Segment]) -> list[Segment]:
+    """One segment for each level that is spanned, innermost first."""
+    found: dict[str, Segment] = {}
+    for segment in segments:
+        if segment.size > 1:
+            known = found.get(segment.level.name)
+            size = segment.size * (known.size if known else 1)
+            found[segment.level.name] = dataclasses.replace(segment, size=size)
+    return sorted(found.values(), key=lambda s: s.depth)
+
+
+def _ranks(segments: Sequence[Segment]) -> tuple[int, ...]:
+    """The device of each rank of a group, with devices numbered level by level."""
+    return _numbered(tuple((s.size, s.depth) for s in segments))
+
+
+@functools.lru_cache(maxsize=1000)
+def _numbered(counted: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    """Devices in the order of ranks; (size, depth) of what ranks count over, fastest first."""
+    by_depth = sorted(range(len(counted)), key=lambda i: counted[i][1])
+    devices = np.arange(math.prod(size for size, _ in counted))
+    whole = devices.reshape([counted[i][0] for i in reversed(by_depth)])
+    dim = {i: len(counted) - 1 - at for at, i in enumerate(by_depth)}
+    by_rank = whole.transpose([dim[i] for i in reversed(range(len(counted)))])
+    return tuple(by_rank.ravel().tolist())
 
 
 def wire_bytes(
@@ -143,8 +185,9 @@ def wire_bytes(
       kind, nbytes, segments: as of `collective_cost`.
       library: "gloo" or "nccl", whose rings these are.
     """
-    segments = [s for s in segments if s.size > 1]
-    phases = _phases(kind, tuple(s.size for s in segments), library == "nccl")
+    ranks = _ranks(segments)
+    segments = _joined(segments)
+    phases = _phases(kind, tuple(s.size for s in segments), ranks, library == "nccl")
     sent = dict.fromkeys((s.level.name for s in segments), 0.0)
     for phase in phases:
         members = 1
@@ -196,12 +239,16 @@ def _turns(exchanges: int) -> float:
     return 1 + math.comb(n - 1, (n - 1) // 2) / 2 ** (n - 1)
 
 
-def _ring(kind: str, sizes: tuple[int, ...], pieces: int) -> list[_Phase]:
-    n = math.prod(sizes)
+@functools.lru_cache(maxsize=1000)
+def _ring(
+    kind: str, sizes: tuple[int, ...], ranks: tuple[int, ...], pieces: int
+) -> tuple[_Phase, ...]:
+    n = len(ranks)
     times = (n - 1) * (2 if kind == "all_reduce" else 1)
     # A reduction says what it is ready for ahead of its pieces.
     in_turns = n == 2 and pieces > 1 and kind != "all_reduce"
-    return [_Phase((1.0,) * len(sizes), 1 / n, times, pieces, in_turns)]
+    ring = np.array(ranks)
+    return (_Phase(_leaving(sizes, ring, np.roll(ring, -1)), 1 / n, times, pieces, in_turns),)
 
 
 def _direct(sizes: tuple[int, ...], in_turns: bool) -> list[_Phase]:
@@ -213,25 +260,25 @@ def _direct(sizes: tuple[int, ...], in_turns: bool) -> list[_Phase]:
 
 
 @functools.lru_cache(maxsize=1000)
-def _halving(sizes: tuple[int, ...]) -> tuple[_Phase, ...]:
+def _halving(sizes: tuple[int, ...], ranks: tuple[int, ...]) -> tuple[_Phase, ...]:
     """Of a power of two of devices."""
-    n = math.prod(sizes)
-    ranks = np.arange(n)
+    n = len(ranks)
+    devices, numbers = np.array(ranks), np.arange(n)
     phases = []
     distance = 1
     while distance < n:
-        phases.append(_Phase(_leaving(sizes, ranks ^ distance), 1 / (2 * distance)))
+        leaving = _leaving(sizes, devices, devices[numbers ^ distance])
+        phases.append(_Phase(leaving, 1 / (2 * distance)))
         distance *= 2
-    reversed_ranks = np.zeros_like(ranks)
+    reversed_ranks = np.zeros_like(numbers)
     for bit in range(n.bit_length() - 1):
-        reversed_ranks = 2 * reversed_ranks + (ranks >> bit) % 2
-    phases.append(_Phase(_leaving(sizes, reversed_ranks), 1 / n))
+        reversed_ranks = 2 * reversed_ranks + (numbers >> bit) % 2
+    phases.append(_Phase(_leaving(sizes, devices, devices[reversed_ranks]), 1 / n))
     return tuple(phases)
 
 
-def _leaving(sizes: tuple[int, ...], target: np.ndarray) -> tuple[float, ...]:
-    """The most messages that leave one unit of each level, where rank r sends to `target[r]`."""
-    source = np.arange(len(target))
+def _leaving(sizes: tuple[int, ...], source: np.ndarray, target: np.ndarray) -> tuple[float, ...]:
+    """The most messages that leave one unit of each level, where each source sends to a target."""
     found, members = [], 1
     for size in sizes:
         leaves = (source // members != target // members) & (

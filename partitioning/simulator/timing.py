@@ -23,7 +23,7 @@ from .collectives import LIBRARIES, collective_cost
 from .device import Device
 from .fusion import Kernel
 from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, PARAM, ArrayGraph, ArrayNode
-from .topology import Segment
+from .topology import Segment, spanned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -402,8 +402,7 @@ class Queues:
             sum(v.nbytes for v in (op.outputs if op.name == "all_gather" else op.inputs))
         )
         names = (axes,) if isinstance(axes, str) else tuple(axes)
-        segments = [s for axis in names for s in self.placement.get(axis, ())]
-        return transfer_of(op.name, nbytes, segments, self.device)
+        return transfer_of(op.name, nbytes, spanned(self.placement, names), self.device)
 
     def event(
         self, node: ArrayNode, kind: str, start: float, seconds: float, nbytes: float, flops: float
@@ -411,25 +410,14 @@ class Queues:
         return Event(node.name, kind, start, seconds, nbytes, flops, node.op)
 
 
-def transfer_of(kind: str, nbytes: float, segments: Iterable[Segment], device: Device) -> Transfer:
+def transfer_of(kind: str, nbytes: float, segments: Sequence[Segment], device: Device) -> Transfer:
     """A collective of a kind, of so many bytes (see `bytes_sent`), over what its axes span."""
-    segments = joined(segments)
     cost = collective_cost(kind, nbytes, segments, LIBRARIES[device.kind])
     seconds = cost.seconds
     if cost.algorithm not in ("none", "measured"):
         # Reading and writing local memory bounds even the fastest link.
         seconds = max(seconds, 2 * nbytes / device.bandwidth(max(nbytes, 1.0)))
-    return Transfer(seconds, nbytes, tuple([s.level.name for s in segments]))
-
-
-def joined(segments: Iterable[Segment]) -> list[Segment]:
-    """Segments of one level become one, innermost level first."""
-    found: dict[int, Segment] = {}
-    for segment in segments:
-        known = found.get(segment.depth)
-        size = segment.size * (known.size if known else 1)
-        found[segment.depth] = dataclasses.replace(segment, size=size)
-    return [found[depth] for depth in sorted(found)]
+    return Transfer(seconds, nbytes, tuple(dict.fromkeys(s.level.name for s in segments)))
 
 
 def _ahead(body: Assignment, graph: ArrayGraph) -> set[ArrayNode]:

@@ -100,6 +100,16 @@ class Segment:
         return self.level.sharing if self.busy is None else self.busy
 
 
+def spanned(placement: Mapping[str, Sequence[Segment]], axes: Sequence[str]) -> list[Segment]:
+    """What the groups over mesh axes span, as their ranks count over it: what varies fastest first.
+
+    Args:
+      placement: as `Topology.place` gives it.
+      axes: the first varies slowest.
+    """
+    return [segment for axis in reversed(axes) for segment in placement.get(axis, ())]
+
+
 @dataclasses.dataclass(frozen=True)
 class Topology:
     """Levels from the innermost (fastest) to the outermost, and optionally who lies where.

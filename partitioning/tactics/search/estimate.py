@@ -22,7 +22,7 @@ from ...ir.program import Layout, Value
 from ...lower.reshard import steps
 from ...rules import traits_of
 from ...simulator.timing import transfer_of
-from ...simulator.topology import Segment
+from ...simulator.topology import Segment, spanned
 from .baseline import Baseline, share_of
 from .fold import Folded
 from .seen import NONE, Ask, Look, Seen, Tiling
@@ -371,8 +371,7 @@ class Estimator:
     def _collective(self, name: str, axes: tuple[str, ...], nbytes: float) -> Exchange:
         known = self._wire.get((name, axes, nbytes))
         if known is None:
-            segments = [s for axis in axes for s in self.placement.get(axis, ())]
-            found = transfer_of(name, nbytes, segments, self.baseline.device)
+            found = transfer_of(name, nbytes, spanned(self.placement, axes), self.baseline.device)
             known = Exchange(found.seconds, found.levels, 0.0)
             self._wire[name, axes, nbytes] = known
         return known

@@ -11,7 +11,13 @@ from troupe.partitioning.simulator.collectives import (
     collective_cost,
     wire_bytes,
 )
-from troupe.partitioning.simulator.topology import Level, Segment, Topology, default_topology
+from troupe.partitioning.simulator.topology import (
+    Level,
+    Segment,
+    Topology,
+    default_topology,
+    spanned,
+)
 
 FAST = Level("host", 8, 100e9, 1e-6)
 SLOW = Level("network", 4, 10e9, 1e-5)
@@ -90,14 +96,23 @@ def _flat(kind, nbytes, mesh, axes, library, sharing=4):
     """Two hosts of four with one card for `sharing` devices."""
     hosts = Topology((Level("host", 4, 1e12, 0.0), Level("cable", 2, 1e8, 0.0, sharing=sharing)))
     placed = hosts.place(mesh)
-    segments = [s for axis in reversed(axes) for s in placed[axis]]
-    return collective_cost(kind, nbytes, segments, library).seconds
+    return collective_cost(kind, nbytes, spanned(placed, axes), library).seconds
 
 
 def test_a_flat_ring_crosses_the_link_once_each_way():
     once = 7 / 8 * 1e6 / 1e8
     assert _flat("all_gather", 1e6, {"all": 8}, ["all"], "gloo") == pytest.approx(once)
     assert _flat("all_reduce", 1e6, {"all": 8}, ["all"], "gloo") == pytest.approx(2 * once)
+
+
+@pytest.mark.parametrize(("kind", "crossing"), [("all_gather", 4 * 7), ("reduce_scatter", 16 + 2)])
+def test_ranks_that_alternate_between_hosts_cross_with_every_message(kind, crossing):
+    """A ring sends seven times over each of four wires; halving sends the halves there, the
+    quarters and eighths at home, and two devices have their last place on the other host."""
+    mesh, axes = {"host": 2, "device": 4}, ["device", "host"]
+    assert _flat(kind, 1e6, mesh, axes, "gloo") == pytest.approx(crossing / 8 * 1e6 / 1e8, rel=1e-3)
+    ordered = _flat(kind, 1e6, mesh, axes[::-1], "nccl")
+    assert _flat(kind, 1e6, mesh, axes, "nccl") == pytest.approx(ordered)
 
 
 def test_rings_beside_each_other_share_the_link():
