@@ -30,7 +30,7 @@ def mid_training(example: Example, seed: int = 0) -> tuple[Tree, Tree]:
         name, top = names[-1], {*names}
         if jax.dtypes.issubdtype(shape.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(jnp.array([0, seed + 1], np.uint32))
-        if name == "key":
+        if name == "key" and shape.dtype == np.uint32:
             return np.array([0, seed + 1], np.uint32)
         if not jnp.issubdtype(shape.dtype, jnp.floating):
             return np.full(shape.shape, 3, shape.dtype)

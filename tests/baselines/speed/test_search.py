@@ -78,9 +78,13 @@ def test_what_was_found_runs_beside_what_is_listed():
 
 def test_what_is_wrong_is_seen():
     want = {"a": np.ones(4, np.float32), "n": np.arange(3)}
-    assert executed.worst_error(want, want) == 0
+    assert executed.worst_error(want, want) == (0, 0)
     got = {**want, "a": np.array([1, 1, 1, 1.1], np.float32)}
-    assert executed.worst_error(got, want) == pytest.approx(0.05)
+    assert executed.worst_error(got, want) == (pytest.approx(0.05), 0)
+    assert executed.worst_error(np.float32(0.9999), np.float32(1)) == (0, pytest.approx(1e-4, 1e-3))
+    assert executed.Error(of_arrays=0, of_scalars=1e-4).is_rounding(terms=2**21)
+    assert not executed.Error(of_arrays=0, of_scalars=1e-4).is_rounding(terms=2**10)
+    assert not executed.Error(of_arrays=1e-4, of_scalars=0).is_rounding(terms=2**21)
     with pytest.raises(ValueError, match="1 of 3 integers differ"):
         executed.worst_error({**want, "n": np.array([0, 1, 3])}, want)
     with pytest.raises(ValueError, match="none"):

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from troupe.baselines.speed import steps
+from troupe.baselines.speed import cases, steps
 from troupe.partitioning import models
 from troupe.partitioning.models import handwritten
 
@@ -31,6 +31,11 @@ def test_runs_and_repeats(name, sizes):
             a, b = jax.random.key_data(a), jax.random.key_data(b)
         assert np.isfinite(np.asarray(a, np.float64)).all()
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def test_a_weight_may_be_called_key():
+    state, _ = models.mid_training(cases.make("film"))
+    assert state["params"]["key"].dtype == np.float32
 
 
 @pytest.mark.parametrize("name", models.CATALOGUE)
