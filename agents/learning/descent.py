@@ -62,13 +62,14 @@ def global_norm(gradients: Nest) -> jax.Array:
     """The root of the sum of all squares, []: `optax.tree.norm`.
 
     Columns are summed first and the sums by a product: XLA on CPU computes those in vectors, and a
-    sum of a whole matrix not, which took 4 % of a step of 70,000 parameters.
+    sum of a whole matrix number after number, which took 4 % of a step of 70,000 parameters and is
+    1e-4 off for two million.
     """
 
     def sum_of_squares(x: jax.Array) -> jax.Array:
         if x.ndim < 2:
             return jnp.sum(x * x)
-        columns = jnp.sum(x * x, axis=0).ravel()
+        columns = jnp.sum(x * x, axis=tuple(range(x.ndim - 1)))
         return jnp.dot(columns, jnp.ones_like(columns))
 
     return jnp.sqrt(sum(map(sum_of_squares, jax.tree.leaves(gradients)), jnp.zeros(())))
