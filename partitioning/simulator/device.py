@@ -17,6 +17,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 GIB = 2**30
 
 PRODUCTS: Mapping[str, str | None] = {
@@ -64,6 +66,14 @@ class Curve:
         low, high = sizes[right - 1], sizes[right]
         weight = math.log(size / low) / math.log(high / low)
         return values[right - 1] * (1 - weight) + values[right] * weight
+
+    def at_each(self, sizes: np.ndarray) -> np.ndarray:
+        """The figures reached by work of these sizes, all above zero; `at` for many at once."""
+        return np.interp(np.log(sizes), np.log(self.sizes), self.values)
+
+    @property
+    def is_flat(self) -> bool:
+        return len(self.sizes) == 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,15 +156,19 @@ class Device:
 
     def matmul_rate(self, dtype: str, flops: float, kind: str = "matmul") -> float:
         """FLOP/s of a product of this kind, dtype and size."""
-        peak = self.matmul_flops.get(dtype) or self.matmul_flops.get("float32", self.vector_flops)
+        return self.matmul_peak(dtype) * self.matmul_efficiency(dtype, kind).at(flops)
+
+    def matmul_peak(self, dtype: str) -> float:
+        """FLOP/s of products of this dtype where they are most efficient."""
+        return self.matmul_flops.get(dtype) or self.matmul_flops.get("float32", self.vector_flops)
+
+    def matmul_efficiency(self, dtype: str, kind: str = "matmul") -> Curve:
+        """What part of that products of this kind reach, by their FLOPs."""
         known: str | None = kind
         while known is not None and known not in self.efficiency:
             known = PRODUCTS[known]
-        if known is None:
-            return peak
-        table = self.efficiency[known]
-        curve = table.get(dtype) or table.get("float32")
-        return peak * (curve.at(flops) if curve else 1.0)
+        table = self.efficiency[known] if known is not None else {}
+        return table.get(dtype) or table.get("float32") or Curve()
 
     def bandwidth(self, nbytes: float) -> float:
         """Bytes per second that a kernel moving so many bytes reaches."""

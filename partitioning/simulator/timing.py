@@ -95,12 +95,21 @@ class Seconds:
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """Seconds in all, by kind, the events in order, and the levels whose wires are used."""
+    """When what ran.
+
+    Attributes:
+      seconds: in all.
+      by_kind: seconds of each kind of event.
+      events: in order; of a loop, those of its first turn.
+      levels: whose wires are used.
+      apart: seconds of work since the devices met last.
+    """
 
     seconds: Seconds
     by_kind: Mapping[str, float]
     events: tuple[Event, ...]
-    levels: tuple[str, ...] = ()
+    levels: tuple[str, ...]
+    apart: float
 
 
 @dataclasses.dataclass
@@ -301,6 +310,7 @@ class Queues:
         assignment: Assignment,
         overhead: float = 0.0,
         ahead: Collection[ArrayNode] = (),
+        apart: float = math.inf,
     ) -> Timing:
         """Runs the schedule on a queue of kernels and on the wires, each kernel after its inputs.
 
@@ -308,14 +318,15 @@ class Queues:
           assignment: the kernels and those of the bodies of loops.
           overhead: seconds that the call takes besides.
           ahead: collectives that ran before this turn of a loop; those of the next turn run now.
+          apart: seconds of work since the devices met last; they start a step one after another,
+            as after much work.
         """
         device = self.device
         ready: dict[ArrayNode, float] = {}
         compute_free = compute = wire = 0.0
         wires = Wires()
         busy: dict[str, float] = collections.defaultdict(float)
-        # The work done when the devices met last. They start one after another, as after much work.
-        met = -math.inf
+        met = -apart  # The work done when the devices met last.
         by_kind: dict[str, float] = collections.defaultdict(float)
         events = []
         for kernel in assignment.schedule:
@@ -328,13 +339,14 @@ class Queues:
                 continue
             after = max((ready[n] for n in kernel.inputs), default=0.0)
             if root.kind in (LOOP, BRANCH):
-                inner = self.bodies(kernel, assignment)
+                inner = self.bodies(kernel, assignment, compute - met)
                 seconds = inner.seconds.compute + inner.seconds.exposed
                 start = max(after, compute_free, wires.free() if inner.levels else 0.0)
                 compute_free = start + seconds
                 if inner.levels:
                     wires.send(inner.levels, start, seconds)
                 compute += inner.seconds.compute
+                met = compute - inner.apart
                 wire += inner.seconds.communication
                 for kind, part in inner.by_kind.items():
                     by_kind[kind] += part
@@ -375,25 +387,30 @@ class Queues:
         total = max(compute_free, wires.free(), *(busy.values() if ahead else ()))
         exposed = max(total - compute, 0.0)
         levels = tuple(dict.fromkeys([*busy, *wires.taken]))
-        return Timing(
-            Seconds(compute, wire, exposed, overhead), dict(by_kind), tuple(events), levels
-        )
+        spent = Seconds(compute, wire, exposed, overhead)
+        return Timing(spent, dict(by_kind), tuple(events), levels, compute - met)
 
-    def bodies(self, kernel: Kernel, assignment: Assignment) -> Timing:
-        """All turns of a loop, or the costliest branch."""
+    def bodies(self, kernel: Kernel, assignment: Assignment, apart: float = math.inf) -> Timing:
+        """All turns of a loop, or the costliest branch, so long after the devices met."""
         bodies = assignment.inner[kernel]
-        timings = [self.time(body) for body in bodies]
-        worst = max(timings, key=lambda t: t.seconds.total)
+        timings = [self.time(body, apart=apart) for body in bodies]
+        first = max(timings, key=lambda t: t.seconds.total)
         if kernel.root.kind == BRANCH:
-            return worst
-        trips, fixed = kernel.root.body[0].trips, self.device.loop_seconds
-        s = worst.seconds
-        exposed = s.exposed * trips
-        if self.overlap and trips > 1 and (ahead := _ahead(bodies[0], kernel.root.body[0])):
-            exposed = s.exposed + (trips - 1) * self.time(bodies[0], 0.0, ahead).seconds.exposed
-        seconds = Seconds((s.compute + fixed) * trips, s.communication * trips, exposed, 0.0)
-        by_kind = {k: v * trips for k, v in worst.by_kind.items()}
-        return Timing(seconds, by_kind, worst.events, worst.levels)
+            return first
+        body = bodies[timings.index(first)]
+        trips, turn = kernel.root.body[0].trips, first
+        if trips > 1:
+            ahead = _ahead(bodies[0], kernel.root.body[0]) if self.overlap else ()
+            if ahead or (first.levels and self.device.skew):
+                turn = self.time(body, 0.0, ahead, first.apart)
+        more = trips - 1
+        compute = (first.seconds.compute + self.device.loop_seconds) * trips
+        wire = first.seconds.communication + more * turn.seconds.communication
+        exposed = first.seconds.exposed + more * turn.seconds.exposed
+        seconds = Seconds(compute, wire, exposed, 0.0)
+        by_kind = {k: v + more * turn.by_kind[k] for k, v in first.by_kind.items()}
+        apart = turn.apart if first.levels else apart + compute
+        return Timing(seconds, by_kind, first.events, first.levels, apart)
 
     def collective(self, op: Op) -> Transfer:
         """What a collective costs where its axes lie."""

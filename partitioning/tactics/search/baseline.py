@@ -15,7 +15,7 @@ import numpy as np
 from ...ir.program import Op, Program, Value
 from ...rules import traits_of
 from ...simulator.buffers import Assignment, assign
-from ...simulator.device import Device
+from ...simulator.device import Curve, Device
 from ...simulator.fusion import Kernel
 from ...simulator.graph import BRANCH, CONSTANT, ELEMENT, LOOP, PARAM, ArrayNode, build
 from ...simulator.heap import Buffer
@@ -80,8 +80,9 @@ class KernelTable:
       place: of the op at its root.
       times: how often it runs.
       fixed: seconds that it takes however little it does.
-      arithmetic: seconds of its arithmetic alone, whole.
-      rate: bytes a second.
+      arithmetic: seconds of its arithmetic alone, whole, but for its product.
+      product: the FLOPs of its product, whole, the FLOP/s at most, and what part of them is
+        reached by its size; None where it multiplies nothing.
       op: the op that does most of its arithmetic; None where there is none.
       traffic: (kernel, value, position among the operands of its op or -1, bytes) of every array
         that it reads or writes.
@@ -91,7 +92,7 @@ class KernelTable:
     times: list[float] = dataclasses.field(default_factory=list)
     fixed: list[float] = dataclasses.field(default_factory=list)
     arithmetic: list[float] = dataclasses.field(default_factory=list)
-    rate: list[float] = dataclasses.field(default_factory=list)
+    product: list[tuple[float, float, Curve] | None] = dataclasses.field(default_factory=list)
     op: list[Op | None] = dataclasses.field(default_factory=list)
     traffic: list[tuple[int, Value | None, int, float]] = dataclasses.field(default_factory=list)
 
@@ -237,7 +238,7 @@ class Baseline:
         table.times.append(times)
         table.fixed.append(fixed)
         table.arithmetic.append(0.0)
-        table.rate.append(1.0)
+        table.product.append(None)
         table.op.append(op)
 
     def _work(self, kernel: Kernel, times: float) -> None:
@@ -251,9 +252,11 @@ class Baseline:
         op = busiest.op if busiest.flops else kernel.root.op
         row = len(table.place)
         self._row(kernel, times, device.kernel_seconds, op)
-        alone = work_seconds(dataclasses.replace(work, nbytes=0.0), device)
+        alone = work_seconds(dataclasses.replace(work, nbytes=0.0, flops=0.0), device)
         table.arithmetic[row] = alone - device.kernel_seconds
-        table.rate[row] = device.bandwidth(max(work.nbytes, 1.0))
+        if work.flops:
+            curve = device.matmul_efficiency(work.dtype, work.kind)
+            table.product[row] = work.flops, device.matmul_peak(work.dtype), curve
         free = _operands(op)
         reads = kernel_reads(kernel)
         for source, nbytes in reads.items():

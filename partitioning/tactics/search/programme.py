@@ -303,14 +303,18 @@ class Programme:
             strict=True,
         ):
             traffic.setdefault(row, []).append((at, nbytes))
+        count = len(line._kernel_share)
+        arithmetic = line.arithmetic(np.ones(count))
+        moved_whole = np.bincount(line._traffic_row, line._traffic_bytes, count)
+        rates = np.broadcast_to(line.rate(moved_whole), count)
         classes: dict[tuple[int, ...], list[dict[int, float]]] = {}
         for row, at in enumerate(line._kernel_share.tolist()):
-            times, rate = line._kernel_times[row], line._kernel_rate[row]
+            times, rate = line._kernel_times[row], rates[row]
             self.constant += float(times * line._kernel_fixed[row])
             moved = traffic.get(row, [])
             key = at, *sorted(i for i, _ in moved)
             done, read = classes.setdefault(key, [{}, {}])
-            done[at] = done.get(at, 0.0) + float(times * line._kernel_arithmetic[row])
+            done[at] = done.get(at, 0.0) + float(times * arithmetic[row])
             for i, nbytes in moved:
                 read[i] = read.get(i, 0.0) + float(times * nbytes / rate)
         for done, read in classes.values():

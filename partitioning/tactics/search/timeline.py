@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ...decide.graph import Node
 from ...ir.program import Value
+from ...simulator.device import Curve
 from ...simulator.timing import Wires
 from .baseline import Baseline
 from .fold import Folded
@@ -53,6 +55,41 @@ MemberPlaces = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 #: The collectives of a candidate.
 Exchanges = list[tuple[Exchange, MemberPlaces]]
+
+
+class Products(NamedTuple):
+    """Products whose efficiency is the same function of their size.
+
+    Attributes:
+      rows: of which kernels.
+      flops: whole.
+      least: seconds, whole, at the device's peak.
+      efficiency: what part of the peak they reach, by FLOPs.
+    """
+
+    rows: np.ndarray
+    flops: np.ndarray
+    least: np.ndarray
+    efficiency: Curve
+
+    def seconds(self, share: np.ndarray) -> np.ndarray:
+        """What these shares of them take."""
+        if self.efficiency.is_flat:
+            return self.least * share / self.efficiency.values[0]
+        return self.least * share / self.efficiency.at_each(self.flops * share)
+
+
+def _products(of_rows: Sequence[tuple[float, float, Curve] | None]) -> list[Products]:
+    by_curve: dict[Curve, list[tuple[int, float, float]]] = {}
+    for row, product in enumerate(of_rows):
+        if product is not None:
+            flops, peak, curve = product
+            by_curve.setdefault(curve, []).append((row, flops, flops / peak))
+    found = []
+    for curve, rows in by_curve.items():
+        at, work, least = (np.array(column) for column in zip(*rows, strict=True))
+        found.append(Products(at, work, least, curve))
+    return found
 
 
 class Timeline:
@@ -107,7 +144,7 @@ class Timeline:
         self._kernel_times = np.array(table.times)
         self._kernel_fixed = np.array(table.fixed)
         self._kernel_arithmetic = np.array(table.arithmetic)
-        self._kernel_rate = np.array(table.rate)
+        self._products = _products(table.product)
         self._kernel_share = np.array(
             [self._whole if n is None else self._node_at[n] for n in nodes], np.int64
         )
@@ -143,15 +180,27 @@ class Timeline:
         moved = np.bincount(
             self._traffic_row, self._traffic_bytes * share[self._traffic_share], rows
         )
-        busy = np.maximum(
-            self._kernel_arithmetic * share[self._kernel_share], moved / self._kernel_rate
-        )
+        busy = np.maximum(self.arithmetic(share[self._kernel_share]), moved / self.rate(moved))
         seconds = self._kernel_times * (self._kernel_fixed + busy)
         done = np.cumsum(np.bincount(self._kernel_place, seconds, self._end + 1))
         compute = float(done[-1])
         communication, total = self._queues(done, transfers)
         peak = self._peak(share, transfers)
         return Estimated(total + self.baseline.overhead, compute, communication, peak)
+
+    def arithmetic(self, kept: np.ndarray) -> np.ndarray:
+        """Seconds of arithmetic of each kernel, of which a device keeps such shares."""
+        found = self._kernel_arithmetic * kept
+        for products in self._products:
+            found[products.rows] += products.seconds(kept[products.rows])
+        return found
+
+    def rate(self, moved: np.ndarray) -> np.ndarray | float:
+        """Bytes a second of each kernel, which moves so many."""
+        device = self.baseline.device
+        if device.memory_efficiency.is_flat:
+            return device.bandwidth(1.0)
+        return device.memory_bandwidth * device.memory_efficiency.at_each(np.maximum(moved, 1.0))
 
     def _queues(self, done: np.ndarray, transfers: Exchanges) -> tuple[float, float]:
         """Seconds on the wires, and of all."""
@@ -167,9 +216,13 @@ class Timeline:
         device = self.baseline.device
         if not self.overlap:
             if device.skew:
-                gaps = np.diff(np.sort(done[np.minimum(emit, self._end)]), prepend=0.0)
-                skewed = np.minimum(device.skew * gaps, device.most_skew_seconds)
-                communication += float(skewed.sum())
+                met = done[np.minimum(emit, self._end)]
+                order = np.argsort(met)
+                again = turns[order]  # In a loop they meet at every turn.
+                behind = device.skew * np.diff(met[order], prepend=0.0) / again
+                skewed = again * np.minimum(behind, device.most_skew_seconds)
+                # They start one after another, as after much work.
+                communication += float(skewed.sum()) + device.most_skew_seconds
             return communication, compute + communication
         order = np.argsort(emit, kind="stable")
         emit, made = emit[order], made[order]

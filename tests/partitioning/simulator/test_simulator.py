@@ -1,5 +1,6 @@
 """Time predictions, and predictions on plans."""
 
+import dataclasses
 import itertools
 import json
 import tracemalloc
@@ -102,7 +103,7 @@ def test_wires_take_what_fits_between_and_levels_have_their_own():
     assert wires.free() == 8.0
 
 
-def _gathered_in_a_loop(length, overlap):
+def _gathered_in_a_loop(length, overlap, device=DEVICE):
     """Seconds of a loop that gathers the weights of each layer."""
 
     def run(ws, x):
@@ -111,7 +112,7 @@ def _gathered_in_a_loop(length, overlap):
     tactics = [pt.Manual("rows", {"x": 0}, "data"), pt.Manual("weights", {"ws": 1}, "data")]
     topology = pt.Topology((pt.Level("host", 4, 1e8, 0.0),))
     step = pt.partition(
-        run, pt.Mesh({"data": 4}), tactics, simulate=pt.Simulator(DEVICE, topology, overlap)
+        run, pt.Mesh({"data": 4}), tactics, simulate=pt.Simulator(device, topology, overlap)
     )
     shapes = [jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((length, 512, 512), (65536, 512))]
     return step.plan(*shapes).steps[-1].simulation.predicted_seconds
@@ -123,6 +124,14 @@ def test_gathers_of_the_next_turn_run_during_this_one():
     assert eight.exposed == pytest.approx(one.exposed)
     apart = _gathered_in_a_loop(8, False)
     assert apart.exposed == pytest.approx(apart.communication)
+
+
+def test_devices_meet_at_every_turn_of_a_loop():
+    late = dataclasses.replace(DEVICE, skew=0.5, most_skew_seconds=1.0)
+    even, skewed = (_gathered_in_a_loop(8, False, device) for device in (DEVICE, late))
+    assert skewed.compute == even.compute
+    waited = 1.0 + 7 * 0.5 * even.compute / 8  # They have never met before the first.
+    assert skewed.communication == pytest.approx(even.communication + waited)
 
 
 def test_slower_links_cost_more():

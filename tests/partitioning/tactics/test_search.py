@@ -18,7 +18,7 @@ from troupe.baselines.speed import steps
 from troupe.baselines.speed.search import estimating
 from troupe.partitioning import models
 from troupe.partitioning.decide.resume import settle
-from troupe.partitioning.simulator.device import get_device
+from troupe.partitioning.simulator.device import Curve, get_device
 from troupe.partitioning.tactics.search.fold import Folded
 from troupe.partitioning.tactics.search.space import Space
 from troupe.partitioning.tactics.search.tree import Search
@@ -121,6 +121,21 @@ def test_a_whole_program_is_estimated_as_it_is_simulated(name: str) -> None:
     estimated, simulated = found.estimated(()), found.simulated(())
     assert estimated.seconds == pytest.approx(simulated.predicted_seconds.total, rel=1e-6)
     assert estimated.peak == pytest.approx(simulated.peak_memory_bytes, rel=0.03)
+
+
+def test_a_part_of_a_kernel_is_less_efficient_than_the_whole() -> None:
+    device = dataclasses.replace(
+        get_device("h200"),
+        efficiency={"matmul": {"float32": Curve((1e6, 1e12), (0.01, 1.0))}},
+        memory_efficiency=Curve((1e4, 1e9), (1.0, 0.1)),
+    )
+    plan = planned(models.make("mlp", **WIDE), device=device)
+    found = Space(plan.context(("tried",)), ("data", "model"))
+    (chosen,) = [move for move in found.moves if move.name == "batch parallel over data"]
+    for moves in [], [chosen]:
+        estimated, simulated = found.estimated(moves), found.simulated(moves)
+        seconds = simulated.predicted_seconds
+        assert estimated.compute == pytest.approx(seconds.compute, rel=0.02)
 
 
 @pytest.mark.parametrize("names", ["zero3 over model", "zero3 over model; zero3 over data"])
