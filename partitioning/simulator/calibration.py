@@ -2,12 +2,14 @@
 datasheets.
 
 Everything is measured on all given devices at once (a step of a partitioned program runs on all of
-them, and the virtual devices of a CPU share its cores and its memory), as the best of several runs.
+them, and the virtual devices of a CPU share its cores and its memory): what one computes as the
+best of several runs; what all wait for as the median, as it is by chance who comes last.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -21,6 +23,11 @@ from .device import DEVICES, Device, read_saved
 from .fit import fit_device, fit_topology
 from .microbench import Bench, Measurement
 from .topology import Topology
+
+#: Times that collectives are measured; odd.
+_ROUNDS = 3
+#: (size, number) of the products between two meetings of all devices.
+_TURNS = ((16, 1), (64, 1), (128, 1), (128, 2), (128, 4), (128, 8), (128, 16))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +70,12 @@ def calibrate(
     repeats: int = 5,
     thorough: bool | None = None,
 ) -> Calibration:
-    """Measures rates, overheads and links of the devices at hand. Takes about a minute on a CPU.
+    """Measures rates, overheads and links of the devices at hand: one or two minutes on a CPU.
 
     Args:
       devices: jax devices, by default all; all are kept busy at once.
       dtypes: of matrix products and convolutions; by default float32, and bfloat16 on accelerators.
-      repeats: how many runs of each measurement; the best counts.
+      repeats: how many runs of each measurement.
       thorough: more and larger sizes; by default on accelerators only.
     """
     devices = list(devices if devices is not None else jax.devices())
@@ -101,12 +108,19 @@ def calibrate(
         for case, gradient in itertools.product(cases[:: 2 if thorough else 1], (False, True)):
             samples.append(bench.convolution(dtype, *case, groups=4, gradient=gradient))
     if len(devices) > 1:
-        sizes = [g for g in range(2, len(devices) + 1) if len(devices) % g == 0]
-        for collective, group in itertools.product(KINDS, sizes):
-            for size in _geometric(1 << 12, 1 << (26 if thorough else 22), 16 if thorough else 8):
-                samples.append(bench.collective(collective, size, group))
-        for products, together in itertools.product((1, 2, 4, 8, 16), (False, True)):
-            samples.append(bench.turns(products, together))
+        groups = [g for g in range(2, len(devices) + 1) if len(devices) % g == 0]
+        sizes = _geometric(1 << 12, 1 << (26 if thorough else 22), 16 if thorough else 8)
+        meetings = [
+            functools.partial(bench.collective, collective, size, group)
+            for collective, group, size in itertools.product(KINDS, groups, sizes)
+        ]
+        meetings += [
+            functools.partial(bench.turns, *size, together)
+            for size, together in itertools.product(_TURNS, (False, True))
+        ]
+        # In rounds, so that one busy moment of the machine does not fall on one size alone.
+        rounds = [[meet() for meet in meetings] for _ in range(_ROUNDS)]
+        samples += [_middle(same) for same in zip(*rounds, strict=True)]
     name = f"calibrated-{devices[0].device_kind.lower().replace(' ', '-')}"
     device = fit_device(name, kind, samples, _memory_of(devices[0], len(devices)))
     return Calibration(device, fit_topology(samples, len(devices)), tuple(samples))
@@ -128,6 +142,11 @@ _CONVOLUTIONS_LARGE = (
     (256, 14, 256, 256, 3),
     (256, 56, 256, 256, 3),
 )
+
+
+def _middle(same: Sequence[Measurement]) -> Measurement:
+    """The median by seconds, of an odd number."""
+    return sorted(same, key=lambda sample: sample.seconds)[len(same) // 2]
 
 
 def _geometric(first: int, last: int, factor: int) -> Iterable[int]:

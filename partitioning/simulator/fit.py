@@ -89,20 +89,24 @@ def _per_transposed(by_kind: Mapping[str, Sequence[Measurement]]) -> Curve | Non
 def _skew(samples: Sequence[Measurement]) -> tuple[float, float]:
     """(fraction of the work, most seconds) that devices wait for the last one in a collective.
 
-    What meeting costs beyond the cheapest collective that was measured: in proportion to the work
-    where there is little, no longer where there is much.
+    What meeting costs beyond the cheapest collective of all devices: in proportion to the work
+    where there is little, no longer where there is much. Waits scatter, so that medians and the sum
+    of distances are taken.
     """
     apart = {s.size: s.seconds for s in samples if s.kind == "apart"}
-    meetings = sorted((s for s in samples if s.kind == "together"), key=lambda s: s.size)
-    if not meetings:
+    together = {s.size: s.seconds for s in samples if s.kind == "together"}
+    if not together:
         return 0.0, 0.0
-    bare = min(s.seconds for s in samples if s.kind == "all_reduce")
-    waits = [s.seconds - apart[s.size] - bare for s in meetings]
-    half = len(meetings) // 2
-    work = [apart[s.size] for s in meetings]
-    rising = sum(w * y for w, y in zip(work[: half + 1], waits[: half + 1], strict=True))
-    skew = rising / sum(w * w for w in work[: half + 1])
-    return max(skew, 0.0), max(sum(waits[half + 1 :]) / (len(waits) - half - 1), 0.0)
+    of_all = max(s.size for s in samples if s.kind == "all_reduce")
+    bare = min(s.seconds for s in samples if s.kind == "all_reduce" and s.size == of_all)
+    points = sorted((apart[n], max(together[n] - apart[n] - bare, 0.0)) for n in together)
+    work, waits = np.array(points).T
+    most = float(np.median(waits[len(waits) // 2 :]))
+
+    def distance(skew: float) -> float:
+        return float(np.abs(np.minimum(skew * work, most) - waits).sum())
+
+    return min((waits / work).tolist(), key=distance), most
 
 
 def _increasing(

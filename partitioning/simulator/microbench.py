@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -56,10 +57,13 @@ class Bench:
         body: Callable[..., Any],
         shapes: Sequence[tuple[tuple[int, ...], str]],
         group: int = 1,
+        of: Callable[[Sequence[float]], float] = min,
     ) -> float:
         """Seconds of one call of `body` on every device; arguments have a leading axis of one.
 
         In the body, the axis "inner" joins groups of so many devices, and both axes of `_ALL` all.
+        The least of several calls is what the devices can do; where they wait for each other, as
+        more devices than cores do, only `of` all calls says what to expect.
         """
         mesh = Mesh(self.devices.reshape(-1, group), _ALL)
         spec = PartitionSpec(_ALL)
@@ -79,18 +83,15 @@ class Bench:
                 )
             )
         jax.block_until_ready(step(*args))
-        best = math.inf
-        spent = 0.0
+        took: list[float] = []
         alone = jax.process_count() == 1  # several processes have to stop after the same run
         for _ in range(self.repeats * (4 if alone else 1)):
             start = time.perf_counter()
             jax.block_until_ready(step(*args))
-            took = time.perf_counter() - start
-            best = min(best, took)
-            spent += took
-            if alone and spent > 0.5:
+            took.append(time.perf_counter() - start)
+            if alone and sum(took) > 0.5:
                 break
-        return best
+        return of(took)
 
     def net(self, seconds: float, times: int) -> float:
         return max(seconds - self.step_seconds, 0.05 * seconds) / times
@@ -244,7 +245,7 @@ class Bench:
         return Measurement("results", "float32", (count,), 0, 0, self.net(seconds, 1))
 
     def collective(self, kind: str, size: int, group: int, times: int = 8) -> Measurement:
-        """A collective in groups of so many devices, all groups at once.
+        """A collective in groups of so many devices, all groups at once; the median of calls.
 
         Args:
           kind: "all_reduce", "all_gather", "reduce_scatter" or "all_to_all".
@@ -272,12 +273,15 @@ class Bench:
             return last[None]
 
         own = length // group if kind == "all_gather" else length
-        seconds = self.run(body, [((own,), "float32")] * times, group)
+        seconds = self.run(body, [((own,), "float32")] * times, group, statistics.median)
         return Measurement(kind, "float32", (group,), 0, 4.0 * length, self.net(seconds, times))
 
-    def turns(self, products: int, together: bool) -> Measurement:
-        """So many matrix products in a row on every device; after them, perhaps, all meet."""
-        times, n = 16, 128
+    def turns(self, n: int, products: int, together: bool) -> Measurement:
+        """So many products of n x n in a row on every device; after them, perhaps, all meet.
+
+        The median of calls.
+        """
+        times = 16
 
         def body(x: Any) -> Any:
             x = x[0]
@@ -289,5 +293,5 @@ class Bench:
             return x[None]
 
         kind = "together" if together else "apart"
-        seconds = self.net(self.run(body, [((n, n), "float32")]), times)
-        return Measurement(kind, "float32", (products,), 2.0 * n**3 * products, 0, seconds)
+        seconds = self.net(self.run(body, [((n, n), "float32")], of=statistics.median), times)
+        return Measurement(kind, "float32", (n, products), 2.0 * n**3 * products, 0, seconds)

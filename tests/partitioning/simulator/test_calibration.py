@@ -103,6 +103,22 @@ def test_a_collective_that_was_measured_costs_what_was_measured():
     assert seconds("all_to_all", 1e5, 8).algorithm != "measured"
 
 
+def test_waits_grow_with_work_up_to_some_and_one_busy_moment_is_no_matter():
+    work = (1e-5, 4e-5, 1e-4, 4e-4, 1e-3, 4e-3, 1e-2)
+    bare, skew, most = 3e-5, 2.0, 2.5e-4
+    samples = _samples()
+    for count, nbytes, seconds in ((2, 4096, bare / 5), (8, 4096, bare), (8, 1e6, 9 * bare)):
+        samples.append(Measurement("all_reduce", "float32", (count,), 0, nbytes, seconds))
+    for at, alone in enumerate(work):
+        wait = 5 * most if at == 5 else min(skew * alone, most)
+        samples.append(Measurement("apart", "float32", (128, at), 0, 0, alone))
+        samples.append(Measurement("together", "float32", (128, at), 0, 0, alone + bare + wait))
+    device = fit_device("made-up", "cpu", samples, 2**30)
+    assert device.skew == pytest.approx(skew)
+    assert device.most_skew_seconds == pytest.approx(most)
+    assert fit_device("made-up", "cpu", _samples(), 2**30).skew == 0
+
+
 def test_every_array_returned_costs_the_same():
     samples = _samples() + [
         Measurement("results", "float32", (count,), 0, 0, 1e-5 * count) for count in (1, 64)
