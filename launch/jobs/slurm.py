@@ -67,10 +67,11 @@ deaf=(python3 -c 'import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 os.execvp(sys.argv[1], sys.argv[1:])')
 step() { srun --overlap --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=0 "$@" & }
-# That other jobs need the nodes is said to steps, not to this script: this one passes it on. It is
-# said to each process, and what sleeps may have ended of it before its shell has heard.
-step --nodes=1 --ntasks=1 --nodelist="$head" \
-  bash -c "trap 'kill -TERM $$ 2>/dev/null; exit' TERM; while :; do sleep 60 & wait; done"
+# That other jobs need the nodes is said to steps, not to this script: to one that only sleeps, and
+# ends of it. The run begins once it is there to hear it.
+exec {ear}< <(srun --overlap --nodes=1 --ntasks=1 --cpus-per-task=1 --nodelist="$head" \
+  bash -c 'echo; exec sleep infinity' 2>/dev/null; [ $? -ne 143 ] || kill -TERM $$)
+read -r -u "$ear"
 
 @NODES@
 [ -z "$asked" ] || kill -INT "$run"
@@ -78,9 +79,10 @@ while wait "$run"; code=$?; kill -0 "$run" 2>/dev/null; do :; done  # A signal e
 wait "$run" 2>/dev/null; last=$?
 [ "$last" -ne 127 ] && code=$last
 @END@
-# A job that was cancelled, or that SLURM queues again by itself, is running no longer.
+# A job that was cancelled, or that SLURM queues again by itself, is running no longer; one whose
+# steps have not all answered yet is not only running, but SIGNALING.
 if [ -n "$asked" ] && [ "$code" -ne 0 ] &&
-  scontrol show job "$SLURM_JOB_ID" | grep -q "JobState=RUNNING"; then
+  scontrol show job "$SLURM_JOB_ID" | grep -Eq "JobState=(RUNNING|SIGNALING)"; then
   echo "stopped by SLURM with a checkpoint; queued again"
   # Only once SLURM ends the script: sooner its end would be taken for that of the job.
   trap 'exit "$code"' TERM

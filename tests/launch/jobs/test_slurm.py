@@ -21,6 +21,7 @@ HAS = {
 }
 FULL = pytest.mark.skipif(not os.environ.get("TROUPE_FULL"), reason="minutes; set TROUPE_FULL=1")
 BUDGET = 20_000
+AGAIN = "queued again"
 GOES_ON = "goes on in"
 GRACE = 40
 NODES = 4
@@ -89,7 +90,9 @@ def test_what_slurm_says_is_heard_once_and_the_job_goes_on_or_ends(played, tmp_p
     job.until_again(1)
     job.until(lambda: heard()[-1] == "resume")
     everything = ["--partition=urgent", f"--nodes={NODES}", "--exclusive", "--output=/dev/null"]
-    urgent = played.submit(*everything, "--wrap=true")
+    with played.paused(job.nodes[1]):  # It is slow to say that it has passed on what SLURM says.
+        urgent = played.submit(*everything, "--wrap=true")
+        job.until(lambda: job.log.count(AGAIN) == 2)
     job.until(lambda: job.restarts == 2)
     assert urgent.until_over() == "COMPLETED"
     job.until_again(2)
@@ -126,7 +129,7 @@ def test_near_its_limit_a_job_is_queued_again_and_cancelled_it_ends(slurm, tmp_p
     job.until(lambda: job.steps > 200)
     job.until(lambda: job.restarts == 1)
     assert "with a checkpoint saved" in job.log
-    assert "queued again" in job.log
+    assert AGAIN in job.log
     saved = job.saved["actor_steps"]
     assert saved > 200
     job.until_again(1)
