@@ -231,13 +231,13 @@ class Store:
         return final
 
     def copied(self, seconds: float | None) -> bool:
-        """Waits so long (None: for ever) for copies to the address, if there is one.
+        """Waits so long (None: as long as it may take) for copies to the address, if any.
 
         Returns:
           Whether the newest is there.
 
         Raises:
-          CheckpointError: if one could not be copied; it is in the folder.
+          CheckpointError: if one could not be copied, or not in time; it is in the folder.
         """
         try:
             return self._copier is None or self._copier.wait(seconds)

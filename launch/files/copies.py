@@ -14,9 +14,13 @@ import contextlib
 import json
 import os
 import pathlib
+import queue
 import re
 import secrets
 import shutil
+import threading
+import time
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -26,6 +30,9 @@ from ..errors import RequestError, RunError
 _MANIFEST = "manifest.json"
 _LIFE = "life"
 _FETCHING = ".writing-fetched-"
+_PATIENCE, _SLOWEST = 600.0, 1e6
+"""Seconds, and bytes a second besides, after which a copy counts as failed: some kinds of address
+never say that they hang."""
 _T = TypeVar("_T")
 
 
@@ -46,8 +53,7 @@ class Copies:
           RequestError: if there is no such kind of address, or it wants what is not installed.
         """
         fsspec = extras.require("fsspec", "remote", "checkpoints at an address")
-        # As messages say it, without a password.
-        self._address = re.sub(r"//[^/@]*@", "//...@", address)
+        self._address = without_password(address)
         try:
             self._files, root = fsspec.core.url_to_fs(address)
         except Exception as error:  # Each kind of address raises what its library does.
@@ -192,15 +198,23 @@ class Copier:
           life: of the run: nothing is copied once a later one has begun. None: it has but one.
         """
         self._address, self._prefix, self._keep, self._life = address, prefix, keep, life
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="copies")
         self._jobs: dict[pathlib.Path, concurrent.futures.Future[None]] = {}
+        self._due: dict[pathlib.Path, float] = {}
         self._newest: pathlib.Path | None = None
         self._copies: Copies | None = None
+        # No executor: at its end a process waits for those, also for one that hangs.
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=_work, args=(self._queue,), name="copies", daemon=True).start()
+        weakref.finalize(self, self._queue.put, None)
 
     def offer(self, folder: pathlib.Path) -> None:
         """Has a checkpoint copied that is whole, and stays so while it is in `needed`."""
+        size = sum(path.stat().st_size for path in folder.rglob("*"))
         self._newest = folder
-        self._jobs[folder] = self._thread.submit(self._copy, folder)
+        begins = max([time.monotonic(), *self._due.values()])  # At the latest: one after another.
+        self._due[folder] = begins + _PATIENCE + size / _SLOWEST
+        self._jobs[folder] = concurrent.futures.Future()
+        self._queue.put((self._jobs[folder], self._copy, folder))
 
     @property
     def needed(self) -> set[pathlib.Path]:
@@ -208,16 +222,29 @@ class Copier:
         return {folder for folder, job in self._jobs.items() if not job.done()}
 
     def wait(self, seconds: float | None) -> bool:
-        """Waits so long (None: for ever) for all that was offered; says whether it is copied.
+        """Waits so long (None: as long as copies may take) for all that was offered.
+
+        Returns:
+          Whether all is copied.
 
         Raises:
-          CopyError: if one could not be; said once.
+          CopyError: if one could not be, or took longer than ten minutes and what its bytes take at
+            1 MB/s; said once.
         """
-        concurrent.futures.wait(self._jobs.values(), seconds)
+        if seconds is None:
+            seconds = max(self._due.values(), default=0.0) - time.monotonic()
+        concurrent.futures.wait(self._jobs.values(), max(seconds, 0.0))
         for folder, job in list(self._jobs.items()):
+            late = time.monotonic() > self._due[folder]
+            if job.done() or late:
+                del self._jobs[folder], self._due[folder]
             if job.done():
-                del self._jobs[folder]
                 job.result()
+            elif late:
+                raise CopyError(
+                    f"{folder.name} was not copied to {without_password(self._address)} in time, "
+                    f"which does not answer. {folder} is intact."
+                )
         return not self._jobs
 
     def _copy(self, folder: pathlib.Path) -> None:
@@ -234,6 +261,22 @@ class Copier:
                 copies.remove(name)
         except CopyError as error:
             raise CopyError(f"{error} {folder} is intact.") from error
+
+
+def without_password(address: str) -> str:
+    """An address as messages say it."""
+    return re.sub(r"//[^/@]*@", "//...@", address)
+
+
+def _work(jobs: queue.SimpleQueue[Any]) -> None:
+    """Does one after another, until there is None."""
+    while (job := jobs.get()) is not None:
+        future, do, what = job
+        try:
+            future.set_result(do(what))
+        except BaseException as error:
+            future.set_exception(error)
+        del job, future, do  # What they belong to may end meanwhile.
 
 
 def _line(error: Any) -> str:

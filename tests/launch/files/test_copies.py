@@ -2,6 +2,8 @@
 
 import itertools
 import shutil
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -151,6 +153,37 @@ def test_a_copy_that_fails_is_heard(tmp_path, ftp, monkeypatch):
     monkeypatch.undo()
     store.save(state(1), {}, IDENTITY)
     assert store.copied(60.0)
+
+
+HANGS = """
+import sys, threading
+from troupe.launch.files import checkpoints, copies
+copies._PATIENCE = 0.0
+copies.Copies.put = lambda *_: threading.Event().wait()
+store = checkpoints.Store(sys.argv[1], address="memory://hangs")
+store.save({"learner": 0}, {}, {})
+try:
+    store.copied(None)
+except checkpoints.CheckpointError as error:
+    print(error)
+"""
+
+
+def test_an_address_that_hangs_is_not_waited_for_for_ever(tmp_path):
+    """Nor does the process stay for it."""
+    said = subprocess.run(
+        [sys.executable, "-c", HANGS, str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120.0,
+    )
+    assert said.returncode == 0, said.stderr
+    where = tmp_path / "checkpoint-00000001"
+    assert said.stdout == (
+        f"{where.name} was not copied to memory://hangs in time, which does not answer. "
+        f"{where} is intact.\n"
+    )
 
 
 def test_the_address_of_another_run_is_refused(tmp_path, address):
