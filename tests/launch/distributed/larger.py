@@ -126,4 +126,5 @@ def main(rank, size, port, folder, width, forever):
 if __name__ == "__main__":
     rank, size, port, folder, width, forever = sys.argv[1:]
     main(int(rank), int(size), port, folder, int(width), forever == "1")
+    sys.stdin.read()  # Until all have said what they saw: without one the others would end.
     os._exit(0)  # jax would wait for the others.

@@ -1,7 +1,7 @@
 """One rank of a gang, in a process of its own: it learns from its share and writes what came out.
 
 `python rank.py RANK SIZE ADDRESS:PORT OUT`, as many at once as there are to be ranks; a size of 1
-learns from the whole batches.
+learns from the whole batches. Rank 0 ends when its input does.
 """
 
 import os
@@ -156,4 +156,6 @@ def main(rank, size, address, out):
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
     sys.stdout.flush()
+    if sys.argv[1] == "0":
+        sys.stdin.read()  # Without this process the others would end as failures.
     os._exit(0)  # jax would wait for the others.

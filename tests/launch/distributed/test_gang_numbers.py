@@ -29,13 +29,15 @@ def run_ranks(folder, size, devices=1, hosts=None, **environment):
             subprocess.Popen(
                 [*command, str(folder / f"{size}-{rank}.npz")],
                 env=environment,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
             )
         )
     try:
-        said = [process.communicate(timeout=240)[0] for process in processes]
+        # Rank 0 stays until nobody holds its input, which is asked of it last.
+        said = [process.communicate(timeout=240)[0] for process in reversed(processes)][::-1]
     finally:
         for process in processes:
             process.kill()

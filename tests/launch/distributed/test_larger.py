@@ -115,6 +115,7 @@ def run_ranks(folder, size, devices, width, forever=False):
                 *(str(width), str(int(forever))),
             ],
             env=environment,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
