@@ -1,11 +1,10 @@
 """The first tier: one process trains without TensorFlow, acme, Reverb or Launchpad, and at once."""
 
 import json
-import subprocess
-import sys
-import textwrap
 
 import pytest
+
+from .processes import python
 
 FORBIDDEN = ("tensorflow", "acme", "reverb", "launchpad", "tree_math", "rlax", "torch")
 
@@ -57,17 +56,6 @@ code = command.main()
 assert not {name.partition(".")[0] for name in sys.modules} & {*FORBIDDEN}
 sys.exit(code)
 """
-
-
-def python(script, *arguments):
-    process = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stderr
-    return process.stdout
 
 
 def test_every_module_but_those_of_the_second_tier_imports_without_it():

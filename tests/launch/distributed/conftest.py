@@ -13,6 +13,8 @@ import pytest
 
 from troupe.launch.distributed import addresses
 
+from ...processes import children
+
 USERLAND = pathlib.Path(__file__).with_name("userland.py")
 
 
@@ -53,13 +55,13 @@ class Run:
 
     def zygotes(self):
         """Process ids of those from which roles are forked."""
-        return _children(self.process.pid)
+        return children(self.process.pid)
 
     def roles(self):
         """Process ids of the roles by name."""
         found = {}
         for zygote in self.zygotes():
-            for pid in _children(zygote):
+            for pid in children(zygote):
                 try:
                     found[pathlib.Path(f"/proc/{pid}/comm").read_text().strip()] = pid
                 except OSError:
@@ -129,15 +131,6 @@ class Run:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-
-
-def _children(pid):
-    """Process ids of the children of a process's first thread."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    return [int(child) for child in text.split()]
 
 
 def alive(pids):

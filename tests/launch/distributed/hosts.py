@@ -7,6 +7,8 @@ import signal
 import subprocess
 import time
 
+from ...processes import children
+
 NET = "10.77.0"
 _HOST = "unshare --net --uts --mount --pid --ipc --fork --kill-child --mount-proc"
 _SWITCH = "unshare --net --fork --kill-child"
@@ -64,11 +66,9 @@ class Hosts:
         )
         self._held.append(process)
         assert process.stdout.readline() == "up\n"
-        (child,) = (
-            pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        )
+        (child,) = children(process.pid)
         self._made.add(_network(child))
-        return int(child)
+        return child
 
     def boot(self, index):
         """Starts a host."""

@@ -7,6 +7,8 @@ import signal
 
 import pytest
 
+from ...processes import state_and_parent
+
 pytest.importorskip("launchpad")
 pytestmark = [pytest.mark.distributed, pytest.mark.long]
 
@@ -109,7 +111,6 @@ def test_two_runs_in_one_directory_are_refused(start):
 
 def _exists(pid):
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+        return state_and_parent(pid)[0] != "Z"
     except OSError:
         return False

@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from ...processes import children, state_and_parent
 from ..distributed.hosts import Hosts, allowed
 
 _DAEMONS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
@@ -80,7 +81,7 @@ class Slurm:
             "XLA_FLAGS": "",
             "RAY_BACKEND_LOG_LEVEL": "error",
         }
-        self._daemons = []
+        self._daemons, self._nodes = [], {}
 
     def __enter__(self):
         folder = self._folder
@@ -144,39 +145,34 @@ class Slurm:
     def _daemon(self, index, *words):
         prefix = self.on(index) if index is not None else []
         with open(self._folder / f"{words[0]}.out", "a") as output:
-            self._daemons.append(
-                subprocess.Popen(
-                    [*prefix, shutil.which(words[0], path=_PATH), *words[1:]],
-                    env=self._environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
+            process = subprocess.Popen(
+                [*prefix, shutil.which(words[0], path=_PATH), *words[1:]],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
+        self._daemons.append(process)
+        return process
 
     def node(self, index):
         """Starts the daemon of a node."""
-        self._daemon(index, "slurmd", "-D", "-N", self.names[index])
+        self._nodes[index] = self._daemon(index, "slurmd", "-D", "-N", self.names[index])
 
     @contextlib.contextmanager
     def paused(self, index):
         """The daemon of a node answers nobody; what runs there goes on."""
-        words = f"-D\0-N\0{self.names[index]}\0".encode()
-        # What has entered the node for it stops when it does: it must go on too, and not before.
-        daemons = sorted(
-            pid
-            for pid in self._ours()
-            if pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().endswith(words)
-        )
-        assert daemons
+        entered = self._nodes[index].pid
+        # What has entered the node for it stops itself once it stops, and lets it go on when it
+        # does. Were both stopped from here, it could stop itself a second time, after the end.
+        daemon = children(entered)[0] if self.hosts else entered
+        os.kill(daemon, signal.SIGSTOP)
+        self._until(lambda: state_and_parent(entered)[0] == "T")
         try:
-            for pid in daemons:
-                os.kill(pid, signal.SIGSTOP)
             yield
         finally:
-            for pid in reversed(daemons):
-                os.kill(pid, signal.SIGCONT)
+            os.kill(entered, signal.SIGCONT)
 
     def call(self, *words):
         """What a command of SLURM says."""

@@ -18,6 +18,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray
 
 from ray import cluster_utils
 
+from ....processes import state_and_parent
 from ..hosts import allowed
 
 BUDGET = 1200
@@ -85,8 +86,7 @@ class Nodes:
 
     def of(self, pid):
         """The node of a role's process."""
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-        parent = int(stat.rpartition(")")[2].split()[1])
+        _, parent = state_and_parent(pid)
         return next(node for node in self.others if raylet(node) == parent)
 
     def remove(self, node):
