@@ -27,7 +27,7 @@ class Publisher:
         shelf: Shelf,
         server: Any,
         *,
-        period: float = 0.05,
+        period: float = 0.1,
         failed: tuple[type[Exception], ...] = (OSError,),
     ):
         """Starts the thread.

@@ -54,7 +54,9 @@ class ActorRole:
 
     def run(self) -> None:
         name = f"actor/{self._index}"
-        life = calls.insist(self._counter.enter, name, secrets.token_hex(8))
+        process, start = secrets.token_hex(8), role.current().start
+        life = calls.insist(self._counter.enter, name, process, start)
+        _require_place(name, life >= 0)
         counts = calls.insist(self._counter.look)
         maker, index = self._maker, self._index + 1
         num_envs = maker.builder.num_envs
@@ -104,8 +106,7 @@ class ActorRole:
             reported, episodes = loop.actor_steps, loop.episodes
             if phase == DONE:
                 return
-            if phase == REPLACED:  # Whoever is still wanted is started again.
-                raise RunError(f"another process has taken the place of {name}.")
+            _require_place(name, phase != REPLACED)
             until = granted - num_envs + 1  # From there on, another step would be one too many.
             if until <= loop.actor_steps:
                 role.pause(0.1)
@@ -120,6 +121,11 @@ class ActorRole:
             # As much as it does between two reports, and a quarter more.
             rate = (loop.actor_steps - reported) / (time.perf_counter() - began)
             want = max(num_envs, int(1.25 * rate * _REPORT_SECONDS))
+
+
+def _require_place(name: str, is_kept: bool) -> None:
+    if not is_kept:  # Whoever is still wanted is started again.
+        raise RunError(f"another process has taken the place of {name}.")
 
 
 class ActorCrew:

@@ -33,6 +33,8 @@ class _Life:
     episodes: int = 0
     granted: int = 0
     seen: float = 0.0
+    start: int = 0
+    """Of its process, among those of the source."""
 
 
 class Ledger:
@@ -91,23 +93,29 @@ class Ledger:
 
     # Counting.
 
-    def enter(self, source: str, process: str = "") -> int:
+    def enter(self, source: str, process: str = "", start: int = 0) -> int:
         """Begins a life of a source; returns its number, which no other life of the run has.
+
+        Or a number below all others, to which every report is answered with REPLACED: where a
+        process that was started later has entered already, as one that was cut off may ask.
 
         Args:
           source: its name.
           process: names the process that is the source. It asks again where an answer comes too
             late, and both calls are heard, in any order: one process has one life. Without a name
             every call begins one.
+          start: how many processes of the source had been started before that one.
         """
         with self._lock:
             entry = self._lives.get(source)
             if process and entry is not None and entry.process == process:
                 return entry.number
+            if entry is not None and start < entry.start:
+                return -1
             self._close(source)
             number = self._next_life
             self._next_life += 1
-            self._lives[source] = _Life(number, process, seen=time.monotonic())
+            self._lives[source] = _Life(number, process, seen=time.monotonic(), start=start)
             return number
 
     def report(

@@ -68,6 +68,22 @@ def test_a_process_that_asks_twice_has_one_life():
     assert act(ledger, "actor/0", life, 11) == (REPLACED, 0)
 
 
+def test_a_process_that_was_cut_off_does_not_take_the_place_of_a_later_one():
+    """Its call is heard when the cable is back; the process in its place goes on."""
+    ledger = make()
+    later = ledger.enter("actor/0", "later", 3)
+    assert act(ledger, "actor/0", later, 5)[0] == TRAIN
+    earlier = ledger.enter("actor/0", "earlier", 2)
+    assert earlier < 0
+    assert act(ledger, "actor/0", earlier, 1) == (REPLACED, 0)
+    assert act(ledger, "actor/0", later, 7)[0] == TRAIN
+    assert ledger.actor_steps == 7
+    reopened = make(state=ledger.journal())
+    reopened.reopen(json.loads(json.dumps(ledger.journal())))
+    assert reopened.enter("actor/0", "earlier", 2) < 0
+    assert reopened.enter("actor/0", "again", 3) > later
+
+
 def test_a_report_that_is_heard_late_changes_nothing():
     ledger = make()
     life = ledger.enter("actor/0")

@@ -1,7 +1,14 @@
-"""The process of a role, as Ray has it: an actor in one of whose threads the role runs."""
+"""The process of a role, as Ray has it: an actor in one of whose threads the role runs.
+
+A role that answers no call, and whose signs of life are seen without asking for them, has the main
+thread. Ray's loop, which that thread runs otherwise, looks for signals a hundred times a second:
+half a percent of a processor for each role, so that sixteen actors took a tenth of one from the
+learner beside them.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -32,6 +39,17 @@ _LAST = 16
 _current = threading.local()
 
 
+class BoardRow(NamedTuple):
+    """Where a role on the node of the process that launches gives its signs of life: no call, which
+    takes a millisecond of a processor at either end, is then needed to see them."""
+
+    node: str
+    """By Ray's id."""
+    board: str
+    """A file of `heartbeat.Board`."""
+    number: int
+
+
 class Place(NamedTuple):
     """Where a role writes."""
 
@@ -47,6 +65,10 @@ class Place(NamedTuple):
     """A file; where its folder is not seen, the process that launches is sent what is for it."""
     versions: Mapping[str, str]
     """Of the process that launches; those of the role's node must be the same."""
+    start: int
+    """How many processes of the role were started before."""
+    row: BoardRow | None
+    """None: signs of life are asked for, wherever it is."""
 
 
 class RoleEnd(NamedTuple):
@@ -71,6 +93,9 @@ class Signs(NamedTuple):
     loop: float | None
     said: bytes
     """What its log has more since the last time, where the file is not seen."""
+    shown: bool
+    """Whether the other signs, and its log, are where the process that launches sees them: they
+    need not be asked for."""
 
 
 class _Times:
@@ -113,9 +138,18 @@ class RoleHost:
         self._place, self._times = place, _Times()
         self._stop, self._ready = threading.Event(), threading.Event()
         self._target: Any = None
+        self._row = self._find_row()
         sys.path.extend(one for one in path if one not in sys.path)
         process.set_environment(environment)
         self._own_log: _OwnLog | None = None
+
+    def run_alone(self, payload: bytes) -> RoleEnd:
+        """As `run`, in the main thread: no call is answered meanwhile, and SIGTERM asks it to end.
+
+        Of an actor whose `max_concurrency` is 0, which to Ray means that thread.
+        """
+        signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
+        return self._begin(payload)
 
     @ray.method(concurrency_group="run")
     def run(self, payload: bytes) -> RoleEnd:
@@ -124,9 +158,12 @@ class RoleHost:
         Args:
           payload: its constructor and arguments, pickled.
         """
+        return self._begin(payload)
+
+    def _begin(self, payload: bytes) -> RoleEnd:
         _current.host = self
         log = pathlib.Path(self._place.log)
-        if log.parent.is_dir():
+        if self._sees_logs:
             process.redirect(str(log))
             return self._run(payload)
         folder = _folder(self._place.run, self._place.life, pathlib.Path(tempfile.gettempdir()))
@@ -146,8 +183,8 @@ class RoleHost:
         else:
             folder = workspace_here()
             folder.mkdir(mode=0o700, exist_ok=True)
-        enter(Role(place.name, self._stop, folder, place.life))
-        done = heartbeat.attach(self._times, 0)  # type: ignore[arg-type]
+        enter(Role(place.name, self._stop, folder, place.life, place.start))
+        done = self._attach()
         try:
             constructor, arguments = ray.cloudpickle.loads(payload)
             if "jax" in sys.modules:
@@ -167,6 +204,26 @@ class RoleHost:
             return RoleEnd(1, process.describe(error), process.is_final(error))
         finally:
             done.set()
+
+    @property
+    def _sees_logs(self) -> bool:
+        return pathlib.Path(self._place.log).parent.is_dir()
+
+    def _find_row(self) -> tuple[heartbeat.Board, int] | None:
+        """That on the board of the process that launches, if this one is on its node and sees its
+        logs."""
+        row = self._place.row
+        if row is None or row.node != ray.get_runtime_context().get_node_id():
+            return None
+        if not self._sees_logs:
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            return heartbeat.Board(pathlib.Path(row.board)), row.number
+        return None
+
+    def _attach(self) -> threading.Event:
+        """Begins to give signs of life; see `heartbeat.attach`."""
+        return heartbeat.attach(*(self._row or (self._times, 0)))  # type: ignore[arg-type]
 
     def serve(self, target: Any) -> None:
         """Has calls answered by the methods of `target` from now on."""
@@ -190,7 +247,8 @@ class RoleHost:
         now = time.monotonic()
         alive, loop = (now - one if one else None for one in self._times.times)
         said = b"" if self._own_log is None else self._own_log.take(_MOST_SAID)
-        return Signs(os.getpid(), ray.get_runtime_context().get_node_id(), alive, loop, said)
+        node = ray.get_runtime_context().get_node_id()
+        return Signs(os.getpid(), node, alive, loop, said, self._row is not None)
 
     @ray.method(concurrency_group="watch")
     def stop(self) -> None:

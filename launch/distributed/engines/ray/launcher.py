@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
+import os
 import pathlib
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +30,7 @@ from . import nodes
 from .board import RayBoard
 from .calls import RayRemote
 from .cluster import Cluster
-from .host import Place, RoleEnd, RoleHost, Signs
+from .host import BoardRow, Place, RoleEnd, RoleHost, Signs
 from .replay import RayReplay
 
 _ASK_SECONDS = 0.5
@@ -50,6 +52,8 @@ class Start(NamedTuple):
     """Of its actor."""
     is_core: bool
     """Whether it is one of those on the core's node."""
+    answers: bool
+    """Whether others call it."""
 
 
 class Seat(NamedTuple):
@@ -72,8 +76,9 @@ _end_process = ray.remote(num_cpus=0)(nodes.end_process)
 class RayHandle:
     """One life of one role."""
 
-    def __init__(self, log: pathlib.Path) -> None:
-        self.log = log
+    def __init__(self, log: pathlib.Path, begun: Callable[[], bool]) -> None:
+        """Takes its log, and what says whether its process has given signs of life."""
+        self.log, self._begun = log, begun
         self.pid: int | None = None
         self.exit_code: int | None = None
         """None: it has not ended. Negative: its process was ended from outside."""
@@ -84,6 +89,12 @@ class RayHandle:
         """Of its process, by Ray's id."""
         self.is_here = False
         """Whether that is this process's."""
+        self.is_shown = False
+        """Whether its signs of life are on the board without being asked for."""
+        self.has_run = False
+        """Whether its actor was told to run it."""
+        self.is_alone = False
+        """Whether it answers no call while it runs."""
         self._reason = ""
 
     @property
@@ -91,8 +102,13 @@ class RayHandle:
         return self.exit_code is None
 
     def terminate(self) -> None:
-        if self.actor is None:
+        if not self.has_run or (self.is_alone and not self._begun()):
+            if self.actor is not None:
+                ray.kill(self.actor)
             self.end(RoleEnd(0))
+        elif self.is_alone and self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
         else:
             self.actor.stop.remote()
 
@@ -113,6 +129,13 @@ class RayHandle:
         if self.running:
             self.exit_code, self._reason, self.final = outcome[:3]
             self.ended_at = time.monotonic()
+
+    def lose(self, error: exceptions.RayError) -> None:
+        """Takes what Ray says of its actor; in full into its log, where a killed process says
+        nothing."""
+        if self.running:
+            self.write(f"{error}\n".encode())
+            self.end(_end(error))
 
     def reason(self) -> str:
         return self._reason
@@ -150,8 +173,9 @@ class RayLauncher:
         self._cluster, self._core, self._board = cluster, core, board
         self._workspace, self._logs = str(workspace), logs
         self._lives: list[tuple[Start, Settings, RayHandle]] = []
+        self._starts: collections.Counter[str] = collections.Counter()
         self._runs: dict[Any, RayHandle] = {}
-        self._asked: dict[Any, tuple[int, RayHandle]] = {}
+        self._asked: dict[Any, tuple[Start, RayHandle]] = {}
         self._ask_at = 0.0
         self._versions = result.versions()
         self._unlike: set[str] = set()
@@ -162,8 +186,11 @@ class RayLauncher:
 
     def start(self, start: Start, settings: Settings) -> RayHandle:
         """Starts a role; its actor is made with the next `poll`s."""
-        handle = RayHandle(self._logs / f"{start.name.replace('/', '-')}.log")
         self._board.clear(start.row)
+        handle = RayHandle(
+            self._logs / f"{start.name.replace('/', '-')}.log",
+            lambda: self._board.read(start.row)[heartbeat.ALIVE] > 0.0,
+        )
         self._lives.append((start, settings, handle))
         return handle
 
@@ -185,8 +212,9 @@ class RayLauncher:
             self._require_node()
             waiting = {id(handle) for _, handle in self._asked.values()}
             for start, _, handle in self._lives:
-                if handle.actor is not None and id(handle) not in waiting:
-                    self._asked[handle.actor.signs.remote()] = (start.row, handle)
+                is_silent = handle.actor is not None and not handle.is_shown
+                if is_silent and id(handle) not in waiting:
+                    self._asked[handle.actor.signs.remote()] = (start, handle)
 
     def close(self) -> None:
         """Ends whatever is left."""
@@ -204,7 +232,9 @@ class RayLauncher:
         folder = (
             None if start.is_core and self._core.node != self._cluster.node else self._workspace
         )
-        place = Place(start.name, run, life, folder, str(handle.log), self._versions)
+        row = BoardRow(self._cluster.node, str(self._board.path), start.row)
+        starts = self._starts[start.name]
+        place = Place(start.name, run, life, folder, str(handle.log), self._versions, starts, row)
         host = ray.remote(concurrency_groups={"run": 1, "watch": 2})(RoleHost)
         options = dict(start.options)
         if self._unlike and not start.is_core:
@@ -213,8 +243,18 @@ class RayLauncher:
             actor = host.options(name=start.name, namespace=run, **options).remote(
                 place, {**held, **own}, sys.path
             )
+            self._starts[start.name] += 1
             handle.actor = actor
-            self._runs[actor.run.remote(start.payload)] = handle
+            if start.answers:
+                self._begin(start, handle)
+            else:  # How it runs depends on where it is.
+                self._asked[actor.signs.remote()] = (start, handle)
+
+    def _begin(self, start: Start, handle: RayHandle) -> None:
+        """Has its actor run a role."""
+        handle.has_run, handle.is_alone = True, handle.is_shown and not start.answers
+        run = handle.actor.run_alone if handle.is_alone else handle.actor.run
+        self._runs[run.remote(start.payload)] = handle
 
     def _take_ends(self) -> None:
         if not self._runs:
@@ -230,7 +270,7 @@ class RayLauncher:
                     self._unlike.add(outcome.unlike)
             except exceptions.RayError as error:
                 self._require_node()
-                handle.end(_end(error))
+                handle.lose(error)
             else:
                 ray.kill(handle.actor)  # Its process has no more to do, and the name is free.
 
@@ -243,14 +283,24 @@ class RayLauncher:
             return
         answered, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0)
         for answer in answered:
-            row, handle = self._asked.pop(answer)
-            with contextlib.suppress(exceptions.RayError):  # How it ended is told by its run.
+            start, handle = self._asked.pop(answer)
+            try:
                 signs: Signs = ray.get(answer)
-                handle.pid, handle.node = signs.pid, signs.node
-                handle.is_here = signs.node == self._cluster.node
-                handle.write(signs.said)
-                if handle.running:
-                    self._board.put(row, signs.alive, signs.loop)
+            except exceptions.RayError as error:
+                if not handle.has_run:  # Else how it ended is told by its run.
+                    self._require_node()
+                    handle.lose(error)
+                continue
+            handle.pid, handle.node = signs.pid, signs.node
+            handle.is_here = signs.node == self._cluster.node
+            handle.write(signs.said)
+            handle.is_shown = signs.shown
+            if not handle.running:
+                continue
+            if not handle.has_run:
+                self._begin(start, handle)
+            if not signs.shown:
+                self._board.put(start.row, signs.alive, signs.loop)
 
 
 def start(
@@ -281,6 +331,7 @@ def start(
                 payload,
                 _options(plan, index, deployment, cluster, core),
                 plan.label not in ANYWHERE,
+                _answers(plan),
             )
             begin = functools.partial(launcher.start, started, plan.settings)
             if gang := plan.settings.gang:
@@ -343,7 +394,10 @@ def _is_plain(value: Any) -> bool:
 def _options(
     plan: RolePlan, index: int, deployment: Deployment, cluster: Cluster, core: Seat
 ) -> dict[str, Any]:
-    """Of the actor of a role: what it takes of which node, and how many calls it answers."""
+    """Of the actor of a role: what it takes of which node, and how many calls it answers.
+
+    With none of them its main thread is free for the role (`RoleHost.run_alone`).
+    """
     taken = bundle(plan, deployment, cluster.actor_cpus)
     options: dict[str, Any] = {"num_cpus": taken["CPU"]}
     if "GPU" in taken:
@@ -356,10 +410,12 @@ def _options(
         )
     else:
         options["scheduling_strategy"] = nodes.affinity(core.node)
-    threads = plan.threads or 1
-    if plan.serves_replay:
-        threads = 2 * deployment.roles.actors + 8
+    threads = 2 * deployment.roles.actors + 8 if plan.serves_replay else plan.threads
     return {**options, "max_concurrency": threads, "max_restarts": 0}
+
+
+def _answers(plan: RolePlan) -> bool:
+    return plan.serves_replay or plan.threads > 0
 
 
 def bundles(deployment: Deployment, actor_cpus: float) -> list[nodes.Bundle]:

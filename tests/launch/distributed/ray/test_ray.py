@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 from unittest import mock
 
 import pytest
@@ -19,6 +20,10 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray
 import ray
 
 from troupe.launch.distributed.engines.ray import cluster, host, launcher, nodes
+from troupe.launch.distributed.supervision import heartbeat
+
+from ....processes import python
+from ....waiting import wait_for
 
 ROLES = {"actor/0", "actor/1", "evaluator", "variables", "counter", "replay", "learner"}
 BUDGET = 1200
@@ -176,11 +181,97 @@ def test_a_hanging_environment_ends_the_run_by_name(start):
 
 
 def test_whom_a_role_answers():
-    role = host.RoleHost(host.Place("counter", "run", 1, None, "/nowhere/log", {}), {}, [])
+    role = host.RoleHost(host.Place("counter", "run", 1, None, "/nowhere/log", {}, 0, None), {}, [])
     role.serve([1, 2, 2])
     assert role.call(1, "count", (2,)) == (host.DONE, 2)
     for other in (0, 2):
         assert role.call(other, "count", (2,)) == (host.OTHER, 1)
+
+
+@pytest.mark.parametrize(
+    ("node", "is_made", "log"),
+    [
+        ("here", True, "log"),
+        ("there", True, "log"),
+        ("here", False, "log"),
+        ("here", True, "a/log"),
+    ],
+)
+def test_a_role_of_the_same_node_gives_its_signs_without_being_asked(
+    tmp_path, monkeypatch, node, is_made, log
+):
+    context = types.SimpleNamespace(get_node_id=lambda: node)
+    monkeypatch.setattr(host.ray, "get_runtime_context", lambda: context)
+    path = tmp_path / "board"
+    board = heartbeat.Board(path, 3) if is_made else None
+    row = host.BoardRow("here", str(path), 1)
+    place = host.Place("actor", "run", 1, None, str(tmp_path / log), {}, 0, row)
+    role = host.RoleHost(place, {}, [])
+    done = role._attach()
+    heartbeat.beat()
+    signs = role.signs()
+    is_shown = node == "here" and is_made and log == "log"
+    assert (signs.pid, signs.node, signs.shown) == (os.getpid(), node, is_shown)
+    if signs.shown:
+        assert (signs.alive, signs.loop) == (None, None)
+        wait_for(lambda: min(board.read(1)) > 0.0)
+        assert board.read(0) == board.read(2) == (0.0, 0.0)
+    else:
+        wait_for(lambda: role.signs().alive is not None)
+        assert role.signs().loop is not None
+    done.set()
+
+
+ALONE = """
+import pathlib, sys, threading, time
+import ray
+from troupe.launch.distributed.engines.ray import cluster, launcher
+from troupe.launch.distributed.supervision import heartbeat, role
+
+class Says:
+    def __init__(self, path):
+        self.path = path
+
+    def run(self):
+        is_main = threading.current_thread() is threading.main_thread()
+        self.path.write_text("main" if is_main else "other")
+        while not role.pause(0.05):
+            pass
+
+folder = pathlib.Path(sys.argv[1])
+(folder / "run").mkdir()
+board, settings = heartbeat.Board(folder / "board", 2), role.Settings()
+with cluster.connected(None, lambda cpus: 2 * [{"CPU": 0.5}], None, folder / "run") as here:
+    seat = launcher.Seat(0, here.node, None)
+    roles = launcher.RayLauncher(here, seat, folder, folder, board)
+    handles, places = [], [folder / "quiet", folder / "answering"]
+    for row, place in enumerate(places):
+        payload = ray.put(ray.cloudpickle.dumps((Says, {"path": place})))
+        options = {"num_cpus": 0.5, "max_concurrency": row}
+        start = launcher.Start(place.name, row, payload, options, True, row > 0)
+        handles.append(roles.start(start, settings))
+
+    def until(condition):
+        while not condition():
+            roles.poll()
+            time.sleep(0.01)
+
+    until(lambda: all(place.exists() and place.read_text() for place in places))
+    for handle in handles:
+        handle.terminate()
+    until(lambda: not any(handle.running for handle in handles))
+    roles.close()
+print([place.read_text() for place in places], [handle.exit_code for handle in handles])
+"""
+
+
+@pytest.mark.long
+def test_a_role_that_answers_no_call_has_the_main_thread(tmp_path):
+    """If its signs of life are seen without a call; and it ends when it is told to.
+
+    In a process of its own, as Ray's token stays in one that has started a cluster.
+    """
+    assert python(ALONE, tmp_path, seconds=120.0) == "['main', 'other'] [0, 0]\n"
 
 
 def test_what_a_role_prints_where_the_logs_are_not_seen(tmp_path):
@@ -198,7 +289,7 @@ class Talks:
         self.asked = made._own_log.take(100)
         raise OSError("and why it ended")
 
-here = {str(tmp_path)!r}, "/nowhere/actor-1.log", result.versions()
+here = {str(tmp_path)!r}, "/nowhere/actor-1.log", result.versions(), 0, None
 place = host.Place("actor/1", "run", 1, *here)
 made, talks, shown = host.RoleHost(place, {{}}, []), Talks(), os.dup(1)
 end = made.run(ray.cloudpickle.dumps((lambda: sys.modules["__main__"].talks, {{}})))
@@ -212,7 +303,7 @@ os.write(shown, talks.asked + b"|" + end.said)
     assert asked.splitlines() == ["said by itself", "said by its child"]
     assert rest.startswith("Traceback")
     assert "OSError: and why it ended" in rest
-    log = launcher.RayHandle(tmp_path / "actor-1.log")
+    log = launcher.RayHandle(tmp_path / "actor-1.log", lambda: True)
     log.write(asked.encode())
     log.write(rest.encode())
     assert log.log.read_text() == asked + rest
