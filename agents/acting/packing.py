@@ -1,10 +1,8 @@
 """Nests of small arrays as one vector of words, so that a call to the device has one result.
 
-XLA on CPU runs a program whose operations depend on one another in turn in the caller's thread, and
-hands any other to a thread pool, whose wake-ups cost more than small operations take. Measured with
-jax 0.6.2, an epsilon-greedy choice from two hidden layers of 64: with action, key and count as
-three results 75 us a call, packed into one 21 us; with 256 units 97 and 28; typed keys as arguments
-cost another 30 us.
+Every argument and result of a call costs some microseconds, typed keys most. On CPU an
+epsilon-greedy choice from two hidden layers of 256 takes 26 us, with what goes in and out packed
+15 us (jax 0.6.2; 33 and 21 us with 0.12).
 """
 
 from __future__ import annotations

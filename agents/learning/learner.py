@@ -12,6 +12,7 @@ import numpy as np
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from ..snapshots import check, from_host, to_host, word_shapes, words_of
+from .dispatch import strongly_typed
 from .mesh import MeshProgram, Partitioning
 from .plain import LearnerProgram, PlainProgram
 
@@ -70,6 +71,7 @@ class SGDLearner:
         partition: Partitioning | None = None,
         shapes: Sample | None = None,
     ):
+        update = strongly_typed(update)
         self._samples, self._key = samples, key
         self._steps_per_dispatch = steps_per_dispatch
         self._write_priorities = write_priorities

@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from ..snapshots import key_impl, typed, words_of
-from . import convolutions, dispatch
+from . import dispatch, kernels
 
 if TYPE_CHECKING:
     from ... import partitioning
@@ -176,9 +176,7 @@ class MeshProgram:
 
         placed = jax.tree.unflatten(jax.tree.structure(batch), one.in_shardings[count:])
         _, output = jax.tree.unflatten(one.out_tree, one.out_shardings)
-        fused = dispatch.fuse(step, self._num_steps)
-        if self._device.platform == "cpu":
-            fused = convolutions.in_fast_order(fused)
+        fused = kernels.for_device(dispatch.fuse(step, self._num_steps), self._device)
         placed = jax.tree.map(stacked, placed)
         gathered = UpdateOutput(
             jax.tree.map(lambda _: self._everywhere, output.metrics),

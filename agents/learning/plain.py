@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from ..snapshots import typed
-from . import convolutions, dispatch
+from . import dispatch, kernels
 
 Nest = Any
 
@@ -67,9 +67,7 @@ class PlainProgram:
             fused = self._update.steps(self._num_steps)
         else:
             fused = dispatch.fuse(self._update.step, self._num_steps)
-        if self._device.platform == "cpu":
-            fused = convolutions.in_fast_order(fused)
-        return jax.jit(fused, donate_argnums=0)
+        return jax.jit(kernels.for_device(fused, self._device), donate_argnums=0)
 
     def _chosen(self, state: Nest, names: tuple[str, ...]) -> list[Nest]:
         variables = self._update.variables(state)

@@ -20,3 +20,20 @@ def test_fused_steps_are_the_steps_in_turn(num_steps):
         expected, _ = step(expected, batches[k])
         assert float(output["state"][k]) == pytest.approx(float(expected))
     assert float(state) == pytest.approx(float(expected))
+
+
+def test_what_is_small_computes_the_same_in_turn():
+    """Of parts that do not need one another, which would be shared out."""
+
+    def draw(words, weights):
+        key = jax.random.wrap_key_data(words)
+        return jax.random.normal(key, (4,)) + jnp.tanh(jnp.arange(8.0) @ weights)
+
+    words, weights = jax.random.key_data(jax.random.key(0)), jnp.ones((8, 4))
+    in_turn = dispatch.jit_in_turn(draw, jax.devices("cpu")[0])
+    assert in_turn(words, weights).tolist() == jax.jit(draw)(words, weights).tolist()
+
+
+def test_xla_has_an_option_that_we_know():
+    """Else every choice of an action waits for threads, and nothing says so."""
+    assert dispatch._in_turn(jax.devices("cpu")[0])

@@ -64,6 +64,34 @@ def test_it_learns():
     assert learner.metrics()["loss"] < 0.1 * before
 
 
+@pytest.mark.parametrize("k", [1, 2])
+def test_numbers_of_python_in_a_state_do_not_compile_it_again(k):
+    def init(key):
+        return {"w": jnp.ones(3), "made": jnp.full((), 0.0), "each": jnp.zeros(()), "key": key}
+
+    def step(state, sample):
+        x, y = sample.data
+        w = state["w"] - 0.1 * jnp.mean((x @ state["w"] - y)[:, None] * x, axis=0)
+        made, each = state["made"] + w[0], jnp.where(w[0] > 0, 1.0, 0.0)
+        assert not any(state[name].weak_type for name in ("made", "each"))
+        return {**state, "w": w, "made": made, "each": each}, UpdateOutput({"w": w[0]})
+
+    update = Update(init, step, lambda state: {"policy": state["w"]})
+    learner = SGDLearner(update, batches(k), jax.random.key(1), steps_per_dispatch=k)
+    assert not any(learner.state[name].weak_type for name in ("made", "each"))
+    learner.step()
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: compiled.append(event) if "compile" in event else None
+    )
+    try:
+        learner.run(3)
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert not compiled
+    assert learner.steps == 4 * k
+
+
 def test_variables_outlive_the_state_that_was_donated():
     learner = make(1)
     versions = [learner.version]

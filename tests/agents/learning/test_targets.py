@@ -15,7 +15,7 @@ def test_polyak_goes_part_of_the_way():
 @pytest.mark.parametrize("num_steps", [1, 2, 3])
 def test_periodic_moves_at_its_turn_and_no_sooner(num_steps):
     moved = [
-        int(targets.periodic(jnp.int32(0), jnp.int32(1), jnp.int32(n), 6, num_steps=num_steps))
+        int(targets.periodic(jnp.zeros(()), jnp.ones(()), jnp.int32(n), 6, num_steps=num_steps))
         for n in range(num_steps, 19, num_steps)
     ]
     turns = [n % 6 == 0 for n in range(num_steps, 19, num_steps)]

@@ -1,0 +1,243 @@
+"""Convolutions and products in the forms that XLA computes fast on CPU."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import lax
+
+from troupe.agents.learning import kernels, optimizers
+
+LAYOUTS = [
+    ("NHWC", "HWIO", "NHWC"),
+    ("NCHW", "OIHW", "NCHW"),
+    ("CHWN", "IHWO", "HWNC"),
+    ("NWC", "WIO", "NCW"),
+]
+OPTIONS = [
+    {},
+    {"window_strides": (2,), "padding": "SAME"},
+    {"rhs_dilation": (2,)},
+    {"lhs_dilation": (2,), "padding": ((2, 1),)},
+    {"feature_group_count": 2},
+    {"batch_group_count": 2},
+]
+
+
+def convolution(layout, options):
+    """A convolution and operands for it: 4 images of 9 (x 7) and 4 features, 6 kernels of 3."""
+    rank = len(layout[0])
+    options = {
+        name: value * (rank - 2) if isinstance(value, tuple) else value
+        for name, value in options.items()
+    }
+    groups = options.get("feature_group_count", 1)
+    sizes = {"N": 4, "C": 4, "H": 9, "W": 7}
+    kernel = {"I": 4 // groups, "O": 6, "H": 3, "W": 3}
+    random = np.random.default_rng(0)
+    x = random.normal(size=[sizes[name] for name in layout[0]]).astype(np.float32)
+    k = random.normal(size=[kernel[name] for name in layout[1]]).astype(np.float32)
+    options = {"window_strides": (1,) * (rank - 2), "padding": "VALID", **options}
+    return lambda x, k: lax.conv_general_dilated(x, k, dimension_numbers=layout, **options), x, k
+
+
+def all_equations(program):
+    program = getattr(program, "jaxpr", program)
+    for equation in program.eqns:
+        yield equation
+        for parameter in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+        ):
+            if hasattr(parameter, "eqns"):
+                yield from all_equations(parameter)
+
+
+@pytest.fixture(params=[True, False], ids=["old", "new"])
+def version(request, monkeypatch):
+    """Forms for jax 0.6 mean the same with any."""
+    monkeypatch.setattr(kernels, "_IS_OLD", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: ",".join(options) or "plain")
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: "-".join(layout))
+def test_values_and_gradients_stay(layout, options, version):
+    fn, x, k = convolution(layout, options)
+
+    def loss(x, k):
+        return jnp.sum(fn(x, k) ** 2)
+
+    both = jax.value_and_grad(loss, (0, 1))
+    expected = jax.jit(both)(x, k)
+    found = jax.jit(kernels.for_cpu(both))(x, k)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4), found, expected
+    )
+
+
+GAPS = [
+    {"rhs_dilation": (2, 3)},
+    {"rhs_dilation": (4, 1), "padding": ((2, 3), (1, 0))},
+    {"rhs_dilation": (2, 2), "padding": ((0, -1), (-1, -1))},
+    {"rhs_dilation": (1, 2), "padding": "SAME"},
+]
+
+
+@pytest.mark.parametrize("options", GAPS, ids=str)
+def test_kernels_with_gaps_are_computed_by_phases(options, monkeypatch):
+    monkeypatch.setattr(kernels, "_IS_OLD", True)
+    random = np.random.default_rng(1)
+    x = random.normal(size=(3, 17, 14, 5)).astype(np.float32)
+    k = random.normal(size=(3, 3, 5, 2)).astype(np.float32)
+    options = {"window_strides": (1, 1), "padding": "VALID", **options}
+
+    def fn(x, k):
+        layout = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(x, k, dimension_numbers=layout, **options)
+
+    program = jax.make_jaxpr(kernels.for_cpu(fn))(x, k)
+    kind = lax.conv_general_dilated_p
+    (found,) = [eqn for eqn in all_equations(program) if eqn.primitive is kind]
+    assert found.params["rhs_dilation"] == (1, 1)
+    np.testing.assert_allclose(jax.jit(kernels.for_cpu(fn))(x, k), fn(x, k), atol=2e-5)
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4])
+@pytest.mark.parametrize("size", [12, 13])
+def test_the_gradient_of_a_strided_kernel_has_no_gaps(stride, size, monkeypatch):
+    monkeypatch.setattr(kernels, "_IS_OLD", True)
+    random = np.random.default_rng(2)
+    x = random.normal(size=(6, size, size + 1, 4)).astype(np.float32)
+    k = random.normal(size=(4, 4, 4, 8)).astype(np.float32)
+
+    def loss(k):
+        layout, strides = ("NHWC", "HWIO", "NHWC"), (stride, stride)
+        return jnp.sum(
+            lax.conv_general_dilated(x, k, strides, "VALID", dimension_numbers=layout) ** 2
+        )
+
+    program = jax.make_jaxpr(kernels.for_cpu(jax.grad(loss)))(k)
+    kind = lax.conv_general_dilated_p
+    found = [eqn.params["rhs_dilation"] for eqn in all_equations(program) if eqn.primitive is kind]
+    assert set(found) == {(1, 1)}
+    expected = jax.grad(loss)(k)
+    atol = 1e-5 * float(jnp.max(jnp.abs(expected)))
+    np.testing.assert_allclose(jax.jit(kernels.for_cpu(jax.grad(loss)))(k), expected, atol=atol)
+
+
+PRODUCTS = ["ik,jk->ij", "ik,kj->ij", "ki,kj->ij", "bik,bjk->bij", "bik,bkj->bij", "ib,jb->bij"]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 9])
+@pytest.mark.parametrize("equation", PRODUCTS)
+def test_products_stay_and_the_larger_operand_comes_first(equation, rows, version):
+    sizes = {"i": rows, "j": 5, "k": 4, "b": 2}
+    random = np.random.default_rng(3)
+    names = equation.split("->")[0]
+    lhs, rhs = (random.normal(size=[sizes[n] for n in part]) for part in names.split(","))
+    lhs, rhs = np.float32(lhs), np.float32(rhs)
+
+    def multiply(lhs, rhs):
+        return jnp.einsum(equation, lhs, rhs)
+
+    found = jax.jit(kernels.for_cpu(multiply))(lhs, rhs)
+    np.testing.assert_allclose(found, multiply(lhs, rhs), atol=1e-5)
+    program = jax.make_jaxpr(kernels.for_cpu(multiply))(lhs, rhs)
+    (product,) = [eqn for eqn in all_equations(program) if eqn.primitive is lax.dot_general_p]
+    first, second = (variable.aval.shape for variable in product.invars)
+    if version and equation.replace("b", "") == "ik,jk->ij":
+        assert 2 * first[-2] > second[-2]
+    assert sum(eqn.primitive is lax.dot_general_p for eqn in all_equations(program)) == 1
+
+
+def test_all_are_reordered_wherever_they_stand():
+    """In loops, branches, calls and checkpoints; what is computed around them is left alone."""
+    fn, x, k = convolution(("NHWC", "HWIO", "NHWC"), {"padding": "SAME"})
+    grown = jax.grad(jax.checkpoint(lambda x, k: jnp.sum(fn(x, k) ** 2)), (0, 1))
+
+    def program(x, k):
+        def body(carry, _):
+            x, k = carry
+            dx, dk = jax.jit(grown)(x, k)
+            x, k = lax.cond(x.sum() > 0, lambda: (x - dx, k - dk), lambda: grown(x, k))
+            return (x, k), x.sum()
+
+        (x, k), sums = lax.scan(body, (x, k), length=2)
+        return lax.while_loop(
+            lambda c: c[2] < 2, lambda c: (*grown(c[0], c[1]), c[2] + 1), (x, k, 0)
+        ), sums
+
+    before = list(all_equations(jax.make_jaxpr(program)(x, k)))
+    after = list(all_equations(jax.make_jaxpr(kernels.for_cpu(program))(x, k)))
+    kind = lax.conv_general_dilated_p
+    convolved = [eqn.params["dimension_numbers"] for eqn in after if eqn.primitive is kind]
+    assert len(convolved) == sum(eqn.primitive is kind for eqn in before) > 4
+    assert len({eqn.params["dimension_numbers"] for eqn in before if eqn.primitive is kind}) > 1
+    assert set(convolved) == {lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))}
+    count = [sum(eqn.primitive.name == "dot_general" for eqn in some) for some in (before, after)]
+    assert count[0] == count[1]
+
+
+def test_keys_and_structures_pass():
+    def fn(state, batch):
+        key, draw = jax.random.split(state["key"])
+        return {"key": key}, (batch, jax.random.normal(draw))
+
+    state = {"key": jax.random.key(1)}
+    expected, found = fn(state, None), jax.jit(kernels.for_cpu(fn))(state, None)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    assert found[1][1] == expected[1][1]
+    assert jnp.all(jax.random.key_data(found[0]["key"]) == jax.random.key_data(expected[0]["key"]))
+
+
+@pytest.mark.parametrize("is_in_loop", [False, True])
+@pytest.mark.parametrize("make", [optimizers.adam, optax.adam, optax.rmsprop, optax.sgd])
+def test_divisions_by_a_root_are_computed_aside(make, is_in_loop, monkeypatch):
+    """With the same numbers, where there are many and the optimizer has a number of its own."""
+    monkeypatch.setattr(kernels, "_IS_OLD", True)
+    optimizer = make(1e-2)
+    params = {"large": jnp.ones((64, 64)), "small": jnp.ones(64)}
+    gradients = jax.tree.map(lambda x: jnp.arange(x.size, dtype=x.dtype).reshape(x.shape), params)
+
+    def once(params, state):
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
+
+    def fn(params, state):
+        if not is_in_loop:
+            return once(params, state)
+        return lax.fori_loop(0, 3, lambda _, carry: once(*carry), (params, state))
+
+    state = optimizer.init(params)
+    program = jax.make_jaxpr(kernels.for_cpu(fn))(params, state)
+    branches = [eqn for eqn in all_equations(program) if eqn.primitive is lax.cond_p]
+    assert len(branches) == (make in {optimizers.adam, optax.adam})
+    found, expected = jax.jit(kernels.for_cpu(fn))(params, state), jax.jit(fn)(params, state)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
+
+
+CURVES = [jnp.tanh, jax.nn.elu, jax.nn.softplus, jax.nn.silu, jax.nn.gelu]
+
+
+@pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.__name__)
+def test_curves_of_activations_are_computed_aside(curve, monkeypatch):
+    """With the same numbers and gradients, where there are many; not where all is constant."""
+    monkeypatch.setattr(kernels, "_IS_OLD", True)
+    weights = jnp.linspace(-0.1, 0.1, 64 * 64).reshape(64, 64)
+
+    def layers(x, size):
+        return curve(curve(x @ weights[:, :size]) @ weights[:size])
+
+    def fn(x):
+        few, many = (jax.grad(lambda x, n=n: jnp.sum(layers(x, n)))(x) for n in (8, 64))
+        return few, many, curve(jnp.full((64, 64), 0.5))
+
+    program = jax.make_jaxpr(kernels.for_cpu(fn))(weights)
+    branches = [eqn for eqn in all_equations(program) if eqn.primitive is lax.cond_p]
+    sizes = {eqn.outvars[0].aval.shape for eqn in branches}
+    assert sizes == {(64, 64)}
+    found, expected = jax.jit(kernels.for_cpu(fn))(weights), jax.jit(fn)(weights)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected
+    )
