@@ -42,10 +42,11 @@ def acting(kind: str, agent: str, step_ms: float, actors: int, seconds: float) -
       agent: name of the agent.
       step_ms: what a step sleeps.
       actors: how many actors, of one environment each.
-      seconds: about how long they act.
+      seconds: about how long they are watched, when all of them act.
 
     Returns:
-      `steps_per_second`, over the second half of the run; `first_step_seconds`, from the start of
+      `steps_per_second`, over the last third of the run, as on few cores actors begin many seconds
+      one after another; `first_step_seconds`, from the start of
       this process to the first steps that the run counts, and `first_step_cpu_seconds` of all
       processes by then; megabytes of memory in the middle of the run, where what processes share
       is shared out: `actor_megabytes` of an actor (`actor_resident_megabytes` with all that it
@@ -53,7 +54,7 @@ def acting(kind: str, agent: str, step_ms: float, actors: int, seconds: float) -
       process too, in `engine_processes`.
     """
     out = pathlib.Path(tempfile.mkdtemp(prefix="speed-"))
-    steps = int(actors * seconds * 1000 / (step_ms + 0.3))
+    steps = int(actors * 3 * seconds * 1000 / (step_ms + 0.3))
     try:
         made = experiment(
             agent,
@@ -65,7 +66,7 @@ def acting(kind: str, agent: str, step_ms: float, actors: int, seconds: float) -
         with _watched(out / "run", steps) as seen:
             runner(kind, {"actors": actors})(made, out / "run", progress=False)
         rows = [row for row in read(out / "run" / "metrics.jsonl", "train") if row["actor_steps"]]
-        later = [row for row in rows if 0.5 * steps <= row["actor_steps"] < steps]
+        later = [row for row in rows if 2 / 3 * steps <= row["actor_steps"] < steps]
         first, last = later[0], later[-1]
         taken = last["actor_steps"] - first["actor_steps"]
         return {"steps_per_second": taken / (last["wall_seconds"] - first["wall_seconds"]), **seen}
@@ -122,7 +123,7 @@ def _watched(out: pathlib.Path, steps: int) -> Iterator[dict[str, float]]:
                 if rows and not seen:
                     seen["first_step_seconds"] = _age() - rows[0]["train_seconds"]
                     seen["first_step_cpu_seconds"] = sum(p.cpu for p in processes(out / "logs"))
-                if rows and rows[-1]["actor_steps"] >= 0.3 * steps:
+                if rows and rows[-1]["actor_steps"] >= 0.6 * steps:
                     seen.update(_memory(processes(out / "logs")))
                     return
 

@@ -19,7 +19,7 @@ from ..remote import RemoteFace
 from . import chunks
 from .chunks import Chunk, ReplayServer
 
-_PERIOD = 0.02  # How long rows wait for others to travel with.
+_PERIOD = 0.1  # How long rows wait for others to travel with.
 _PATIENCE = 0.3  # How long the server may keep a writer waiting before both look around.
 _AGAIN_SECONDS = 0.1
 
@@ -171,8 +171,11 @@ class ChunkAdder:
 
     def _is_due(self) -> bool:
         """Whether a chunk is to be sent without waiting for more."""
-        full = self._rows.written - self._sent >= chunks.ROWS
-        return self._is_waiting or full or (self._prompt and len(self._items) > 0)
+        written = self._rows.written
+        # The server's answer is under way while the last row that it has allowed is made.
+        if self._is_waiting or written >= self._limit - 1:
+            return True
+        return written - self._sent >= chunks.ROWS or (self._prompt and len(self._items) > 0)
 
     def _run(self) -> None:
         number = 0
