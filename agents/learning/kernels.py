@@ -44,7 +44,7 @@ _MANY_NUMBERS = 4096
 
 
 def for_cpu(fn: Callable[..., Nest]) -> Callable[..., Nest]:
-    """`fn` with its convolutions and products, those in its loops and branches too, in fast forms.
+    """`fn` in fast forms, what is in its loops and branches too.
 
     Args:
       fn: traceable; takes nests of arrays and returns one.

@@ -173,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=WHAT, nargs="+", default=WHAT, help="default: all")
     parser.add_argument("--actors", type=int, nargs="+", default=(1, 8), metavar="N")
     parser.add_argument("--step-ms", type=float, nargs="+", default=(1.0, 5.0, 20.0), metavar="MS")
-    parser.add_argument("--seconds", type=float, default=8.0, help="that actors act, at each")
+    parser.add_argument("--seconds", type=float, default=8.0, help="that actors are watched")
     parser.add_argument("--rounds", type=int, default=3, help="of each figure (default 3)")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     args = parser.parse_args(argv)

@@ -173,7 +173,7 @@ class ChunkAdder:
         """Whether a chunk is to be sent without waiting for more."""
         written = self._rows.written
         # The server's answer is under way while the last row that it has allowed is made.
-        if self._is_waiting or written >= self._limit - 1:
+        if written >= self._limit - 1:
             return True
         return written - self._sent >= chunks.ROWS or (self._prompt and len(self._items) > 0)
 

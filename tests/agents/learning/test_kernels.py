@@ -1,4 +1,4 @@
-"""Convolutions and products in the forms that XLA computes fast on CPU."""
+"""Convolutions, products and activations in the forms that XLA computes fast on CPU."""
 
 import jax
 import jax.numpy as jnp
@@ -194,7 +194,7 @@ def test_keys_and_structures_pass():
 @pytest.mark.parametrize("is_in_loop", [False, True])
 @pytest.mark.parametrize("make", [optimizers.adam, optax.adam, optax.rmsprop, optax.sgd])
 def test_divisions_by_a_root_are_computed_aside(make, is_in_loop, monkeypatch):
-    """With the same numbers, where there are many and the optimizer has a number of its own."""
+    """With the same numbers, where there are many."""
     monkeypatch.setattr(kernels, "_IS_OLD", True)
     optimizer = make(1e-2)
     params = {"large": jnp.ones((64, 64)), "small": jnp.ones(64)}
