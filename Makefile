@@ -38,11 +38,12 @@ docs: $(INSTALLED)
 install: $(INSTALLED)
 
 # Launchpad, Reverb and TensorFlow have wheels for Python 3.10 and no later: .ci/python finds one.
+# What is imported is compiled here: every process would else where PYTHONDONTWRITEBYTECODE is set.
 $(INSTALLED): constraints.txt pyproject.toml setup.py
 	@python=$$(bash .ci/python 3.10) && echo "troupe: making $(VENV) with $$python" && \
 	$$python -m venv $(VENV) && \
 	$(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt pip setuptools uv wheel && \
-	$(PYTHON) -m uv pip install -q --python $(PYTHON) -c constraints.txt \
+	$(PYTHON) -m uv pip install -q --compile-bytecode --python $(PYTHON) -c constraints.txt \
 	  -e '.[atari,box2d,bsuite,distributed,dm-control,docs,export,lint,minari,minatar,mujoco,optuna,test,video,wandb]' && touch $@
 
 clean:
