@@ -42,8 +42,7 @@ def manifests(job: Job) -> dict[str, Any]:
 
 
 def _ray_job(job: Job) -> dict[str, Any]:
-    out = shlex.quote(job.out)
-    words = f"if [ -e {out}/config.json ]; then exec {job.go_on}; else exec {job.begin}; fi"
+    words = _run(job)
     workers = {
         "groupName": "workers",
         "replicas": job.nodes,
@@ -74,6 +73,16 @@ def _ray_job(job: Job) -> dict[str, Any]:
     }
 
 
+def _run(job: Job, *more: str) -> str:
+    """Begins the run or goes on with it; what is tried again when it is complete has succeeded."""
+    out = shlex.quote(job.out)
+    begin, go_on = (" ".join([command, *more]) for command in (job.begin, job.go_on))
+    return (
+        f"if [ -e {out}/result.json ]; then exit 0; "
+        f"elif [ -e {out}/config.json ]; then exec {go_on}; else exec {begin}; fi"
+    )
+
+
 def _service(job: Job) -> dict[str, Any]:
     """Gives pods names of their own from their start: each waits for those of all."""
     return {
@@ -89,7 +98,6 @@ def _service(job: Job) -> dict[str, Any]:
 
 
 def _indexed_job(job: Job) -> dict[str, Any]:
-    out = shlex.quote(job.out)
     # What Kubernetes calls the pods of an Indexed Job, below the service.
     names = [f"{job.name}-{index}.{job.name}" for index in range(job.nodes)]
     hosts = f"--hosts {','.join(names)}"
@@ -97,10 +105,7 @@ def _indexed_job(job: Job) -> dict[str, Any]:
         f"for name in {' '.join(names)}; do for _ in $(seq {_NAMES_SECONDS}); do "
         'getent ahostsv4 "$name" > /dev/null && break; sleep 1; done; done'
     )
-    words = (
-        f"{wait}; if [ -e {out}/config.json ]; then exec {job.go_on} {hosts}; "
-        f"else exec {job.begin} {hosts}; fi"
-    )
+    words = f"{wait}; {_run(job, hosts)}"
     pod = _pod(job, "host", job.cpus_of_a_node, job.gpus_of_a_node)
     pod["spec"] |= {"subdomain": job.name, "restartPolicy": "Never"}
     pod["spec"]["containers"][0] |= {"command": ["sh", "-c", words]}

@@ -51,6 +51,10 @@ set -u
 out=@OUT@
 hosts=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
 head=${hosts[0]}  # Where this script runs.
+if [ -e "$out/result.json" ]; then
+  echo "the run in $out is complete"  # A node was lost just then, and the job queued again.
+  exit 0
+fi
 umask 077
 mkdir -p "$(dirname "$out")"
 

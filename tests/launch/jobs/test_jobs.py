@@ -99,12 +99,16 @@ def test_a_run_that_fails_ends_its_job_with_its_exit_code(capsys, tmp_path, laun
         "SLURM_JOB_ID": str(port - 20_000),
         "SLURM_CPUS_PER_TASK": "4",
     }
-    for how in ("train dqn", f"resume {out}"):  # Queued again, it goes on with the run.
+
+    def play():
         told.write_text("")
         done = subprocess.run(
             ["bash"], input=script, text=True, env=environment, timeout=60, check=False
         )
-        lines = told.read_text().splitlines()
+        return done, told.read_text().splitlines()
+
+    for how in ("train dqn", f"resume {out}"):  # Queued again, it goes on with the run.
+        done, lines = play()
         assert done.returncode == 3, lines
         assert any(line.startswith(f"troupe {how}") for line in lines)
         assert not any("requeue" in line for line in lines)
@@ -116,6 +120,10 @@ def test_a_run_that_fails_ends_its_job_with_its_exit_code(capsys, tmp_path, laun
         assert f" ray start --address 0.0.0.0:{port} " in other
         token = pathlib.Path(f"{out}.token")
         assert (len(token.read_text()), token.stat().st_mode & 0o777) == (64, 0o600)
+    (out / "result.json").touch()  # Complete, when a node was lost.
+    done, lines = play()
+    assert done.returncode == 0
+    assert not any(line.startswith("troupe") for line in lines)
 
 
 def free_port():
@@ -203,10 +211,9 @@ def test_manifests_for_kubernetes(capsys):
     validate(job)
     validate_own(found["NetworkPolicy"])
     spec = job["spec"]
-    assert (
-        "exec troupe resume /runs/mine --address auto; else exec troupe train dqn"
-        in (shlex.split(spec["entrypoint"])[2])
-    )
+    words = shlex.split(spec["entrypoint"])[2]
+    assert words.startswith("if [ -e /runs/mine/result.json ]; then exit 0; elif ")
+    assert "exec troupe resume /runs/mine --address auto; else exec troupe train dqn" in words
     (workers,) = spec["rayClusterSpec"]["workerGroupSpecs"]
     (container,) = workers["template"]["spec"]["containers"]
     assert (workers["replicas"], container["resources"]["limits"]["nvidia.com/gpu"]) == (3, "2")
