@@ -172,6 +172,11 @@ def _train(
     # The warm-up goes step by step, so that it ends with the second call.
     while learner.calls < _WARMUP_CALLS:
         loop.advance(loop.actor_steps + 1, math.inf, stop)
+    if loop.actor_steps >= experiment.budget:
+        raise ValueError(
+            f"learning begins with env step {loop.actor_steps:,}: of {experiment.budget:,} none is "
+            "left to be measured; give more --steps."
+        )
     warmup = (loop.actor_steps, parts.learner.steps, *clock.read())
     learner.seconds, steps_before = 0.0, parts.learner.steps
     while loop.actor_steps < experiment.budget:
