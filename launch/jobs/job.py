@@ -90,5 +90,15 @@ class Job:
         return f"troupe resume {shlex.quote(self.out)}{self._address}"
 
     @property
+    def result(self) -> str:
+        """The file that is there once the run is complete."""
+        return shlex.quote(f"{self.out}/result.json")
+
+    @property
+    def outcome(self) -> str:
+        """A command that ends as the complete run did, which fails where it missed its target."""
+        return f"""! grep -q '"reached": false' {self.result}"""
+
+    @property
     def _address(self) -> str:
         return " --address auto" if self.launch == RAY else ""

@@ -74,11 +74,11 @@ def _ray_job(job: Job) -> dict[str, Any]:
 
 
 def _run(job: Job, *more: str) -> str:
-    """Begins the run or goes on with it; what is tried again when it is complete has succeeded."""
+    """Begins the run or goes on with it; one that is complete is left as it ended."""
     out = shlex.quote(job.out)
     begin, go_on = (" ".join([command, *more]) for command in (job.begin, job.go_on))
     return (
-        f"if [ -e {out}/result.json ]; then exit 0; "
+        f"if [ -e {job.result} ]; then {job.outcome}; exit; "
         f"elif [ -e {out}/config.json ]; then exec {go_on}; else exec {begin}; fi"
     )
 

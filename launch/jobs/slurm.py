@@ -36,6 +36,8 @@ def script(job: Job) -> str:
         "OPTIONS": "\n".join([*lines, "#SBATCH --requeue"]),
         "OUT": shlex.quote(job.out),
         "SIZE": f'--num-cpus "$SLURM_CPUS_PER_TASK"{gpus}',
+        "RESULT": job.result,
+        "OUTCOME": job.outcome,
         "GO_ON": job.go_on,
         "BEGIN": job.begin,
     }
@@ -51,9 +53,10 @@ set -u
 out=@OUT@
 hosts=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
 head=${hosts[0]}  # Where this script runs.
-if [ -e "$out/result.json" ]; then
+if [ -e @RESULT@ ]; then
   echo "the run in $out is complete"  # A node was lost just then, and the job queued again.
-  exit 0
+  @OUTCOME@
+  exit
 fi
 umask 077
 mkdir -p "$(dirname "$out")"

@@ -120,10 +120,15 @@ def test_a_run_that_fails_ends_its_job_with_its_exit_code(capsys, tmp_path, laun
         assert f" ray start --address 0.0.0.0:{port} " in other
         token = pathlib.Path(f"{out}.token")
         assert (len(token.read_text()), token.stat().st_mode & 0o777) == (64, 0o600)
-    (out / "result.json").touch()  # Complete, when a node was lost.
-    done, lines = play()
-    assert done.returncode == 0
-    assert not any(line.startswith("troupe") for line in lines)
+    for reached, code in (
+        ("null", 0),
+        ("true", 0),
+        ("false", 1),
+    ):  # Complete: a node was lost then.
+        (out / "result.json").write_text(f'{{\n "reached": {reached},\n "best": null\n}}\n')
+        done, lines = play()
+        assert done.returncode == code
+        assert not any(line.startswith("troupe") for line in lines)
 
 
 def free_port():
@@ -212,7 +217,7 @@ def test_manifests_for_kubernetes(capsys):
     validate_own(found["NetworkPolicy"])
     spec = job["spec"]
     words = shlex.split(spec["entrypoint"])[2]
-    assert words.startswith("if [ -e /runs/mine/result.json ]; then exit 0; elif ")
+    assert words.startswith("if [ -e /runs/mine/result.json ]; then ! grep -q ")
     assert "exec troupe resume /runs/mine --address auto; else exec troupe train dqn" in words
     (workers,) = spec["rayClusterSpec"]["workerGroupSpecs"]
     (container,) = workers["template"]["spec"]["containers"]
@@ -224,6 +229,20 @@ def test_manifests_for_kubernetes(capsys):
         labels = template["metadata"]["labels"].items()
         assert policy["podSelector"]["matchLabels"].items() <= labels
     assert policy["ingress"][0] == {"from": [{"podSelector": policy["podSelector"]}]}
+
+
+@pytest.mark.parametrize("launch", ["ray", "processes"])
+@pytest.mark.parametrize(("reached", "code"), [("null", 0), ("true", 0), ("false", 1)])
+def test_a_pod_leaves_a_complete_run_as_it_ended(capsys, tmp_path, launch, reached, code):
+    found = items(capsys, "--launch", launch)
+    if launch == "ray":
+        words = shlex.split(found["RayJob"]["spec"]["entrypoint"])[2]
+    else:
+        (container,) = found["Job"]["spec"]["template"]["spec"]["containers"]
+        words = container["command"][2].partition("done; done; ")[2]
+    (tmp_path / "result.json").write_text(f'{{\n "reached": {reached},\n "best": null\n}}\n')
+    done = subprocess.run(["sh", "-c", words.replace("/runs/mine", str(tmp_path))], check=False)
+    assert done.returncode == code
 
 
 MISTAKES = {
