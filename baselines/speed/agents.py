@@ -357,6 +357,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             runs["troupe"].append(
                 measure(args.agent, args.env, work, seed=seed, target=target, evaluate_every=every)
             )
+            _tell("troupe", seed, runs["troupe"][-1])
             for library, python in against.items():
                 asked = peers.zoo(
                     library,
@@ -368,6 +369,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     total_steps=work.steps,
                 )
                 runs[library].append(peers.measure(python, asked))
+                _tell(library, seed, runs[library][-1])
     except ValueError as error:
         print(f"troupe: {error}", file=sys.stderr)
         return 2
@@ -377,6 +379,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         _print(outcome)
     return 0
+
+
+def _tell(library: str, seed: int, result: Mapping[str, Any]) -> None:
+    """One line for a run that is over: the next may take an hour."""
+    returns = [f"{value:,.1f} after {steps:,}" for steps, value in result["evaluations"]]
+    print(
+        f"{library} with seed {seed}: {result['env_steps']:,} env steps in "
+        f"{result['wall_seconds']:,.0f} s" + "; ".join(["", *returns]),
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _print(outcome: Mapping[str, Any]) -> None:

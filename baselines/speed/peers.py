@@ -172,13 +172,12 @@ def zoo(peer: str, agent: str, env: str, **changes: Any) -> PeerRun:
     return PeerRun(peer, agent, env, **{**ZOO[agent, env], **changes})
 
 
-def measure(python: str, settings: PeerRun, timeout: float = 3600) -> dict[str, Any]:
+def measure(python: str, settings: PeerRun) -> dict[str, Any]:
     """Runs another library in its own interpreter.
 
     Args:
       python: The interpreter of an environment in which the library is installed.
       settings: What to run.
-      timeout: Seconds after which the run is killed.
 
     Returns:
       The fields that `run` describes.
@@ -204,12 +203,11 @@ def measure(python: str, settings: PeerRun, timeout: float = 3600) -> dict[str, 
                 command,
                 capture_output=True,
                 text=True,
-                timeout=timeout,
                 env=environment,
                 cwd=folder,
                 check=False,
             )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         raise ValueError(f"{settings.peer} with {python}: {error}") from error
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
