@@ -61,16 +61,16 @@ def descend(
 def global_norm(gradients: Nest) -> jax.Array:
     """The root of the sum of all squares, []: `optax.tree.norm`.
 
-    Columns are summed first and the sums by a product: XLA on CPU computes those in vectors, and a
-    sum of a whole matrix number after number, which took 4 % of a step of 70,000 parameters and is
-    1e-4 off for two million.
+    Rows are summed by a product with ones: XLA on CPU computes those in vectors, 240,000 numbers
+    in 13 us, and sums of columns in 90. A sum of a whole matrix it computes number after number, in
+    270 us, and 1e-4 off for two million.
     """
 
     def sum_of_squares(x: jax.Array) -> jax.Array:
-        if x.ndim < 2:
-            return jnp.sum(x * x)
-        columns = jnp.sum(x * x, axis=tuple(range(x.ndim - 1)))
-        return jnp.dot(columns, jnp.ones_like(columns))
+        squares = x * x
+        if x.ndim > 1:
+            squares = jnp.dot(squares, jnp.ones(x.shape[-1], x.dtype))
+        return jnp.sum(squares)
 
     return jnp.sqrt(sum(map(sum_of_squares, jax.tree.leaves(gradients)), jnp.zeros(())))
 

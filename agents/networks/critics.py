@@ -20,7 +20,8 @@ Nest = Any
 def ensemble(network: Network, size: int) -> Network:
     """E networks that differ in their parameters, as one.
 
-    Every array of the parameters is [E, ...], so that products of all members are one product.
+    Every array of the parameters is [E, ...], so that products of all members are one product; that
+    the inputs are repeated for each spares rearranging its results, and gradients, on CPU.
     `apply` gives [E, B, ...]; the minimum over E of two is that of clipped double Q-learning
     (Fujimoto et al., 2018, https://arxiv.org/abs/1802.09477).
 
@@ -33,7 +34,9 @@ def ensemble(network: Network, size: int) -> Network:
         return jax.vmap(network.init)(jax.random.split(key, size))
 
     def apply(params: Nest, *inputs: Nest) -> Any:
-        return jax.vmap(lambda member: network.apply(member, *inputs))(params)
+        members = jax.tree.leaves(params)[0].shape[0]  # Some are asked for the first alone.
+        each = jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *x.shape)), inputs)
+        return jax.vmap(network.apply)(params, *each)
 
     return Network(init, apply)
 
