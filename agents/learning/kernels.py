@@ -1,4 +1,4 @@
-"""Convolutions, products and activations in the forms that XLA computes fast on CPU.
+"""Convolutions, products, sums and activations in the forms that XLA computes fast on CPU.
 
 **Convolutions.** XLA's CPU compiler has a fast one for one order of dimensions only: batch, space,
 features; kernels as space, inputs, outputs. It transposes others into that order in the outermost
@@ -15,6 +15,13 @@ sees it: 161 ms, in a loop.
 - The gradient of a layer's input, g w^T, takes time by its right operand, which is packed anew.
   Where that is at least twice as large as the left, (w g^T)^T is computed: 0.6 ms instead of 2.7
   for 32 x 512 x 3136.
+- Products of matrices of which one is but a few vectors are computed vector by vector, of a
+  summed dimension of few numbers as a sum of outer products: 3 us instead of 15 for the gradient
+  of a first layer of 64 units on four numbers (batch 256), 1.5 instead of 8 for two actions'.
+- Sums of rows and of columns are products with ones, which are computed in vectors: of a bias's
+  gradient, 64 sums of 256 numbers, 1 us instead of 7. With products of few vectors, an update of
+  PPO on CartPole took 5.3 ms instead of 6.8, and 128 steps of DQN 46 instead of 53.
+- Random bits come of rounds that are laid out (see `threefry`).
 - The product of a single row with what was computed just before is not merged with it: a Nature
   network chooses an action in 0.47 ms instead of 0.57.
 - A loop that writes over what it reads is not vectorised. An optimizer updates its parameters in
@@ -28,6 +35,7 @@ sees it: 161 ms, in a loop.
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,10 +44,15 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jex_core
 
+from . import threefry
+
 Nest = Any
 
 _IS_OLD = jax.__version_info__ < (0, 7)
 _FEW_IMAGES = 16
+_FEW_PRODUCTS = 4
+_FEW_VECTORS = 8
+_MANY_TERMS = 32
 _MANY_NUMBERS = 4096
 
 
@@ -104,8 +117,8 @@ def _call(compute: Callable[..., Any], operands: list[Any], equation: Any) -> An
     return call.replace(invars=operands, outvars=equation.outvars, source_info=equation.source_info)
 
 
-Form = Callable[[jax.Array, jax.Array], jax.Array]
-"""What computes a primitive of two operands."""
+Form = Callable[..., jax.Array]
+"""What computes a primitive of its operands."""
 
 
 def _convolution(params: dict[str, Any], lhs: Any, rhs: Any) -> Form | None:
@@ -188,8 +201,14 @@ def _by_phases(lhs: jax.Array, rhs: jax.Array, **params: Any) -> jax.Array:
 def _product(params: dict[str, Any], lhs: Any, rhs: Any) -> Form | None:
     """The fast form of a product of two matrices, or of as many of both; None: it has it."""
     (of_lhs, of_rhs), (batch, batch_rhs) = params["dimension_numbers"]
+    if not _IS_OLD:
+        return None
+    if lhs.ndim == rhs.ndim == 2 and len(of_lhs) == 1 and lhs.dtype == rhs.dtype == jnp.float32:
+        thin = _thin_product(lhs, rhs, of_lhs[0], of_rhs[0])
+        if thin is not None:
+            return thin
     first = tuple(range(lhs.ndim - 2))
-    if not _IS_OLD or lhs.ndim < 2 or lhs.ndim != rhs.ndim or not batch == batch_rhs == first:
+    if lhs.ndim < 2 or lhs.ndim != rhs.ndim or not batch == batch_rhs == first:
         return None
     is_transposed = (of_lhs, of_rhs) == ((lhs.ndim - 1,), (rhs.ndim - 1,))
     if is_transposed and 2 * lhs.shape[-2] <= rhs.shape[-2]:
@@ -205,6 +224,68 @@ def _product(params: dict[str, Any], lhs: Any, rhs: Any) -> Form | None:
             lax.dot_general_p.bind(lax.optimization_barrier(lhs), rhs, **params)
         )
     return None
+
+
+def _thin_product(lhs: Any, rhs: Any, of_lhs: int, of_rhs: int) -> Form | None:
+    """The fast form of a product of matrices of which one is but a few vectors; None: it has it.
+
+    Args:
+      lhs: its shape, [M, K] or, where `of_lhs` is 0, [K, M].
+      rhs: [K, N] or, where `of_rhs` is 1, [N, K].
+      of_lhs: the dimension of the left operand that is summed over.
+      of_rhs: of the right one.
+    """
+    rows, columns, depth = lhs.shape[1 - of_lhs], rhs.shape[1 - of_rhs], lhs.shape[of_lhs]
+
+    def part(x: jax.Array, at: int, dim: int) -> jax.Array:
+        return lax.index_in_dim(x, at, dim, keepdims=False)
+
+    def outer(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        first, *others = (
+            part(lhs, k, of_lhs)[:, None] * part(rhs, k, of_rhs) for k in range(depth)
+        )
+        return sum(others, first)
+
+    def by_columns(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        each = (part(rhs, n, 1 - of_rhs) for n in range(columns))
+        return jnp.stack([_dot(lhs, vector, of_lhs, 0) for vector in each], axis=1)
+
+    def by_rows(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        each = (part(lhs, m, 1 - of_lhs) for m in range(rows))
+        return jnp.stack([_dot(vector, rhs, 0, of_rhs) for vector in each])
+
+    if depth <= _FEW_PRODUCTS and rows * columns >= _MANY_NUMBERS:
+        return outer
+    if columns <= _FEW_VECTORS and lhs.size >= _MANY_NUMBERS:
+        return by_columns
+    if 1 < rows <= _FEW_VECTORS and of_rhs == 1 and rhs.size >= _MANY_NUMBERS:
+        return by_rows
+    return None
+
+
+def _dot(lhs: jax.Array, rhs: jax.Array, of_lhs: int, of_rhs: int) -> jax.Array:
+    return lax.dot_general(lhs, rhs, (((of_lhs,), (of_rhs,)), ((), ())))
+
+
+def _sum(params: dict[str, Any], operand: Any) -> Form | None:
+    """The fast form of a sum of rows or of columns; None: it has it."""
+    axes, rank = params["axes"], operand.ndim
+    of_rows, of_columns = (*range(rank - len(axes), rank),), (*range(len(axes)),)
+    if not _IS_OLD or operand.dtype != jnp.float32 or operand.size < _MANY_NUMBERS:
+        return None
+    if axes not in (of_rows, of_columns) or len(axes) == rank:
+        return None
+    length = math.prod(operand.shape[axis] for axis in axes)
+    if length < _MANY_TERMS:
+        return None
+
+    def compute(x: jax.Array) -> jax.Array:
+        kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
+        if axes == of_rows:
+            return _dot(x.reshape(-1, length), jnp.ones(length), 1, 0).reshape(kept)
+        return _dot(jnp.ones(length), x.reshape(length, -1), 0, 0).reshape(kept)
+
+    return compute
 
 
 def _with_slow_aside(program: Any) -> list[Any]:
@@ -280,7 +361,9 @@ _ELEMENTWISE = {
     lax.sqrt_p,
 }
 
-_FORMS: dict[Any, Callable[[dict[str, Any], Any, Any], Form | None]] = {
+_FORMS: dict[Any, Callable[..., Form | None]] = {
     lax.conv_general_dilated_p: _convolution,
     lax.dot_general_p: _product,
+    lax.reduce_sum_p: _sum,
+    **(threefry.forms(for_cpu) if _IS_OLD else {}),
 }

@@ -151,6 +151,62 @@ def test_products_stay_and_the_larger_operand_comes_first(equation, rows, versio
     assert sum(eqn.primitive is lax.dot_general_p for eqn in all_equations(program)) == 1
 
 
+THIN = [(64, 2, 96), (64, 4, 96), (64, 96, 6), (6, 96, 64), (1, 96, 64), (64, 96, 1), (64, 96, 64)]
+
+
+@pytest.mark.parametrize("of_lhs", [0, 1])
+@pytest.mark.parametrize("of_rhs", [0, 1])
+@pytest.mark.parametrize("sizes", THIN, ids=str)
+def test_thin_products_stay_and_are_computed_by_vectors(sizes, of_lhs, of_rhs, version):
+    rows, depth, columns = sizes
+    random = np.random.default_rng(4)
+    lhs, rhs = random.normal(size=(rows, depth)), random.normal(size=(depth, columns))
+    lhs, rhs = np.float32(lhs), np.float32(rhs)
+    given = (lhs if of_lhs else lhs.T, rhs.T if of_rhs else rhs)
+
+    def multiply(lhs, rhs):
+        return lax.dot_general(lhs, rhs, (((of_lhs,), (of_rhs,)), ((), ())))
+
+    found = jax.jit(kernels.for_cpu(multiply))(*given)
+    np.testing.assert_allclose(found, lhs @ rhs, atol=2e-5)
+    both = jax.grad(lambda lhs, rhs: jnp.sum(multiply(lhs, rhs) ** 2), (0, 1))
+    for_lhs, for_rhs = jax.jit(kernels.for_cpu(both))(*given)
+    error = 2 * lhs @ rhs
+    np.testing.assert_allclose(for_lhs if of_lhs else for_lhs.T, error @ rhs.T, atol=2e-3)
+    np.testing.assert_allclose(for_rhs.T if of_rhs else for_rhs, lhs.T @ error, atol=2e-3)
+    program = jax.make_jaxpr(kernels.for_cpu(multiply))(*given)
+    ranks = [
+        [v.aval.ndim for v in eqn.invars]
+        for eqn in all_equations(program)
+        if eqn.primitive is lax.dot_general_p
+    ]
+    if version and depth <= 4:
+        assert ranks == []
+    elif version and min(rows, columns) == 6 and (columns == 6 or of_rhs):
+        assert [sum(some) for some in ranks] == [3] * 6
+    elif min(rows, columns) > 6 or not version:
+        assert ranks == [[2, 2]]
+
+
+SUMS = [((64, 96), 0), ((64, 96), 1), ((4, 32, 96), (0, 1)), ((4, 32, 96), (1, 2))]
+OTHER_SUMS = [((4, 32, 96), 1), ((64, 96), None), ((8, 8), 0), ((1024, 8), 1)]
+
+
+@pytest.mark.parametrize(("shape", "axis"), [*SUMS, *OTHER_SUMS], ids=str)
+def test_sums_stay_and_many_are_products(shape, axis, version):
+    x = np.random.default_rng(5).normal(size=shape).astype(np.float32)
+
+    def total(x):
+        return jnp.sum(x, axis)
+
+    np.testing.assert_allclose(jax.jit(kernels.for_cpu(total))(x), np.sum(x, axis), atol=1e-3)
+    program = jax.make_jaxpr(kernels.for_cpu(total))(x)
+    products = [eqn for eqn in all_equations(program) if eqn.primitive is lax.dot_general_p]
+    assert len(products) == (version and (shape, axis) in SUMS)
+    whole = jax.make_jaxpr(kernels.for_cpu(total))(np.int32(x))
+    assert not any(eqn.primitive is lax.dot_general_p for eqn in all_equations(whole))
+
+
 def test_all_are_reordered_wherever_they_stand():
     """In loops, branches, calls and checkpoints; what is computed around them is left alone."""
     fn, x, k = convolution(("NHWC", "HWIO", "NHWC"), {"padding": "SAME"})
