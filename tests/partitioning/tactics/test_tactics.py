@@ -54,8 +54,10 @@ def test_shuffled_minibatches_are_shared_out() -> None:
     found = plan("ppo", "batch:data")
     loops = [op for op in found.program.walk() if op.name == "scan"]
     found_in_loops = [op for loop in loops for op in loop.regions[0].walk()]
-    products = [  # But for the norms of gradients that are reduced already.
-        op.outputs[0] for op in found_in_loops if op.name == "dot_general" and op.outputs[0].shape
+    products = [  # But for the norms of gradients that are reduced already, and their rows'.
+        op.outputs[0]
+        for op in found_in_loops
+        if op.name == "dot_general" and len(op.outputs[0].shape) > 1
     ]
     tiled = [v for v in products if any("data" in axes for axes in v.layout or ())]
     owed = [v for v in products if v.partial]
