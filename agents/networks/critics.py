@@ -21,7 +21,8 @@ def ensemble(network: Network, size: int) -> Network:
     """E networks that differ in their parameters, as one.
 
     Every array of the parameters is [E, ...], so that products of all members are one product; that
-    the inputs are repeated for each spares rearranging its results, and gradients, on CPU.
+    vectors are repeated for each spares rearranging its results, and gradients, on CPU. Images are
+    not: of those repeated a convolution goes group by group.
     `apply` gives [E, B, ...]; the minimum over E of two is that of clipped double Q-learning
     (Fujimoto et al., 2018, https://arxiv.org/abs/1802.09477).
 
@@ -35,8 +36,11 @@ def ensemble(network: Network, size: int) -> Network:
 
     def apply(params: Nest, *inputs: Nest) -> Any:
         members = jax.tree.leaves(params)[0].shape[0]  # Some are asked for the first alone.
-        each = jax.tree.map(lambda x: jnp.broadcast_to(x, (members, *x.shape)), inputs)
-        return jax.vmap(network.apply)(params, *each)
+        axes = jax.tree.map(lambda x: 0 if x.ndim <= 2 else None, inputs)
+        each = jax.tree.map(
+            lambda x: jnp.broadcast_to(x, (members, *x.shape)) if x.ndim <= 2 else x, inputs
+        )
+        return jax.vmap(network.apply, in_axes=(0, *axes))(params, *each)
 
     return Network(init, apply)
 
