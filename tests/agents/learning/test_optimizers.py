@@ -36,6 +36,19 @@ def test_adam_is_that_of_optax(epsilon, learning_rate):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), state, expected_state)
 
 
+@pytest.mark.parametrize("count", [1, 10, 171, 172, 1_000, 25_000, 10**9])
+def test_adam_corrects_the_bias_of_any_count(count):
+    """With powers that are no longer those of floats left out, to the same numbers."""
+    optimizer, theirs = optimizers.scale_by_adam(), optax.scale_by_adam()
+    gradients = {"w": jnp.full(3, 0.5)}
+    state = theirs.init(gradients)._replace(count=jnp.int32(count - 1))
+    updates, _ = optimizer.update(gradients, state)
+    expected, _ = theirs.update(gradients, state)
+    np.testing.assert_allclose(updates["w"], expected["w"], rtol=2e-5)
+    for base in (0.9, 0.999, 0.5):
+        assert optimizers._one_less(base, jnp.int32(count)) == 1 - base ** jnp.int32(count)
+
+
 def test_adam_keeps_the_dtype_of_the_parameters():
     params = {"w": jnp.ones(3, jnp.bfloat16)}
     optimizer = optimizers.adam(1e-2)
