@@ -22,19 +22,22 @@ sees it: 161 ms, in a loop.
   gradient, 64 sums of 256 numbers, 1 us instead of 7. With products of few vectors, an update of
   PPO on CartPole took 5.3 ms instead of 6.8, and 128 steps of DQN 46 instead of 53.
 - Random bits come of rounds that are laid out (see `threefry`).
+- Operations on few numbers are gathered, so that fewer wait to be run (see `gathering`).
 - The product of a single row with what was computed just before is not merged with it: a Nature
   network chooses an action in 0.47 ms instead of 0.57.
 - A loop that writes over what it reads is not vectorised. An optimizer updates its parameters in
   their place, and activations are often written over the layer's output. Division by a root, as
-  Adam has it, and the curves of activations are what that makes slow; they are computed in a
-  branch, which writes elsewhere. Adam takes 1.5 ms instead of 2.8 for 1.7 million parameters; of
-  256 x 256 numbers tanh takes 26 us instead of 139, elu 72 instead of 356, softplus 104 instead of
-  979; an update of PPO with its tanh networks, 7.7 ms instead of 11.7.
+  Adam has it, and the curves of activations are what that makes slow; they are computed in a kernel
+  of their own or, of many numbers, in a branch: those write elsewhere. Adam takes 1.5 ms instead of
+  2.8 for 1.7 million parameters; of 256 x 256 numbers tanh takes 26 us instead of 139, elu 72
+  instead of 356, softplus 104 instead of 979; an update of PPO with its tanh networks, 7.7 ms
+  instead of 11.7.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -44,7 +47,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jex_core
 
-from . import threefry
+from . import gathering, threefry
 
 Nest = Any
 
@@ -52,15 +55,19 @@ _IS_OLD = jax.__version_info__ < (0, 7)
 _FEW_IMAGES = 16
 _FEW_PRODUCTS = 4
 _FEW_VECTORS = 8
+_FEW_SHORT_VECTORS = 2
+_SHORT = 128
 _MANY_TERMS = 32
 _MANY_NUMBERS = 4096
 
 
-def for_cpu(fn: Callable[..., Nest]) -> Callable[..., Nest]:
+def for_cpu(fn: Callable[..., Nest], *, is_alone: bool = True) -> Callable[..., Nest]:
     """`fn` in fast forms, what is in its loops and branches too.
 
     Args:
       fn: traceable; takes nests of arrays and returns one.
+      is_alone: whether it runs on one device. On several XLA splits it up, for which operations
+        must be where it sees them and not in calls.
 
     Returns:
       A function of the same arguments and results, to be traced under `jax.jit`.
@@ -68,26 +75,31 @@ def for_cpu(fn: Callable[..., Nest]) -> Callable[..., Nest]:
 
     def rewritten(*args: Nest) -> Nest:
         program, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
-        run = jex_core.jaxpr_as_fun(_rewritten(program))
+        run = jex_core.jaxpr_as_fun(_rewritten(program, is_alone))
         return jax.tree.unflatten(jax.tree.structure(shapes), run(*jax.tree.leaves(args)))
 
     return rewritten
 
 
-def for_device(fn: Callable[..., Nest], device: jax.Device) -> Callable[..., Nest]:
+def for_device(
+    fn: Callable[..., Nest], device: jax.Device, *, is_alone: bool = True
+) -> Callable[..., Nest]:
     """`fn` in the forms that are fast on a device: `for_cpu`, where it is one."""
-    return for_cpu(fn) if device.platform == "cpu" else fn
+    return for_cpu(fn, is_alone=is_alone) if device.platform == "cpu" else fn
 
 
-def _rewritten(part: Any) -> Any:
+def _rewritten(part: Any, is_alone: bool) -> Any:
     """A parameter of an equation, with the equations of the programs in it in fast forms."""
     if isinstance(part, jex_core.Jaxpr):  # With newer versions of jax the closed ones too.
-        part = part.replace(eqns=[_fast(equation) for equation in part.eqns])
-        return part.replace(eqns=_with_slow_aside(part)) if _IS_OLD else part
+        part = part.replace(eqns=[_fast(equation, is_alone) for equation in part.eqns])
+        if _IS_OLD:
+            part = part.replace(eqns=_with_slow_aside(part, is_alone))
+            part = part.replace(eqns=gathering.gathered(part)) if is_alone else part
+        return part
     if isinstance(part, jex_core.ClosedJaxpr):
-        return part.replace(jaxpr=_rewritten(part.jaxpr))
-    if isinstance(part, tuple | list):
-        return type(part)(map(_rewritten, part)) if any(map(_is_program, part)) else part
+        return part.replace(jaxpr=_rewritten(part.jaxpr, is_alone))
+    if isinstance(part, tuple | list) and any(map(_is_program, part)):
+        return type(part)(_rewritten(one, is_alone) for one in part)
     return part
 
 
@@ -95,15 +107,10 @@ def _is_program(part: Any) -> bool:
     return isinstance(part, jex_core.ClosedJaxpr | jex_core.Jaxpr)
 
 
-def _is_var(atom: Any) -> bool:
-    """Whether it is a value that is known when the program runs, no constant."""
-    return isinstance(atom, jex_core.Var)
-
-
-def _fast(equation: Any) -> Any:
-    form = _FORMS.get(equation.primitive)
+def _fast(equation: Any, is_alone: bool) -> Any:
+    form = _FORMS[is_alone].get(equation.primitive)
     if form is None:
-        params = {name: _rewritten(value) for name, value in equation.params.items()}
+        params = {name: _rewritten(value, is_alone) for name, value in equation.params.items()}
         return equation.replace(params=params)
     compute = form(equation.params, *(v.aval for v in equation.invars))
     if compute is None:
@@ -198,13 +205,13 @@ def _by_phases(lhs: jax.Array, rhs: jax.Array, **params: Any) -> jax.Array:
     return lax.slice(out, (0,) * out.ndim, (images, *sizes, out.shape[-1]))
 
 
-def _product(params: dict[str, Any], lhs: Any, rhs: Any) -> Form | None:
+def _product(is_alone: bool, params: dict[str, Any], lhs: Any, rhs: Any) -> Form | None:
     """The fast form of a product of two matrices, or of as many of both; None: it has it."""
     (of_lhs, of_rhs), (batch, batch_rhs) = params["dimension_numbers"]
     if not _IS_OLD:
         return None
     if lhs.ndim == rhs.ndim == 2 and len(of_lhs) == 1 and lhs.dtype == rhs.dtype == jnp.float32:
-        thin = _thin_product(lhs, rhs, of_lhs[0], of_rhs[0])
+        thin = _thin_product(lhs, rhs, of_lhs[0], of_rhs[0], is_alone)
         if thin is not None:
             return thin
     first = tuple(range(lhs.ndim - 2))
@@ -226,7 +233,7 @@ def _product(params: dict[str, Any], lhs: Any, rhs: Any) -> Form | None:
     return None
 
 
-def _thin_product(lhs: Any, rhs: Any, of_lhs: int, of_rhs: int) -> Form | None:
+def _thin_product(lhs: Any, rhs: Any, of_lhs: int, of_rhs: int, is_alone: bool) -> Form | None:
     """The fast form of a product of matrices of which one is but a few vectors; None: it has it.
 
     Args:
@@ -234,17 +241,22 @@ def _thin_product(lhs: Any, rhs: Any, of_lhs: int, of_rhs: int) -> Form | None:
       rhs: [K, N] or, where `of_rhs` is 1, [N, K].
       of_lhs: the dimension of the left operand that is summed over.
       of_rhs: of the right one.
+      is_alone: as of `for_cpu`.
     """
     rows, columns, depth = lhs.shape[1 - of_lhs], rhs.shape[1 - of_rhs], lhs.shape[of_lhs]
 
     def part(x: jax.Array, at: int, dim: int) -> jax.Array:
         return lax.index_in_dim(x, at, dim, keepdims=False)
 
-    def outer(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+    def outer(lhs: jax.Array, rhs: jax.Array, start: int = 0, stop: int = depth) -> jax.Array:
         first, *others = (
-            part(lhs, k, of_lhs)[:, None] * part(rhs, k, of_rhs) for k in range(depth)
+            part(lhs, k, of_lhs)[:, None] * part(rhs, k, of_rhs) for k in range(start, stop)
         )
         return sum(others, first)
+
+    def outer_in_two(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+        first = gathering.one_kernel(lambda lhs, rhs: outer(lhs, rhs, 0, 2), lhs, rhs)
+        return first + outer(lhs, rhs, 2)
 
     def by_columns(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
         each = (part(rhs, n, 1 - of_rhs) for n in range(columns))
@@ -254,11 +266,18 @@ def _thin_product(lhs: Any, rhs: Any, of_lhs: int, of_rhs: int) -> Form | None:
         each = (part(lhs, m, 1 - of_lhs) for m in range(rows))
         return jnp.stack([_dot(vector, rhs, 0, of_rhs) for vector in each])
 
-    if depth <= _FEW_PRODUCTS and rows * columns >= _MANY_NUMBERS:
-        return outer
+    given = jax.ShapeDtypeStruct((rows, columns), lhs.dtype)
+
+    def may_be_kernel(steps: int) -> bool:
+        return is_alone and gathering.is_one_thread(given, (lhs, rhs), steps)
+
+    if depth <= _FEW_PRODUCTS and given.size >= _MANY_NUMBERS:
+        return outer_in_two if depth > 2 and may_be_kernel(steps=3) else outer
     if columns <= _FEW_VECTORS and lhs.size >= _MANY_NUMBERS:
-        return by_columns
-    if 1 < rows <= _FEW_VECTORS and of_rhs == 1 and rhs.size >= _MANY_NUMBERS:
+        in_kernel = functools.partial(gathering.one_kernel, by_columns)
+        return in_kernel if may_be_kernel(steps=0) else by_columns
+    few = _FEW_VECTORS if of_rhs == 1 else _FEW_SHORT_VECTORS if depth <= _SHORT else 1
+    if 1 < rows <= few and rhs.size >= _MANY_NUMBERS:
         return by_rows
     return None
 
@@ -288,21 +307,18 @@ def _sum(params: dict[str, Any], operand: Any) -> Form | None:
     return compute
 
 
-def _with_slow_aside(program: Any) -> list[Any]:
-    """Its equations; what is slow in place is in branches, with what only it needs.
-
-    Both branches are the same, and which is taken is known when the program runs: XLA keeps them.
-    """
+def _with_slow_aside(program: Any, is_alone: bool) -> list[Any]:
+    """Its equations; what is slow in place is aside, with what only it needs."""
     used = [*program.outvars, *(v for equation in program.eqns for v in equation.invars)]
-    times = collections.Counter(filter(_is_var, used))
+    times = collections.Counter(filter(gathering.is_var, used))
     makers = {v: equation for equation in program.eqns for v in equation.outvars}
     asides: dict[int, Any] = {}  # By the identity of the equation that is replaced.
     inside: set[int] = set()
 
     def gather(equation: Any) -> list[Any]:
         """It and what only it needs, in the order of computation."""
-        only = [v for v in equation.invars if _is_var(v) and times[v] == 1 and v in makers]
-        few = [makers[v] for v in only if makers[v].primitive in _ELEMENTWISE]
+        only = [v for v in filter(gathering.is_var, equation.invars) if times[v] == 1]
+        few = [makers[v] for v in only if v in makers and makers[v].primitive in _ELEMENTWISE]
         return [*(other for maker in few for other in gather(maker)), equation]
 
     for equation in program.eqns:
@@ -315,13 +331,13 @@ def _with_slow_aside(program: Any) -> list[Any]:
         if not is_curve and all(member.primitive is not lax.sqrt_p for member in group):
             continue
         made = {v for member in group for v in member.outvars}
-        needed = [v for member in group for v in member.invars if _is_var(v) and v not in made]
-        if not needed:  # It is a constant.
+        needed = [v for member in group for v in filter(gathering.is_var, member.invars)]
+        operands = list(dict.fromkeys(v for v in needed if v not in made))
+        if not operands:  # It is a constant.
             continue
         for member in group:
             asides.pop(id(member), None)
-        operands = list(dict.fromkeys(needed))
-        asides[id(equation)] = _call(_in_branch(group, operands), operands, equation)
+        asides[id(equation)] = _call(_aside(group, operands, is_alone), operands, equation)
         inside.update(map(id, group))
     return [
         asides.get(id(equation), equation)
@@ -330,22 +346,14 @@ def _with_slow_aside(program: Any) -> list[Any]:
     ]
 
 
-def _in_branch(group: list[Any], operands: list[Any]) -> Callable[..., Any]:
-    """What computes the last of these equations from the operands of all."""
-    smallest = min(range(len(operands)), key=lambda at: operands[at].aval.size)
-
-    def branch(*values: jax.Array) -> Any:
-        known = dict(zip(operands, values, strict=True))
-        for equation in group:
-            read = [known[v] if _is_var(v) else v.val for v in equation.invars]
-            known[equation.outvars[0]] = equation.primitive.bind(*read, **equation.params)
-        return known[group[-1].outvars[0]]
-
-    def compute(*values: jax.Array) -> Any:
-        number = values[smallest].reshape(-1)[0]
-        return lax.cond(number > 0, branch, branch, *values)
-
-    return compute
+def _aside(group: list[Any], operands: list[Any], is_alone: bool) -> Callable[..., Any]:
+    """What computes the last of these equations from the operands of all, and writes elsewhere."""
+    given = group[-1].outvars[0]
+    evaluate = gathering.evaluation(group, operands, [given])
+    steps = sum(_STEPS.get(equation.primitive, 1) for equation in group)
+    fits = is_alone and gathering.is_one_thread(given.aval, (v.aval for v in operands), steps)
+    place = gathering.one_kernel if fits else gathering.in_branch
+    return functools.partial(place, lambda *values: evaluate(*values)[0])
 
 
 _CURVES = {lax.expm1_p, lax.log1p_p, lax.logistic_p, lax.tanh_p}
@@ -361,9 +369,19 @@ _ELEMENTWISE = {
     lax.sqrt_p,
 }
 
-_FORMS: dict[Any, Callable[..., Form | None]] = {
-    lax.conv_general_dilated_p: _convolution,
-    lax.dot_general_p: _product,
-    lax.reduce_sum_p: _sum,
-    **(threefry.forms(for_cpu) if _IS_OLD else {}),
-}
+_STEPS = {lax.broadcast_in_dim_p: 0, **dict.fromkeys([*_CURVES, lax.sqrt_p], 4)}
+"""In which XLA computes a number at most, where it is not one."""
+
+
+def _forms(is_alone: bool) -> dict[Any, Callable[..., Form | None]]:
+    """By primitive, `(params, *shapes of operands) -> its fast form`, or None: it has it."""
+    rewritten = functools.partial(for_cpu, is_alone=is_alone)
+    return {
+        lax.conv_general_dilated_p: _convolution,
+        lax.dot_general_p: functools.partial(_product, is_alone),
+        lax.reduce_sum_p: _sum,
+        **(threefry.forms(rewritten) if _IS_OLD else {}),
+    }
+
+
+_FORMS = {is_alone: _forms(is_alone) for is_alone in (False, True)}

@@ -176,7 +176,8 @@ class MeshProgram:
 
         placed = jax.tree.unflatten(jax.tree.structure(batch), one.in_shardings[count:])
         _, output = jax.tree.unflatten(one.out_tree, one.out_shardings)
-        fused = kernels.for_device(dispatch.fuse(step, self._num_steps), self._device)
+        fused = dispatch.fuse(step, self._num_steps)
+        fused = kernels.for_device(fused, self._device, is_alone=False)
         placed = jax.tree.map(stacked, placed)
         gathered = UpdateOutput(
             jax.tree.map(lambda _: self._everywhere, output.metrics),
