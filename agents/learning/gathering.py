@@ -10,9 +10,9 @@ run and takes 5.9 with them gathered (two cores).
 
 **In one kernel** they are quicker. XLA makes one of a call that says of itself that it is small and
 not to be written out; but it ends the process where something in it is to be shared out among
-threads, and where the call gives back what it was given. So this is for single results that are
-computed, of a size that leaves no doubt. What XLA shares out goes by an estimate
-(`DefaultCostModel` in its `parallel_task_assignment.cc`): of operations, or fusions of some, that
+threads, and it did where a call of MuZero's gave back what it was given, reshaped. So this is for
+single results that are computed, of a size that leaves no doubt. What XLA shares out goes by an
+estimate (`DefaultCostModel` in its `parallel_task_assignment.cc`): of operations, or fusions, that
 compute no more numbers than they read and write bytes, those of 512 KiB; others far sooner.
 """
 
