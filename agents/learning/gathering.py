@@ -100,6 +100,12 @@ def evaluation(
     return compute
 
 
+def call(compute: Callable[..., Any], read: list[Any], given: list[Any]) -> Any:
+    """The equation that computes the variables `given` from those of `read`, as one call."""
+    equation = jax.make_jaxpr(jax.jit(compute))(*(v.aval for v in read)).jaxpr.eqns[0]
+    return equation.replace(invars=read, outvars=given)
+
+
 def is_var(atom: Any) -> bool:
     """Whether it is a value that is known when the program runs, no constant."""
     return isinstance(atom, jex_core.Var)
@@ -151,8 +157,7 @@ def _together(equations: list[Any], users: dict[Any, set[int]]) -> list[Any]:
     if len(equations) < _FEWEST or not given:
         return equations
     branch = functools.partial(in_branch, evaluation(equations, read, given))
-    call = jax.make_jaxpr(jax.jit(branch))(*(v.aval for v in read)).jaxpr.eqns[0]
-    return [call.replace(invars=read, outvars=given)]
+    return [call(branch, read, given)]
 
 
 def _largest(equation: Any) -> int:

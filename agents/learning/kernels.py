@@ -120,8 +120,8 @@ def _fast(equation: Any, is_alone: bool) -> Any:
 
 def _call(compute: Callable[..., Any], operands: list[Any], equation: Any) -> Any:
     """One equation in place of one, with the name and line of the user's: a call of `compute`."""
-    call = jax.make_jaxpr(jax.jit(compute))(*(v.aval for v in operands)).jaxpr.eqns[0]
-    return call.replace(invars=operands, outvars=equation.outvars, source_info=equation.source_info)
+    call = gathering.call(compute, operands, equation.outvars)
+    return call.replace(source_info=equation.source_info)
 
 
 Form = Callable[..., jax.Array]
