@@ -47,7 +47,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jex_core
 
-from . import gathering, threefry
+from . import calls, gathering, threefry
 
 Nest = Any
 
@@ -88,6 +88,18 @@ def for_device(
     return for_cpu(fn, is_alone=is_alone) if device.platform == "cpu" else fn
 
 
+def is_quick_in_turn(program: Any) -> bool:
+    """Whether a program is quicker with its operations in turn than with what XLA shares out.
+
+    With jax 0.6 that is so where all arrays are small: an update of PPO on CartPole takes 4.8 ms
+    instead of 5.2, one of IMPALA 0.16 instead of 0.21.
+
+    Args:
+      program: a closed jaxpr, in fast forms.
+    """
+    return _IS_OLD and gathering.is_small(program.jaxpr)
+
+
 def _rewritten(part: Any, is_alone: bool) -> Any:
     """A parameter of an equation, with the equations of the programs in it in fast forms."""
     if isinstance(part, jex_core.Jaxpr):  # With newer versions of jax the closed ones too.
@@ -120,7 +132,7 @@ def _fast(equation: Any, is_alone: bool) -> Any:
 
 def _call(compute: Callable[..., Any], operands: list[Any], equation: Any) -> Any:
     """One equation in place of one, with the name and line of the user's: a call of `compute`."""
-    call = gathering.call(compute, operands, equation.outvars)
+    call = calls.call(compute, operands, equation.outvars)
     return call.replace(source_info=equation.source_info)
 
 
@@ -255,7 +267,7 @@ def _thin_product(lhs: Any, rhs: Any, of_lhs: int, of_rhs: int, is_alone: bool) 
         return sum(others, first)
 
     def outer_in_two(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
-        first = gathering.one_kernel(lambda lhs, rhs: outer(lhs, rhs, 0, 2), lhs, rhs)
+        first = calls.one_kernel(lambda lhs, rhs: outer(lhs, rhs, 0, 2), lhs, rhs)
         return first + outer(lhs, rhs, 2)
 
     def by_columns(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
@@ -269,12 +281,12 @@ def _thin_product(lhs: Any, rhs: Any, of_lhs: int, of_rhs: int, is_alone: bool) 
     given = jax.ShapeDtypeStruct((rows, columns), lhs.dtype)
 
     def may_be_kernel(steps: int) -> bool:
-        return is_alone and gathering.is_one_thread(given, (lhs, rhs), steps)
+        return is_alone and calls.is_one_thread(given, (lhs, rhs), steps)
 
     if depth <= _FEW_PRODUCTS and given.size >= _MANY_NUMBERS:
         return outer_in_two if depth > 2 and may_be_kernel(steps=3) else outer
     if columns <= _FEW_VECTORS and lhs.size >= _MANY_NUMBERS:
-        in_kernel = functools.partial(gathering.one_kernel, by_columns)
+        in_kernel = functools.partial(calls.one_kernel, by_columns)
         return in_kernel if may_be_kernel(steps=0) else by_columns
     few = _FEW_VECTORS if of_rhs == 1 else _FEW_SHORT_VECTORS if depth <= _SHORT else 1
     if 1 < rows <= few and rhs.size >= _MANY_NUMBERS:
@@ -310,14 +322,14 @@ def _sum(params: dict[str, Any], operand: Any) -> Form | None:
 def _with_slow_aside(program: Any, is_alone: bool) -> list[Any]:
     """Its equations; what is slow in place is aside, with what only it needs."""
     used = [*program.outvars, *(v for equation in program.eqns for v in equation.invars)]
-    times = collections.Counter(filter(gathering.is_var, used))
+    times = collections.Counter(filter(calls.is_var, used))
     makers = {v: equation for equation in program.eqns for v in equation.outvars}
     asides: dict[int, Any] = {}  # By the identity of the equation that is replaced.
     inside: set[int] = set()
 
     def gather(equation: Any) -> list[Any]:
         """It and what only it needs, in the order of computation."""
-        only = [v for v in filter(gathering.is_var, equation.invars) if times[v] == 1]
+        only = [v for v in filter(calls.is_var, equation.invars) if times[v] == 1]
         few = [makers[v] for v in only if v in makers and makers[v].primitive in _ELEMENTWISE]
         return [*(other for maker in few for other in gather(maker)), equation]
 
@@ -331,7 +343,7 @@ def _with_slow_aside(program: Any, is_alone: bool) -> list[Any]:
         if not is_curve and all(member.primitive is not lax.sqrt_p for member in group):
             continue
         made = {v for member in group for v in member.outvars}
-        needed = [v for member in group for v in filter(gathering.is_var, member.invars)]
+        needed = [v for member in group for v in filter(calls.is_var, member.invars)]
         operands = list(dict.fromkeys(v for v in needed if v not in made))
         if not operands:  # It is a constant.
             continue
@@ -349,10 +361,12 @@ def _with_slow_aside(program: Any, is_alone: bool) -> list[Any]:
 def _aside(group: list[Any], operands: list[Any], is_alone: bool) -> Callable[..., Any]:
     """What computes the last of these equations from the operands of all, and writes elsewhere."""
     given = group[-1].outvars[0]
-    evaluate = gathering.evaluation(group, operands, [given])
+    evaluate = calls.evaluation(group, operands, [given])
     steps = sum(_STEPS.get(equation.primitive, 1) for equation in group)
-    fits = is_alone and gathering.is_one_thread(given.aval, (v.aval for v in operands), steps)
-    place = gathering.one_kernel if fits else gathering.in_branch
+    read = [v.aval for v in operands]
+    fits = is_alone and calls.is_one_thread(given.aval, read, steps)
+    fits = fits and calls.needs_all(evaluate, read)
+    place = calls.one_kernel if fits else calls.in_branch
     return functools.partial(place, lambda *values: evaluate(*values)[0])
 
 

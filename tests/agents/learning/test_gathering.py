@@ -18,24 +18,22 @@ def old(monkeypatch):
     monkeypatch.setattr(kernels, "_IS_OLD", True)
 
 
-def branches(fn, *args, is_alone=True):
-    """The equations of every first branch."""
-    found = []
+def gathered(fn, *args, is_alone=True):
+    """The equations of every group: (those in kernels, those in branches)."""
+    in_kernels, in_branches = [], []
 
     def walk(program):
         for equation in program.eqns:
+            inner = gathering.programs_in(equation)
             if equation.primitive is lax.cond_p:
-                found.append(equation.params["branches"][0].jaxpr.eqns)
-                continue
-            parts = jax.tree.leaves(
-                list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
-            )
-            for part in parts:
-                if hasattr(part, "eqns"):
-                    walk(getattr(part, "jaxpr", part))
+                in_branches.append(inner[0].eqns)
+            elif (equation.ctx.xla_metadata or {}).get("xla_cpu_small_call"):
+                in_kernels.extend(program.eqns for program in inner)
+            else:
+                list(map(walk, inner))
 
     walk(jax.make_jaxpr(kernels.for_cpu(fn, is_alone=is_alone))(*args).jaxpr)
-    return found
+    return in_kernels, in_branches
 
 
 def shared_out(fn, *args):
@@ -98,11 +96,11 @@ def test_an_update_of_few_numbers_stays():
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6), found, expected
     )
-    kinds = [{eqn.primitive for eqn in branch} for branch in branches(update, *args)]
-    for kind in (lax.log_p, lax.sqrt_p, lax.reduce_sum_p, lax.min_p):
-        assert any(kind in some for some in kinds), kind
-    assert sum(map(len, branches(update, *args))) > 60
-    assert max(map(len, branches(update, *args))) <= 60
+    in_kernels, in_branches = gathered(update, *args)
+    found = {equation.primitive for group in in_kernels for equation in group}
+    assert {lax.log_p, lax.sqrt_p, lax.reduce_sum_p, lax.min_p, lax.select_n_p} <= found
+    assert sum(map(len, in_kernels)) > 60
+    assert in_branches == []
 
 
 @pytest.mark.parametrize("hidden", [64, 100, 128])
@@ -128,21 +126,6 @@ def chain(steps, inputs):
     return compute
 
 
-@pytest.mark.parametrize("inputs", [1, 2, 3])
-@pytest.mark.parametrize("steps", [1, 4, 8, 9, 12, 40])
-def test_what_is_one_thread_is_not_shared_out(steps, inputs):
-    """Of as many numbers as may be; and XLA's bound is where it is said to be."""
-    most = 1
-    for bit in reversed(range(18)):
-        shape = jax.ShapeDtypeStruct((most + 2**bit,), jnp.float32)
-        most += 2**bit * gathering.is_one_thread(shape, [shape] * inputs, steps)
-    given = [jax.ShapeDtypeStruct((most,), jnp.float32)] * inputs
-    assert (most > 1) == (steps <= 4 * (1 + inputs))
-    if most > 1:
-        assert most == (2**17 - 1) // (2 + inputs)
-        assert shared_out(chain(steps, inputs), *given)[0] == 0
-
-
 def test_levels_keep_the_order_of_what_needs_what():
     """Few numbers, many, few, many and few again, side by side with a way that has fewer stations;
     with constants, what is not used and what is given besides."""
@@ -160,7 +143,7 @@ def test_levels_keep_the_order_of_what_needs_what():
     x, y = jnp.linspace(-1, 1, 64), jnp.linspace(0, 2, 64)
     found, expected = jax.jit(kernels.for_cpu(fn))(x, y), fn(x, y)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), found, expected)
-    assert len(branches(fn, x, y)) == 3
+    assert list(map(len, gathered(fn, x, y))) == [3, 0]
 
 
 def test_what_is_left_as_it_is():
@@ -176,14 +159,39 @@ def test_what_is_left_as_it_is():
         jax.debug.callback(lambda: None)
         return w @ few(x)
 
-    (one,) = branches(lambda x: w @ few(x), x)
+    ((one,), _) = gathered(lambda x: w @ few(x), x)
     assert len(one) == 6
-    assert branches(lambda x: w @ few(x), x, is_alone=False) == []
-    assert branches(loop, x) == branches(effect, x) == []
-    assert branches(lambda x: jnp.ones((256, 256)) @ jnp.tile(few(x), 4), x) == []
-    assert branches(lambda x: w @ chain(2, 1)(x), x) == []
-    assert branches(lambda x: w @ few(x).astype(jnp.float32), x.astype(jnp.bfloat16)) == []
-    assert branches(lambda x: w @ (x + few(jnp.zeros(64))), x) == []
+    alone = [
+        (loop, x),
+        (effect, x),
+        (lambda x: jnp.ones((256, 256)) @ jnp.tile(few(x), 4), x),
+        (lambda x: w @ chain(2, 1)(x), x),
+        (lambda x: w @ few(x).astype(jnp.float32), x.astype(jnp.bfloat16)),
+        (lambda x: w @ (x + few(jnp.zeros(64))), x),
+    ]
+    for fn, given in alone:
+        assert gathered(fn, given) == ([], [])
+    assert gathered(lambda x: w @ few(x), x, is_alone=False) == ([], [])
+
+
+def test_a_kernel_computes_few_numbers_in_all():
+    w = jnp.ones((512, 32))
+    in_kernels, _ = gathered(lambda x: chain(20, 1)(x) @ w, jnp.linspace(0, 1, 512))
+    assert list(map(len, in_kernels)) == [8, 8, 4]
+
+
+def test_what_xla_might_do_without_is_no_operand_of_a_kernel():
+    """It would end the process."""
+    w = jnp.ones((64, 64))
+
+    def fn(x, y):
+        return w @ (lax.select(x > 0.5, y, y) * 2 + 1)
+
+    x, y = jnp.linspace(-1, 1, 64), jnp.linspace(0, 2, 64)
+    in_kernels, in_branches = gathered(fn, x, y)
+    assert (len(in_kernels), len(in_branches)) == (0, 1)
+    found, expected = jax.jit(kernels.for_cpu(fn))(x, y), fn(x, y)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_keys_pass():
