@@ -4,8 +4,8 @@ On CPU a call hands its program to a thread and waits for it, unless told otherw
 action took 400 us so, and 105 us in the caller's thread (one core, jax 0.6.2, two hidden layers of
 64); see `configure_cpu`. There XLA still shares out operations that do not need one another, as a
 draw and the network's first layer are: its threads' wake-ups then take most of a choice's time; see
-`jit_in_turn`. A loop of steps is as fast as the steps laid out, and compiles once; convolutions
-need help for that, see `kernels`.
+`jit_in_turn`, and `jit_steps` for gradient steps. A loop of steps is as fast as the steps laid out,
+and compiles once; convolutions need help for that, see `kernels`.
 """
 
 from __future__ import annotations
@@ -63,6 +63,25 @@ def jit_in_turn(fn: Callable[..., Nest], device: jax.Device) -> Callable[..., Ne
     """
     options = _in_turn(device) if device.platform == "cpu" else None
     return jax.jit(kernels.for_device(fn, device), compiler_options=options)
+
+
+def jit_steps(
+    fn: Callable[..., Nest], device: jax.Device, state: Nest, sample: Nest
+) -> Callable[..., Nest]:
+    """`jax.jit` of gradient steps, in the forms fast on a device; small ones in turn.
+
+    Args:
+      fn: `(state, sample) -> (state, output)`. The state is donated.
+      device: on which it will run.
+      state: one as it will be called with.
+      sample: likewise.
+    """
+    fast = kernels.for_device(fn, device)
+    options = None
+    if device.platform == "cpu":
+        program = jax.jit(fast).trace(state, sample).jaxpr  # Which is not done again.
+        options = _in_turn(device) if kernels.is_quick_in_turn(program) else None
+    return jax.jit(fast, donate_argnums=0, compiler_options=options)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from ..snapshots import typed
-from . import dispatch, kernels
+from . import dispatch
 
 Nest = Any
 
@@ -59,15 +59,13 @@ class PlainProgram:
     def __call__(self, state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
         sample = dispatch.without_keys(sample)
         if self._run is None:
-            self._run = self._compile()
+            self._run = dispatch.jit_steps(self._steps(), self._device, state, sample)
         return self._run(state, sample)
 
-    def _compile(self) -> Callable[..., Any]:
+    def _steps(self) -> Callable[..., Any]:
         if self._update.steps is not None:
-            fused = self._update.steps(self._num_steps)
-        else:
-            fused = dispatch.fuse(self._update.step, self._num_steps)
-        return jax.jit(kernels.for_device(fused, self._device), donate_argnums=0)
+            return self._update.steps(self._num_steps)
+        return dispatch.fuse(self._update.step, self._num_steps)
 
     def _chosen(self, state: Nest, names: tuple[str, ...]) -> list[Nest]:
         variables = self._update.variables(state)

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from troupe.agents.learning import dispatch
@@ -32,6 +33,27 @@ def test_what_is_small_computes_the_same_in_turn():
     words, weights = jax.random.key_data(jax.random.key(0)), jnp.ones((8, 4))
     in_turn = dispatch.jit_in_turn(draw, jax.devices("cpu")[0])
     assert in_turn(words, weights).tolist() == jax.jit(draw)(words, weights).tolist()
+
+
+@pytest.mark.parametrize("size", [64, 256])
+def test_steps_that_are_small_are_taken_in_turn(size, monkeypatch):
+    """Small are all arrays, those in loops too; the numbers are the same."""
+    in_turn, asked = dispatch._in_turn, []
+    monkeypatch.setattr(
+        dispatch, "_in_turn", lambda device: asked.append(device) or in_turn(device)
+    )
+    monkeypatch.setattr(dispatch.kernels, "_IS_OLD", True)
+
+    def step(state, sample):
+        wide = jnp.outer(state, sample)
+        return state + wide @ sample / wide.size, jnp.sum(state)
+
+    fn, device = dispatch.fuse(step, 3), jax.devices("cpu")[0]
+    state, sample = jnp.linspace(0, 1, size), jnp.linspace(0, 1, 3 * size).reshape(3, size)
+    steps = dispatch.jit_steps(fn, device, state, sample)
+    found, expected = steps(jnp.copy(state), sample), jax.jit(fn)(state, sample)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, expected)
+    assert asked == [device] * (size == 64)
 
 
 def test_xla_has_an_option_that_we_know():
