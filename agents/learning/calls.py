@@ -167,7 +167,8 @@ def call(compute: Callable[..., Any], read: list[Any], given: list[Any]) -> Any:
 
 def is_call(equation: Any) -> bool:
     """Whether it calls a program, and not as one kernel."""
-    return equation.primitive.name == "pjit" and not equation.ctx.xla_metadata
+    # With newer versions of jax the name is the first.
+    return equation.primitive.name in ("jit", "pjit") and not equation.ctx.xla_metadata
 
 
 def is_var(atom: Any) -> bool:
