@@ -15,6 +15,8 @@ sees it: 161 ms, in a loop.
 - The gradient of a layer's input, g w^T, takes time by its right operand, which is packed anew.
   Where that is at least twice as large as the left, (w g^T)^T is computed: 0.6 ms instead of 2.7
   for 32 x 512 x 3136.
+- The gradient of a layer's weights is transposed where activations are columns. With few inputs its
+  transposition stays behind the product: 46 us instead of 117 for 17 inputs (256 x 256).
 - Products of matrices of which one is but a few vectors are computed vector by vector, of a
   summed dimension of few numbers as a sum of outer products: 3 us instead of 15 for the gradient
   of a first layer of 64 units on four numbers (batch 256), 1.5 instead of 8 for two actions'.
@@ -32,6 +34,8 @@ sees it: 161 ms, in a loop.
   2.8 for 1.7 million parameters; of 256 x 256 numbers tanh takes 26 us instead of 139, elu 72
   instead of 356, softplus 104 instead of 979; an update of PPO with its tanh networks, 7.7 ms
   instead of 11.7.
+- Normal draws are computed aside too: else what reads them computes them anew, with their bits.
+  With that and the product above eight steps of SAC take 34.8 ms instead of 35.9.
 """
 
 from __future__ import annotations
@@ -59,6 +63,7 @@ _FEW_SHORT_VECTORS = 2
 _SHORT = 128
 _MANY_TERMS = 32
 _MANY_NUMBERS = 4096
+_MANY_NORMALS = 512
 
 
 def for_cpu(fn: Callable[..., Nest], *, is_alone: bool = True) -> Callable[..., Nest]:
@@ -238,6 +243,16 @@ def _product(is_alone: bool, params: dict[str, Any], lhs: Any, rhs: Any) -> Form
             return jnp.swapaxes(out, -1, -2)
 
         return swapped
+    is_wide = lhs.ndim == 2 and 8 * rhs.shape[0] <= lhs.shape[0] and lhs.shape[1] >= _SHORT
+    if is_transposed and is_wide:
+
+        def straight(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
+            numbers = (((1,), (0,)), ((), ()))
+            out = lax.dot_general_p.bind(lhs, rhs.T, **{**params, "dimension_numbers": numbers})
+            # Of both transposed XLA would make one product, which is slow.
+            return lax.optimization_barrier(out)
+
+        return straight
     if (of_lhs, of_rhs) == ((lhs.ndim - 1,), (rhs.ndim - 2,)) and lhs.shape[-2] == 1:
         return lambda lhs, rhs: lax.optimization_barrier(
             lax.dot_general_p.bind(lax.optimization_barrier(lhs), rhs, **params)
@@ -337,7 +352,8 @@ def _with_slow_aside(program: Any, is_alone: bool) -> list[Any]:
         is_curve = equation.primitive in _CURVES
         if not is_curve and equation.primitive is not lax.div_p:
             continue
-        if equation.outvars[0].aval.size < _MANY_NUMBERS:
+        many = _MANY_NORMALS if equation.primitive is lax.erf_inv_p else _MANY_NUMBERS
+        if equation.outvars[0].aval.size < many:
             continue
         group = gather(equation)
         if not is_curve and all(member.primitive is not lax.sqrt_p for member in group):
@@ -370,8 +386,8 @@ def _aside(group: list[Any], operands: list[Any], is_alone: bool) -> Callable[..
     return functools.partial(place, lambda *values: evaluate(*values)[0])
 
 
-_CURVES = {lax.expm1_p, lax.log1p_p, lax.logistic_p, lax.tanh_p}
-"""Of activations: elu, softplus, silu, gelu and tanh."""
+_CURVES = {lax.erf_inv_p, lax.expm1_p, lax.log1p_p, lax.logistic_p, lax.tanh_p}
+"""Of activations: elu, softplus, silu, gelu and tanh; and of normal draws."""
 
 _ELEMENTWISE = {
     *_CURVES,
@@ -383,7 +399,7 @@ _ELEMENTWISE = {
     lax.sqrt_p,
 }
 
-_STEPS = {lax.broadcast_in_dim_p: 0, **dict.fromkeys([*_CURVES, lax.sqrt_p], 4)}
+_STEPS = {lax.broadcast_in_dim_p: 0, lax.erf_inv_p: 64, **dict.fromkeys([*_CURVES, lax.sqrt_p], 4)}
 """In which XLA computes a number at most, where it is not one."""
 
 

@@ -191,6 +191,24 @@ def test_thin_products_stay_and_are_computed_by_vectors(sizes, of_lhs, of_rhs, v
         assert ranks == [[2, 2]]
 
 
+@pytest.mark.parametrize("columns", [12, 13])
+def test_products_of_few_transposed_rows_are_straight(columns, version):
+    """Of which XLA would make one of two transposed operands."""
+    random = np.random.default_rng(4)
+    lhs, rhs = random.normal(size=(96, 128)), random.normal(size=(128, columns))
+    lhs, rhs = np.float32(lhs), np.float32(rhs)
+
+    def multiply(lhs, rhs):
+        return lax.dot_general(lhs, rhs.T, (((1,), (1,)), ((), ()))).T
+
+    found = jax.jit(kernels.for_cpu(multiply))(lhs, rhs)
+    np.testing.assert_allclose(found, (lhs @ rhs).T, atol=5e-5)
+    equations = all_equations(jax.make_jaxpr(kernels.for_cpu(multiply))(lhs, rhs))
+    (product,) = [eqn for eqn in equations if eqn.primitive is lax.dot_general_p]
+    shape = product.invars[1].aval.shape
+    assert shape == ((128, 12) if version and columns == 12 else (columns, 128))
+
+
 SUMS = [((64, 96), 0), ((64, 96), 1), ((4, 32, 96), (0, 1)), ((4, 32, 96), (1, 2))]
 OTHER_SUMS = [((4, 32, 96), 1), ((64, 96), None), ((8, 8), 0), ((1024, 8), 1)]
 
@@ -312,4 +330,21 @@ def test_curves_of_activations_are_computed_aside(curve, monkeypatch):
     found, expected = jax.jit(kernels.for_cpu(fn))(weights), jax.jit(fn)(weights)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected
+    )
+
+
+def test_normal_draws_are_computed_aside(monkeypatch):
+    """The same ones, where they are many: else what reads them computes them anew."""
+    monkeypatch.setattr(kernels, "_IS_OLD", True)
+
+    def fn(key):
+        few, many = (jax.random.normal(key, (n, 64)) for n in (4, 8))
+        return few, many, many * many + 1
+
+    key = jax.random.key(5)
+    branches, calls = asides(jax.make_jaxpr(kernels.for_cpu(fn))(key))
+    assert (branches, calls) == ([(8, 64)], [])
+    found, expected = jax.jit(kernels.for_cpu(fn))(key), jax.jit(fn)(key)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), found, expected
     )
