@@ -21,10 +21,10 @@ SETTINGS = (
         "CartPole-v1",
         # A horizon of 200 steps sees the end of the track, where one of 100 drifts to it.
         config={**_CARTPOLE, "discount": 0.995, "n_step": 10},
-        steps=40_000,
+        steps=100_000,
         target=475.0,
-        source="chosen here; seeds 0 to 4 came to 500, 500, 492, 499, 454",
-        evaluation_every=4_000,
+        source="chosen here; seeds 0 to 4 came to 487, 499, 500, 500, 482",
+        evaluation_every=10_000,
     ),
     Tuned(
         "sqil+mpo",
