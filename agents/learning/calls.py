@@ -109,7 +109,7 @@ def _needs(equation: Any, varying: set[Any], joins: bool) -> list[Any]:
         invars = invars if equation.params["y"] else []
     elif primitive is lax.convert_element_type_p:
         invars = [v for v in invars if v.aval.dtype == np.float32]
-    elif primitive not in _NEED_ALL or (primitive is lax.slice_p and joins):
+    elif primitive not in NEED_ALL or (primitive is lax.slice_p and joins):
         return []
     return list(filter(is_var, invars))
 
@@ -123,7 +123,7 @@ def _is_open(equation: Any, varying: set[Any], made: set[Any]) -> bool:
       made: what is computed by the program.
     """
     operands = [v for v in equation.invars if is_var(v)]
-    if equation.primitive not in _COMPARISONS or not varying.issuperset(operands):
+    if equation.primitive not in COMPARISONS or not varying.issuperset(operands):
         return False
     literals = [v.val for v in equation.invars if not is_var(v)]
     return len(set(operands)) == len(operands) and (0 not in literals or made.isdisjoint(operands))
@@ -176,9 +176,9 @@ def is_var(atom: Any) -> bool:
     return isinstance(atom, jex_core.Var)
 
 
-_COMPARISONS = {lax.eq_p, lax.ge_p, lax.gt_p, lax.le_p, lax.lt_p, lax.ne_p}
+COMPARISONS = {lax.eq_p, lax.ge_p, lax.gt_p, lax.le_p, lax.lt_p, lax.ne_p}
 
-_NEED_ALL = {
+NEED_ALL = {
     lax.abs_p,
     lax.add_p,
     lax.broadcast_in_dim_p,

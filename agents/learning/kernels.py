@@ -399,7 +399,7 @@ _ELEMENTWISE = {
     lax.sqrt_p,
 }
 
-_STEPS = {lax.broadcast_in_dim_p: 0, lax.erf_inv_p: 64, **dict.fromkeys([*_CURVES, lax.sqrt_p], 4)}
+_STEPS = {**dict.fromkeys([*_CURVES, lax.sqrt_p], 4), lax.broadcast_in_dim_p: 0, lax.erf_inv_p: 64}
 """In which XLA computes a number at most, where it is not one."""
 
 

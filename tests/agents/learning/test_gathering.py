@@ -114,13 +114,13 @@ def test_nothing_in_a_kernel_is_shared_out(batch, hidden):
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(jax.jit(fast)(*args)))
 
 
-def chain(steps, inputs):
-    """So many steps for each number, from as many arrays."""
+def chain(steps):
+    """So many steps for each number of an array."""
 
-    def compute(*arrays):
-        x = arrays[0]
+    def compute(first):
+        x = first
         for i in range(steps):
-            x = x * arrays[(i // 2 + 1) % inputs] if i % 2 else x + 0.5
+            x = x * first if i % 2 else x + 0.5
         return x
 
     return compute
@@ -150,7 +150,7 @@ def test_what_is_left_as_it_is():
     """Loops that XLA makes kernels of, programs of many numbers, those on several devices, steps
     that have effects, other kinds of numbers, what is known before, and what is too little."""
     x, w = jnp.linspace(0, 1, 64), jnp.ones((64, 64))
-    few = chain(6, 1)
+    few = chain(6)
 
     def loop(x):
         return lax.fori_loop(0, 3, lambda _, x: few(x), x)
@@ -165,7 +165,7 @@ def test_what_is_left_as_it_is():
         (loop, x),
         (effect, x),
         (lambda x: jnp.ones((256, 256)) @ jnp.tile(few(x), 4), x),
-        (lambda x: w @ chain(2, 1)(x), x),
+        (lambda x: w @ chain(2)(x), x),
         (lambda x: w @ few(x).astype(jnp.float32), x.astype(jnp.bfloat16)),
         (lambda x: w @ (x + few(jnp.zeros(64))), x),
     ]
@@ -176,7 +176,7 @@ def test_what_is_left_as_it_is():
 
 def test_a_kernel_computes_few_numbers_in_all():
     w = jnp.ones((512, 32))
-    in_kernels, _ = gathered(lambda x: chain(20, 1)(x) @ w, jnp.linspace(0, 1, 512))
+    in_kernels, _ = gathered(lambda x: chain(20)(x) @ w, jnp.linspace(0, 1, 512))
     assert list(map(len, in_kernels)) == [8, 8, 4]
 
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 from jax import lax
 
-from troupe.agents.learning import kernels, optimizers
+from troupe.agents.learning import gathering, kernels, optimizers
 
 LAYOUTS = [
     ("NHWC", "HWIO", "NHWC"),
@@ -46,11 +46,8 @@ def all_equations(program):
     program = getattr(program, "jaxpr", program)
     for equation in program.eqns:
         yield equation
-        for parameter in jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
-        ):
-            if hasattr(parameter, "eqns"):
-                yield from all_equations(parameter)
+        for inner in gathering.programs_in(equation):
+            yield from all_equations(inner)
 
 
 @pytest.fixture(params=[True, False], ids=["old", "new"])
