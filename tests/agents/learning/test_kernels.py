@@ -206,6 +206,32 @@ def test_products_of_few_transposed_rows_are_straight(columns, version):
     assert shape == ((128, 12) if version and columns == 12 else (columns, 128))
 
 
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("sizes", [(128, 256, 128), (128, 257, 128), (128, 256, 127)], ids=str)
+def test_operands_whose_rows_are_whole_kilobytes_are_transposed_before(sizes, members, version):
+    rows, depth, columns = sizes
+    random = np.random.default_rng(4)
+    lhs = np.float32(random.normal(size=(members, rows, depth)))
+    rhs = np.float32(random.normal(size=(members, columns, depth)))
+
+    def multiply(lhs, rhs):
+        both = (2,), (2,)
+        if members == 1:
+            return lax.dot_general(lhs[0], rhs[0], (((1,), (1,)), ((), ())))
+        return lax.dot_general(lhs, rhs, (both, ((0,), (0,))))
+
+    found = jax.jit(kernels.for_cpu(multiply))(lhs, rhs)
+    expected = np.einsum("eik,ejk->eij", lhs, rhs)
+    np.testing.assert_allclose(found, expected[0] if members == 1 else expected, atol=2e-4)
+    for is_alone in (True, False):
+        program = jax.make_jaxpr(kernels.for_cpu(multiply, is_alone=is_alone))(lhs, rhs)
+        equations = list(all_equations(program))
+        (product,) = [eqn for eqn in equations if eqn.primitive is lax.dot_general_p]
+        is_turned = version and is_alone and sizes == (128, 256, 128)
+        assert product.invars[1].aval.shape[-2] == (depth if is_turned else columns)
+        assert any(eqn.primitive is lax.cond_p for eqn in equations) == is_turned
+
+
 SUMS = [((64, 96), 0), ((64, 96), 1), ((4, 32, 96), (0, 1)), ((4, 32, 96), (1, 2))]
 OTHER_SUMS = [((4, 32, 96), 1), ((64, 96), None), ((8, 8), 0), ((1024, 8), 1)]
 
