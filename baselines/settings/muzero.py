@@ -13,12 +13,13 @@ SETTINGS = (
             "hidden_sizes": (64,),
             "state_size": 32,
             "num_simulations": 8,
-            "value_scale": 0.02,
-            "discount": 0.98,
+            "value_scale": 0.005,
+            # A horizon of 200 steps sees the end of the track, where one of 50 drifts to it.
+            "discount": 0.995,
             "num_atoms": 31,
-            "min_return": -60.0,
-            "max_return": 60.0,
-            "n_step": 10,
+            "min_return": -220.0,
+            "max_return": 220.0,
+            "n_step": 20,
             "learning_rate": 1e-3,
             # To 0 at the end of the budget: the last policies are as good as the best.
             "learning_rate_steps": 16_400,
@@ -31,7 +32,7 @@ SETTINGS = (
         },
         steps=45_000,
         target=475.0,
-        source="chosen here; seeds 0 to 4 came to 500, 500, 500, 440, 500",
+        source="chosen here; seeds 0 to 4 came to 500",
         evaluation_every=3_000,
     ),
     Tuned(
