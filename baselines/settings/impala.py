@@ -27,7 +27,7 @@ SETTINGS = (
         },
         steps=300_000,
         target=475.0,
-        source="chosen here; seeds 0 to 4 came to 500",
+        source="chosen here; seeds 0 to 4 came to 446, 489, 500, 500, 500",
         evaluation_every=15_000,
     ),
     Tuned(
@@ -39,17 +39,18 @@ SETTINGS = (
             "hidden_sizes": (64,),
             "num_envs": 8,
             "rollout_length": 32,
-            "batch_size": 8,
+            "batch_size": 2,
             "num_passes": 2,
-            "learning_rate": 2e-3,
+            "learning_rate": 1e-3,
+            # Without it policies are soon sure, and drift off the track by one way.
+            "entropy_cost": 0.3,
             # Returns of hundreds would drown the policy in the torso that both have.
-            "value_cost": 0.01,
-            "discount": 0.98,
-            "anneal_steps": 300_000,
+            "value_cost": 0.003,
+            "anneal_steps": 600_000,
         },
-        steps=300_000,
+        steps=600_000,
         target=400.0,
-        source="chosen here; seeds 0 to 4 came to 500, 500, 417, 327, 500",
+        source="chosen here; seeds 0 to 4 came to 500",
         evaluation_every=30_000,
     ),
     Tuned(
@@ -67,7 +68,7 @@ SETTINGS = (
         target=6.0,
         # Its games have no end of their own where the ball is never lost.
         environment={"max_episode_steps": 5_000},
-        source="chosen here; seed 0 came to 7.6; actions drawn uniformly come to 0.4",
+        source="chosen here; seed 0 came to 5.9; actions drawn uniformly come to 0.4",
         evaluation_every=300_000,
     ),
     Tuned(
