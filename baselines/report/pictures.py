@@ -152,6 +152,7 @@ def _panels(
     for axes, (title, content) in zip(places, panels.items(), strict=False):
         axes.set_title(title)
         draw(axes, content)
+        axes.locator_params(axis="x", nbins=5)  # Millions, written out, have room.
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
