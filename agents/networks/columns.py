@@ -69,7 +69,6 @@ class MLP(hk.Module):
     ):
         """As of `hk.nets.MLP`; `linear` makes a layer, of a size and a name."""
         super().__init__(name)
-        self._width = max(output_sizes, default=0)
         self._activation = activation
         self._num_active = len(output_sizes) - (not activate_final)
         more = {} if w_init is None else {"w_init": w_init}
@@ -78,7 +77,8 @@ class MLP(hk.Module):
         ]
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        as_columns = bool(self._layers) and _as_columns(x.shape[0], max(x.shape[1], self._width))
+        widths = [x.shape[1], *(layer.output_size for layer in self._layers)]
+        as_columns = len(widths) > 1 and _as_columns(x.shape[0], max(widths))
         x = x.T if as_columns else x
         for i, layer in enumerate(self._layers):
             x = layer.on_columns(x) if as_columns else layer(x)
