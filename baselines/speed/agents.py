@@ -2,13 +2,15 @@
 
     python -m troupe.baselines.speed dqn --env CartPole-v1 --json
     python -m troupe.baselines.speed ppo --env CartPole-v1 --against sb3=PYTHON,sbx=PYTHON
-    python -m troupe.baselines.speed sac --env HalfCheetah-v5 --steps 100000 --repeats 2 \\
-        --evaluate-every 100000 --against sb3=PYTHON            (the returns, beside the speeds)
+    python -m troupe.baselines.speed sac --env HalfCheetah-v5 --workload tuned --repeats 2 \\
+        --evaluate-every 100000 --against sb3=PYTHON       (the returns of the tuned settings)
     python -m troupe.baselines.speed dqn --launch processes     (see `distributed`)
 
 Every library runs the same settings, in turn, as often as `--repeats` says; ratios are between the
-medians, so that all are measured under what else the machine had to do. What a rate is, and that
-compilation and evaluations are left out of it, is said in `peers`.
+medians, so that all are measured under what else the machine had to do. Only with `--workload
+tuned` the others keep the zoo's settings and this one runs the baseline's own, in as many steps:
+what then compares are returns. What a rate is, and that compilation and evaluations are left out of
+it, is said in `peers`.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ def workload(agent: str, env: str, name: str) -> Workload:
         return WORKLOADS[agent, env, name]
     settings = find(agent, env)
     if name == "tuned" and settings is not None:
-        return Workload(settings.config, settings.steps, has_peers=False)
+        return Workload(settings.config, settings.steps, has_peers=(agent, env) in peers.ZOO)
     names = [key[2] for key in WORKLOADS if key[:2] == (agent, env)]
     names += ["tuned"] if settings is not None else []
     raise ValueError(

@@ -1,6 +1,8 @@
 """Measuring an agent."""
 
-from troupe.baselines.speed import agents
+import pytest
+
+from troupe.baselines.speed import agents, peers
 
 
 def test_too_few_steps_to_measure_are_told_on_one_line(capsys):
@@ -20,3 +22,37 @@ def test_a_run_that_is_over_is_told(capsys):
     (line,) = err.strip().splitlines()
     assert line.startswith("troupe with seed 0: 1,0")
     assert line.count(" after ") == 2
+
+
+def test_the_others_run_the_zoo_beside_tuned_settings(monkeypatch, capsys):
+    asked = []
+    done = {
+        "env_steps": 1024,
+        "env_steps_per_second": 1024.0,
+        "env_steps_per_cpu_second": 512.0,
+        "wall_seconds": 1.0,
+        "target": None,
+        "evaluations": [(1024, 9.0)],
+    }
+
+    def measure(python, settings):
+        asked.append(settings)
+        return done
+
+    monkeypatch.setattr(peers, "measure", measure)
+    monkeypatch.setattr(agents, "measure", lambda *_, **__: done)
+    line = "ppo --env CartPole-v1 --workload tuned --steps 1024 --against sb3=python"
+    assert agents.main(line.split()) == 0
+    (run,) = asked
+    assert run.total_steps == 1024
+    assert run.hyperparameters == peers.ZOO["ppo", "CartPole-v1"]["hyperparameters"]
+    assert "last_return" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["sac --env Pendulum-v1", "dqn --env CartPole-v1 --workload prioritised"],
+)
+def test_a_workload_that_the_others_do_not_have_is_refused(line, capsys):
+    assert agents.main([*line.split(), "--against", "sb3=python"]) == 2
+    assert "the other libraries have no such workload" in capsys.readouterr().err
