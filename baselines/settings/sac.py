@@ -27,6 +27,13 @@ SETTINGS = (
         "Stable-Baselines3 beside them to 4,039 and 5,095",
     ),
     Tuned(
+        "normalized+sac",
+        "HalfCheetah-v5",
+        config=SAC_MUJOCO_ZOO,
+        steps=100_000,
+        source=ZOO.format("sac") + ", on normalised observations",
+    ),
+    Tuned(
         "sac",
         "Pendulum-v1",
         config={

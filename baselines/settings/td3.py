@@ -28,6 +28,13 @@ SETTINGS = (
         "Stable-Baselines3 beside them to 4,908 and 4,664",
     ),
     Tuned(
+        "normalized+td3",
+        "HalfCheetah-v5",
+        config=TD3_MUJOCO_ZOO,
+        steps=100_000,
+        source=ZOO.format("td3") + ", on normalised observations",
+    ),
+    Tuned(
         "td3",
         "Pendulum-v1",
         config={

@@ -2,15 +2,15 @@
 
     python -m troupe.baselines.speed dqn --env CartPole-v1 --json
     python -m troupe.baselines.speed ppo --env CartPole-v1 --against sb3=PYTHON,sbx=PYTHON
-    python -m troupe.baselines.speed sac --env HalfCheetah-v5 --workload tuned --repeats 2 \\
-        --evaluate-every 100000 --against sb3=PYTHON       (the returns of the tuned settings)
+    python -m troupe.baselines.speed normalized+sac --env HalfCheetah-v5 --repeats 2 \\
+        --evaluate-every 25000 --against sb3=PYTHON     (what the tuned settings return beside it)
     python -m troupe.baselines.speed dqn --launch processes     (see `distributed`)
 
 Every library runs the same settings, in turn, as often as `--repeats` says; ratios are between the
-medians, so that all are measured under what else the machine had to do. Only with `--workload
-tuned` the others keep the zoo's settings and this one runs the baseline's own, in as many steps:
-what then compares are returns. What a rate is, and that compilation and evaluations are left out of
-it, is said in `peers`.
+medians, so that all are measured under what else the machine had to do. Only where the workload is
+"tuned" this one runs the baseline's own settings, wrappers of the agent among them, and the others
+the zoo's for as many steps: what then compares are returns. What a rate is, and that compilation
+and evaluations are left out of it, is said in `peers`.
 """
 
 from __future__ import annotations
@@ -106,13 +106,19 @@ def workload(agent: str, env: str, name: str) -> Workload:
         return WORKLOADS[agent, env, name]
     settings = find(agent, env)
     if name == "tuned" and settings is not None:
-        return Workload(settings.config, settings.steps, has_peers=(agent, env) in peers.ZOO)
+        has_peers = (_unwrapped(agent), env) in peers.ZOO
+        return Workload(settings.config, settings.steps, has_peers)
     names = [key[2] for key in WORKLOADS if key[:2] == (agent, env)]
     names += ["tuned"] if settings is not None else []
     raise ValueError(
         f"there is no workload {name!r} of {agent} on {env}; "
         f"there are {', '.join(names) or 'none: the baselines have no such pair'}."
     )
+
+
+def _unwrapped(agent: str) -> str:
+    """An agent's name without those of the wrappers before it."""
+    return agent.rpartition("+")[2]
 
 
 def measure(
@@ -363,7 +369,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for library, python in against.items():
                 asked = peers.zoo(
                     library,
-                    args.agent,
+                    _unwrapped(args.agent),
                     args.env,
                     seed=seed,
                     target_return=target,

@@ -24,7 +24,11 @@ def test_a_run_that_is_over_is_told(capsys):
     assert line.count(" after ") == 2
 
 
-def test_the_others_run_the_zoo_beside_tuned_settings(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("agent", "env", "peer"),
+    [("ppo", "CartPole-v1", "ppo"), ("normalized+td3", "HalfCheetah-v5", "td3")],
+)
+def test_the_others_run_the_zoo_beside_tuned_settings(agent, env, peer, monkeypatch, capsys):
     asked = []
     done = {
         "env_steps": 1024,
@@ -41,11 +45,11 @@ def test_the_others_run_the_zoo_beside_tuned_settings(monkeypatch, capsys):
 
     monkeypatch.setattr(peers, "measure", measure)
     monkeypatch.setattr(agents, "measure", lambda *_, **__: done)
-    line = "ppo --env CartPole-v1 --workload tuned --steps 1024 --against sb3=python"
+    line = f"{agent} --env {env} --workload tuned --steps 1024 --against sb3=python"
     assert agents.main(line.split()) == 0
     (run,) = asked
-    assert run.total_steps == 1024
-    assert run.hyperparameters == peers.ZOO["ppo", "CartPole-v1"]["hyperparameters"]
+    assert (run.agent, run.total_steps) == (peer, 1024)
+    assert run.hyperparameters == peers.ZOO[peer, env]["hyperparameters"]
     assert "last_return" in capsys.readouterr().out
 
 
