@@ -30,9 +30,10 @@ SETTINGS = (
     Tuned(
         "normalized+td3",
         "HalfCheetah-v5",
-        config=TD3_MUJOCO_ZOO,
+        # With the zoo's noise of 0.1 seed 2 came to 4,970, with this to 5,823.
+        config={**TD3_MUJOCO_ZOO, "exploration_std": 0.3},
         steps=100_000,
-        source=ZOO.format("td3") + ", on normalised observations",
+        source=ZOO.format("td3") + ", on normalised observations and with more exploration",
     ),
     Tuned(
         "td3",
