@@ -31,7 +31,8 @@ SETTINGS = (
         "HalfCheetah-v5",
         config=SAC_MUJOCO_ZOO,
         steps=100_000,
-        source=ZOO.format("sac") + ", on normalised observations",
+        source=ZOO.format("sac") + ", on normalised observations; seeds 0 and 2 came to 5,939, "
+        "6,364",
     ),
     Tuned(
         "sac",
