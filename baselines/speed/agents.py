@@ -9,8 +9,8 @@
 Every library runs the same settings, in turn, as often as `--repeats` says; ratios are between the
 medians, so that all are measured under what else the machine had to do. Only where the workload is
 "tuned" this one runs the baseline's own settings, wrappers of the agent among them, and the others
-the zoo's for as many steps: what then compares are returns. What a rate is, and that compilation
-and evaluations are left out of it, is said in `peers`.
+the zoo's for as many steps: then returns are compared, and rates are not. What a rate is, and that
+compilation and evaluations are left out of it, is said in `peers`.
 """
 
 from __future__ import annotations
@@ -51,11 +51,15 @@ _EVALUATE_EVERY = 5_000
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """What is run: the config here, and the same settings in the other libraries' names."""
+    """What is run: the config here, and what the other libraries have beside it.
+
+    That is the same settings in their names, or the zoo's beside the baseline's own.
+    """
 
     config: Mapping[str, Any]
     steps: int
     has_peers: bool = True
+    same_settings: bool = True
 
 
 _DQN_ZOO = {**DQN_CARTPOLE_ZOO, "double": False}
@@ -107,7 +111,7 @@ def workload(agent: str, env: str, name: str) -> Workload:
     settings = find(agent, env)
     if name == "tuned" and settings is not None:
         has_peers = (_unwrapped(agent), env) in peers.ZOO
-        return Workload(settings.config, settings.steps, has_peers)
+        return Workload(settings.config, settings.steps, has_peers, same_settings=False)
     names = [key[2] for key in WORKLOADS if key[:2] == (agent, env)]
     names += ["tuned"] if settings is not None else []
     raise ValueError(
@@ -255,12 +259,15 @@ class _Timed:
         self.calls += 1
 
 
-def compare(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Medians of every library, and how many times as good as each of the others this one is.
+def compare(
+    runs: Mapping[str, Sequence[Mapping[str, Any]]], *, same_settings: bool = True
+) -> dict[str, Any]:
+    """Medians of every library, and how this one does beside each of the others.
 
     A ratio above 1 says that this library is ahead: more steps a second, fewer seconds to the
     target. `seconds_to_target` is on the clock of the training with the warm-up left out, and
-    None where a run did not get there.
+    None where a run did not get there. Rates have no ratio where the settings differ. `leads` are
+    by how much this library's last return is above the other's, where both were evaluated.
     """
     medians: dict[str, Any] = {}
     for library, results in runs.items():
@@ -285,18 +292,19 @@ def compare(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
         for clock in ("wall", "cpu"):
             medians[library][f"{clock}_seconds_to_target"] = _to_target(results, clock)
     ours = medians["troupe"]
+    rates = ("env_steps_per_second", "env_steps_per_cpu_second") if same_settings else ()
     ratios: dict[str, dict[str, float]] = {}
+    leads: dict[str, float] = {}
     for library, theirs in medians.items():
         if library == "troupe":
             continue
-        ratios[library] = {
-            name: ours[name] / theirs[name]
-            for name in ("env_steps_per_second", "env_steps_per_cpu_second")
-        }
+        ratios[library] = {name: ours[name] / theirs[name] for name in rates}
         for name in ("wall_seconds_to_target", "cpu_seconds_to_target"):
             if ours[name] and theirs[name]:
                 ratios[library][name] = theirs[name] / ours[name]
-    return {"medians": medians, "ratios": ratios}
+        if "last_return" in ours and "last_return" in theirs:
+            leads[library] = ours["last_return"] - theirs["last_return"]
+    return {"medians": medians, "ratios": ratios, "leads": leads}
 
 
 def _to_target(results: Sequence[Mapping[str, Any]], clock: str) -> float | None:
@@ -381,7 +389,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"troupe: {error}", file=sys.stderr)
         return 2
-    outcome = compare(runs)
+    outcome = compare(runs, same_settings=work.same_settings)
     if args.json:
         print(json.dumps({**outcome, "runs": runs}, indent=2))
     else:
@@ -409,6 +417,8 @@ def _print(outcome: Mapping[str, Any]) -> None:
     for library, ratios in outcome["ratios"].items():
         for name, value in ratios.items():
             print(f"{value:6.2f} x {library}  {name}")
+    for library, value in outcome["leads"].items():
+        print(f"{value:+8,.1f}  {library}  last_return")
 
 
 if __name__ == "__main__":
