@@ -118,6 +118,7 @@ def _draw_panel(axes: Any, groups: Sequence[Group], single: bool) -> bool:
     axes.set_xlabel(clock.words)
     axes.set_ylabel("return")
     axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=6)  # Millions, written out, have room.
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
