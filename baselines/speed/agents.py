@@ -260,14 +260,18 @@ class _Timed:
 
 
 def compare(
-    runs: Mapping[str, Sequence[Mapping[str, Any]]], *, same_settings: bool = True
+    runs: Mapping[str, Sequence[Mapping[str, Any]]],
+    *,
+    to_target: bool = False,
+    same_settings: bool = True,
 ) -> dict[str, Any]:
     """Medians of every library, and how this one does beside each of the others.
 
     A ratio above 1 says that this library is ahead: more steps a second, fewer seconds to the
-    target. `seconds_to_target` is on the clock of the training with the warm-up left out, and
-    None where a run did not get there. Rates have no ratio where the settings differ. `leads` are
-    by how much this library's last return is above the other's, where both were evaluated.
+    target. Rates have no ratio where the settings differ. `seconds_to_target`, where there is one,
+    is on the clock of the training with the warm-up left out, and None where the median run did not
+    get there. Without a target, which ends evaluations, `leads` are by how much this library's last
+    return is above the other's.
     """
     medians: dict[str, Any] = {}
     for library, results in runs.items():
@@ -289,7 +293,7 @@ def compare(
         returns = [r["evaluations"][-1][1] for r in results if r["evaluations"]]
         if returns:
             medians[library]["last_return"] = statistics.median(returns)
-        for clock in ("wall", "cpu"):
+        for clock in ("wall", "cpu") if to_target else ():
             medians[library][f"{clock}_seconds_to_target"] = _to_target(results, clock)
     ours = medians["troupe"]
     rates = ("env_steps_per_second", "env_steps_per_cpu_second") if same_settings else ()
@@ -300,9 +304,9 @@ def compare(
             continue
         ratios[library] = {name: ours[name] / theirs[name] for name in rates}
         for name in ("wall_seconds_to_target", "cpu_seconds_to_target"):
-            if ours[name] and theirs[name]:
+            if ours.get(name) and theirs.get(name):
                 ratios[library][name] = theirs[name] / ours[name]
-        if "last_return" in ours and "last_return" in theirs:
+        if not to_target and "last_return" in ours and "last_return" in theirs:
             leads[library] = ours["last_return"] - theirs["last_return"]
     return {"medians": medians, "ratios": ratios, "leads": leads}
 
@@ -389,7 +393,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"troupe: {error}", file=sys.stderr)
         return 2
-    outcome = compare(runs, same_settings=work.same_settings)
+    outcome = compare(runs, to_target=args.target is not None, same_settings=work.same_settings)
     if args.json:
         print(json.dumps({**outcome, "runs": runs}, indent=2))
     else:

@@ -55,6 +55,38 @@ def test_the_others_run_the_zoo_beside_tuned_settings(agent, env, peer, monkeypa
     assert " x sb3" not in out  # Rates of other settings do not compare.
 
 
+def test_a_target_is_timed_and_without_one_last_returns_are_compared():
+    def run(rate, wall, value):
+        reached = {"wall_seconds": wall, "cpu_seconds": wall}
+        return {
+            "env_steps_per_second": rate,
+            "env_steps_per_cpu_second": rate,
+            "warmup_seconds": 1.0,
+            "warmup_cpu_seconds": 1.0,
+            "target": reached if value >= 475 else None,
+            "evaluations": [(1024, value)],
+        }
+
+    runs = {"troupe": [run(300.0, 3.0, 500.0)], "sb3": [run(100.0, 9.0, 480.0)]}
+    timed = agents.compare(runs, to_target=True)
+    assert timed["medians"]["sb3"]["wall_seconds_to_target"] == 8.0
+    assert timed["ratios"]["sb3"] == {
+        "env_steps_per_second": 3.0,
+        "env_steps_per_cpu_second": 3.0,
+        "wall_seconds_to_target": 4.0,
+        "cpu_seconds_to_target": 4.0,
+    }
+    assert timed["leads"] == {}
+    missed = {**runs, "sb3": [run(100.0, 9.0, 400.0)]}
+    assert (
+        agents.compare(missed, to_target=True)["medians"]["sb3"]["wall_seconds_to_target"] is None
+    )
+    untimed = agents.compare(runs, same_settings=False)
+    assert untimed["leads"] == {"sb3": 20.0}
+    assert untimed["ratios"] == {"sb3": {}}
+    assert "wall_seconds_to_target" not in untimed["medians"]["sb3"]
+
+
 @pytest.mark.parametrize(
     "line",
     ["sac --env Pendulum-v1", "dqn --env CartPole-v1 --workload prioritised"],
