@@ -114,7 +114,7 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
 
         Args:
           make_replay: what makes it; of several processes each has a factory of its own, for the
-            face that it needs, so that only what comes of it is seen by all of them.
+            proxy that it needs, so that only what comes of it is seen by all of them.
           num_envs: N, environments whose steps this process writes.
           seed: of the draws.
         """

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .callbacks import Callback
     from .distributed.deployment import Roles
-    from .distributed.engines.launchpad.engine import launch
+    from .distributed.engines.launchpad.launchpad_engine import launch
     from .distributed.engines.launchpad.program import make_program
     from .errors import Interrupted, RequestError, RunError, StopRun
+    from .evaluation.checkpoint import evaluate
+    from .evaluation.export import export
+    from .evaluation.policy import Policy, load_policy
     from .experiment import Checkpointing, Evaluation, Experiment, Partition
     from .files.checkpoints import CheckpointError
     from .files.result import Result
-    from .judging.checkpoint import evaluate
-    from .judging.export import export
-    from .judging.policy import Policy, load_policy
     from .local.run import run
+    from .logging.wandb import WandbLogger
     from .running import resume
-    from .telling.wandb import WandbLogger
 
 __all__ = [
     "Callback",
@@ -54,17 +54,17 @@ _HOMES = {
     "Experiment": "experiment",
     "Interrupted": "errors",
     "Partition": "experiment",
-    "Policy": "judging.policy",
+    "Policy": "evaluation.policy",
     "RequestError": "errors",
     "Result": "files.result",
     "Roles": "distributed.deployment",
     "RunError": "errors",
     "StopRun": "errors",
-    "WandbLogger": "telling.wandb",
-    "evaluate": "judging.checkpoint",
-    "export": "judging.export",
-    "launch": "distributed.engines.launchpad.engine",
-    "load_policy": "judging.policy",
+    "WandbLogger": "logging.wandb",
+    "evaluate": "evaluation.checkpoint",
+    "export": "evaluation.export",
+    "launch": "distributed.engines.launchpad.launchpad_engine",
+    "load_policy": "evaluation.policy",
     "make_program": "distributed.engines.launchpad.program",
     "resume": "running",
     "run": "local.run",

@@ -16,8 +16,8 @@ from .experiment import Experiment
 from .files.directory import RunDirectory
 from .files.result import Result
 from .local import run as local
-from .request.begun import asked_of
-from .telling.report import Reporter
+from .logging.report import Reporter
+from .specification.begun import asked_of
 
 
 def runner(kind: str, roles: Mapping[str, Any]) -> Callable[..., Any]:
@@ -35,7 +35,7 @@ def runner(kind: str, roles: Mapping[str, Any]) -> Callable[..., Any]:
         return local.run
     if kind == "ray":
         extras.require("ray", "ray", "--launch ray")
-        from .distributed.engines.ray import engine as ray_engine
+        from .distributed.engines.ray import ray_engine as ray_engine
 
         return functools.partial(ray_engine.run, roles=roles)
     for name in ("launchpad", "reverb"):
@@ -44,9 +44,9 @@ def runner(kind: str, roles: Mapping[str, Any]) -> Callable[..., Any]:
                 f"launching several roles needs {name}, which is not installed: "
                 "pip install 'troupe[distributed]' under Python 3.10."
             )
-    from .distributed.engines.launchpad import engine
+    from .distributed.engines.launchpad import launchpad_engine
 
-    return functools.partial(engine.run, kind=kind, roles=roles)
+    return functools.partial(launchpad_engine.run, kind=kind, roles=roles)
 
 
 def resume(

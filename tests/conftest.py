@@ -92,7 +92,7 @@ def tiny():
     """Makes recipes of a DQN that learns a few steps: `tiny(seed=3, config={...})`."""
 
     from troupe.launch.experiment import Checkpointing, Evaluation
-    from troupe.launch.request.recipe import Recipe
+    from troupe.launch.specification.recipe import Recipe
 
     def make(config=(), evaluation=(), checkpointing=(), **fields):
         return Recipe(

@@ -98,8 +98,8 @@ def test_what_is_slow_to_import_waits_until_it_is_used(statement):
 def test_who_acts_loads_no_partitioner():
     script = """
         import sys
-        import troupe.agents.dqn, troupe.launch.maker
-        from troupe.launch.distributed.roles import actor, evaluator, replay
+        import troupe.agents.dqn, troupe.launch.factory
+        from troupe.launch.distributed.roles import actor, evaluator, replay_role
         assert "troupe.partitioning" not in sys.modules
     """
     python(script)

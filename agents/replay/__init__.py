@@ -1,6 +1,6 @@
 """Replay: items that actors write and learners draw. `items` says what they are."""
 
-from .embedded.replay import EmbeddedReplay
+from .embedded.embedded_replay import EmbeddedReplay
 from .interface import Replay, ReplayFactory
 from .items import (
     Episodes,
@@ -14,7 +14,7 @@ from .items import (
     Transitions,
 )
 from .offline.dataset import Dataset
-from .offline.replay import OfflineReplay
+from .offline.offline_replay import OfflineReplay
 
 __all__ = [
     "Dataset",

@@ -75,7 +75,7 @@ class Replay(Protocol):
 
 
 class ReplayFactory(Protocol):
-    """Makes a replay, or the face that a role has of one that lives elsewhere."""
+    """Makes a replay, or the proxy that a role has of one that lives elsewhere."""
 
     def __call__(
         self,

@@ -21,7 +21,7 @@ _FRESH_SECONDS = 0.5  # How old the server's numbers may be.
 _CLOSE_SECONDS = 1.6  # How long threads may take to end.
 
 
-class RemoteFace:
+class RemoteProxy:
     """What every role can do with it. As it stands it can neither write nor draw."""
 
     key_dtype: Any = np.int64
@@ -142,7 +142,7 @@ class RemoteFace:
         return self._numbers
 
 
-class ReadingFace(RemoteFace):
+class ReadingProxy(RemoteProxy):
     """What a learner holds of it.
 
     A thread reads batches ahead of the learner and makes them ready; another writes priorities
@@ -155,7 +155,7 @@ class ReadingFace(RemoteFace):
         """Reads nothing before `_begin`.
 
         Args:
-          spec, environment_spec, extras_spec: As of `RemoteFace`. Of `Rollouts`, a batch holds
+          spec, environment_spec, extras_spec: As of `RemoteProxy`. Of `Rollouts`, a batch holds
             whichever `batch_size` windows come first, of any streams.
           steps_per_sample: K, batches that the learner draws at once.
         """

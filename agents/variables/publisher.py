@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from .board import Shelf
+from .version_board import Shelf
 
 Nest = Any
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import jax
 
-from .board import read_version
+from .version_board import read_version
 
 Nest = Any
 

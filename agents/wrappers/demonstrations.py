@@ -13,7 +13,7 @@ from ..replay.interface import Replay
 from ..replay.items import ReplaySpec, Rollouts
 from ..replay.offline.dataset import Dataset
 from ..replay.offline.mixed import MixedReplay
-from ..replay.offline.replay import OfflineReplay
+from ..replay.offline.offline_replay import OfflineReplay
 from .wrapper import Wrapper
 
 

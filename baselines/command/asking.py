@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ...launch.request import arguments
-from ...launch.request.recipe import Recipe
+from ...launch.specification import arguments
+from ...launch.specification.recipe import Recipe
 from ..tuned import Tuned
 
 

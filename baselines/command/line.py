@@ -76,7 +76,7 @@ def _answer(arguments: list[str], settings: Sequence[Tuned], debug: bool) -> int
 def _hint(arguments: Sequence[str]) -> str:
     """Which fields of the agent's config were asked for as if they were flags."""
     from ...agents import find_builder
-    from ...launch.request import fields
+    from ...launch.specification import fields
 
     flags = [word.partition("=")[0] for word in arguments if word.startswith("--")]
     names = [flag[2:].replace("-", "_") for flag in flags]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...launch.errors import RunError
-from ...launch.request.begun import Begun
-from ...launch.request.recipe import Recipe
-from ...launch.telling import report
+from ...launch.logging import report
+from ...launch.specification.begun import Begun
+from ...launch.specification.recipe import Recipe
 
 
 def run(recipe: Recipe | Begun, out: str | pathlib.Path, *, resume: bool) -> int:
@@ -54,6 +54,6 @@ def draw(
     runs: Sequence[str | pathlib.Path], folder: pathlib.Path, save: str | None = None
 ) -> pathlib.Path:
     """Draws the curves of runs, into a folder where no file is named."""
-    from ...launch.telling.plot import plot
+    from ...launch.logging.plot import plot
 
     return plot(runs, save or folder / "curve.png")

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from ...launch.experiment import Checkpointing, Evaluation
-from ...launch.request.recipe import Recipe
+from ...launch.specification.recipe import Recipe
 from ..tuned import Tuned
 from . import asking
 from .parser import add_data, add_launch, add_partition, add_task, count
@@ -79,7 +79,7 @@ def _add_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> No
     command = parser.prog.rpartition(" ")[2]
     agent = arguments[1] if len(arguments) > 1 and arguments[0] == command else ""
     if agent and not agent.startswith("-") and {"-h", "--help"} & set(arguments):
-        from ...launch.request import fields, origins
+        from ...launch.specification import fields, origins
 
         group.description = f"of {agent}"
         for field in fields.fields(origins.find_builder(agent).config_class).values():

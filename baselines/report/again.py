@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...launch.errors import RequestError
-from ...launch.request import fields, origins
-from ...launch.request.recipe import Recipe
+from ...launch.specification import fields, origins
+from ...launch.specification.recipe import Recipe
 from ..command import training
 from ..command.parser import Commands, take_overrides
 from ..settings import find

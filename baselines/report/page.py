@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...launch.errors import RequestError
-from . import pictures
+from . import figures
 from .again import command
 from .runs import Entry
 from .summary import Scaling, Together, by_environment, estimate, scales, together
@@ -35,9 +35,9 @@ def write(entries: Sequence[Entry], folder: str | os.PathLike[str], title: str) 
     everywhere = together(entries, found)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        pictures.draw_returns(entries, path / "returns.png")
-        pictures.draw_curves(entries, path / "curves.png")
-        pictures.draw_profiles(entries, everywhere, path / "profiles.png")
+        figures.draw_returns(entries, path / "returns.png")
+        figures.draw_curves(entries, path / "curves.png")
+        figures.draw_profiles(entries, everywhere, path / "profiles.png")
         text = "\n".join(_lines(entries, found, everywhere, title))
         (path / _NAME).write_text(text + "\n")
     except OSError as error:

@@ -13,7 +13,7 @@ import numpy as np
 from ...launch.clock import StepCount
 from ...launch.errors import RequestError
 from ...launch.files.directory import RunDirectory
-from ...launch.telling.groups import group
+from ...launch.logging.groups import group
 from ..settings import find
 
 Curve = tuple[np.ndarray, np.ndarray]

@@ -33,7 +33,7 @@ from ... import environments
 from ...agents import find_builder
 from ...agents.learning import dispatch
 from ...launch import Evaluation, Experiment
-from ...launch.judging.evaluation import Evaluator
+from ...launch.evaluation.evaluator import Evaluator
 from ...launch.local.components import make as make_parts
 from ...launch.local.components import make_environment
 from ...launch.local.loop import CatchUp, Loop

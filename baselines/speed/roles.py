@@ -23,10 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...agents.replay.items import ReplaySpec, Transitions
-from ...agents.variables.board import shared_folder
+from ...agents.variables.version_board import shared_folder
 from ...environments import EnvironmentSpec, specs
 from ...launch.distributed.deployment import Deployment, Reference, RolePlan, Roles
-from ...launch.distributed.roles import calls
+from ...launch.distributed.roles import rpc
 from ...launch.distributed.roles.variables import VariableRole
 from ...launch.distributed.supervision import role
 from ...launch.distributed.supervision.role import Settings
@@ -64,7 +64,7 @@ class _Noted:
     def wait_for(self, *names: str, key: str | None = None) -> None:
         """Until all of these have written something down, and a key in it."""
         while not all((key in found if key else found) for found in map(self.noted, names)):
-            calls.check_stop()
+            rpc.check_stop()
             time.sleep(0.02)
 
     def rest(self) -> None:
@@ -368,14 +368,16 @@ def _started(
 ) -> Iterator[Callable[[], None]]:
     """Yields what looks after the roles."""
     if kind == "ray":
-        from ...launch.distributed.engines.ray import cluster, engine, launcher
+        from ...launch.distributed.engines.ray import cluster, launcher, ray_engine
 
         bundles = functools.partial(launcher.bundles, deployment)
         with (
             cluster.connected(None, bundles, None, deployment.directory) as connected,
-            engine.RayEngine(deployment, connected).start(workspace, logs, print) as lives,
+            ray_engine.RayEngine(deployment, connected).start(
+                workspace, logs, print
+            ) as incarnations,
         ):
-            yield lives.poll
+            yield incarnations.poll
         return
     from ...launch.distributed.engines.launchpad import launcher as processes
     from ...launch.distributed.engines.launchpad.program import LaunchProgram

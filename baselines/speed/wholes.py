@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ...launch import Checkpointing, Evaluation
-from ...launch.request.recipe import Recipe
+from ...launch.logging.metrics import read
 from ...launch.running import runner
-from ...launch.telling.metrics import read
+from ...launch.specification.recipe import Recipe
 
 _QUIET = {"samples_per_insert": 1.0, "min_replay_size": 200, "steps_per_dispatch": 1}
 _PERIOD = 0.1

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...launch.files.directory import RunDirectory
-from ...launch.request.recipe import Recipe
-from ...launch.telling import metrics
+from ...launch.logging import metrics
+from ...launch.specification.recipe import Recipe
 from .study import Proposal
 
 _PATIENCE = 30.0

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from ...launch import extras, seeds, signals
 from ...launch.errors import Interrupted, RequestError, RunError
-from ...launch.telling import report
-from . import outcome, picture
+from ...launch.logging import report
+from . import chart, outcome
 from . import request as requests
 from .attempt import Attempt
 from .request import SweepRequest
@@ -74,7 +74,7 @@ def sweep(
             running.stop()
             tried = study.tried()
             outcome.write(out, request, tried)
-        picture.draw(request, tried, study.importances(), out / "sweep.png")
+        chart.draw(request, tried, study.importances(), out / "sweep.png")
     if stop.signal_number is not None:
         raise Interrupted(
             stop.signal_number,

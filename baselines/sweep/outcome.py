@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...launch.files.result import versions
-from ...launch.request import fields
+from ...launch.specification import fields
 from . import request as requests
 from .request import SweepRequest
 from .study import Tried

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...launch.errors import RequestError
-from ...launch.request import fields, origins
-from ...launch.request.recipe import Recipe
+from ...launch.specification import fields, origins
+from ...launch.specification.recipe import Recipe
 from . import space as spaces
 from .space import Space
 

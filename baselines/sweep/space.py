@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...launch.errors import RequestError
-from ...launch.request import fields
-from ...launch.request.fields import Field
+from ...launch.specification import fields
+from ...launch.specification.fields import Field
 
 
 @dataclasses.dataclass(frozen=True)

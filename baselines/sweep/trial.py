@@ -21,8 +21,8 @@ def main() -> int:
     threading.Thread(target=_watch, daemon=True).start()
     # Only now: this takes seconds, in which the sweep may have ended.
     from ...launch.errors import Interrupted, RunError
-    from ...launch.request.recipe import Recipe
-    from ...launch.telling import report
+    from ...launch.logging import report
+    from ...launch.specification.recipe import Recipe
     from ..command import running
 
     reporter = report.Plain(sys.stdout)

@@ -10,7 +10,7 @@ from .. import seeds
 from ..errors import RequestError
 from ..files.checkpoints import Store
 from ..files.directory import RunDirectory
-from ..request.begun import asked_of
+from ..specification.begun import asked_of
 
 if TYPE_CHECKING:
     from ...agents.replay.offline.dataset import Dataset

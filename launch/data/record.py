@@ -17,9 +17,9 @@ from ...agents.replay.nests import Structure
 from ...agents.replay.offline.dataset import Episode, of_episodes
 from .. import seeds
 from ..errors import RequestError
-from ..judging import checkpoint as judging
-from ..judging.loading import learned
-from ..telling.report import Reporter
+from ..evaluation import checkpoint as judging
+from ..evaluation.loading import learned
+from ..logging.report import Reporter
 from . import recording
 
 if TYPE_CHECKING:

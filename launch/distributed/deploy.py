@@ -10,14 +10,14 @@ from typing import Any
 
 from ... import environments
 from ...agents.learning import virtual
-from .. import frame, seeds
-from ..checking import updates
+from .. import lifecycle, seeds
 from ..errors import RequestError
 from ..experiment import Experiment, require_experiment
+from ..factory import ComponentFactory, check_budget
 from ..files.checkpoints import Checkpoint
 from ..files.directory import RunDirectory
 from ..local import components, saver
-from ..maker import Maker, check_budget
+from ..validation import updates
 from . import addresses
 from .deployment import Deployment, Reference, RolePlan, Roles, Say
 from .gang import ranks as ranks_of
@@ -27,7 +27,7 @@ from .roles.evaluator import EvaluatorRole
 from .roles.follower import FollowerRole
 from .roles.inference import InferenceRole
 from .roles.learner import LearnerRole
-from .roles.replay import ReplayRole
+from .roles.replay_role import ReplayRole
 from .roles.variables import VariableRole
 from .supervision.role import Settings
 
@@ -64,7 +64,7 @@ def deploy(
     addresses.require_own(numbers.listen)
     if resume:
         RunDirectory(path).check_free()  # Whose first checkpoint may be still to come.
-    resumed = frame.newest(experiment, path, warn) if resume else None
+    resumed = lifecycle.newest(experiment, path, warn) if resume else None
     if resumed is not None and "ledger" not in resumed.counters:
         raise RequestError(
             f"{resumed.path} was written by a run in one process; go on with it in one."
@@ -75,23 +75,23 @@ def deploy(
     components.check_partition(experiment, spec)
     # Callbacks are called where the run is begun, and may hold what cannot travel.
     travelling = dataclasses.replace(experiment, callbacks=())
-    maker = Maker(travelling, spec, numbers.actors * experiment.builder.num_envs)
+    factory = ComponentFactory(travelling, spec, numbers.actors * experiment.builder.num_envs)
     replay_spec = experiment.builder.make_replay_spec(spec)
     if experiment.acts:
-        maker.check_replay()
+        factory.check_replay()
         if not resume:
             check_budget(experiment, replay_spec)
     else:
         _require_nobody_acts(roles)
-        replay = maker.offline_replay()  # Each role of the learner loads it for itself.
+        replay = factory.offline_replay()  # Each role of the learner loads it for itself.
         if resumed is not None:
             saver.require_same_data(resumed, replay)
-    updates.check_before_launch(maker)
+    updates.check_before_launch(factory)
     return Deployment(
         experiment=experiment,
         directory=path,
         roles=numbers,
-        plans=tuple(_plans(maker, numbers, path.resolve(), resumed)),
+        plans=tuple(_plans(factory, numbers, path.resolve(), resumed)),
         replay_spec=replay_spec,
         resume=resume,
         resumed=resumed,
@@ -99,10 +99,10 @@ def deploy(
 
 
 def _plans(
-    maker: Maker, roles: Roles, path: pathlib.Path, resumed: Checkpoint | None
+    factory: ComponentFactory, roles: Roles, path: pathlib.Path, resumed: Checkpoint | None
 ) -> list[RolePlan]:
     """The roles, those that others ask first."""
-    experiment = maker.experiment
+    experiment = factory.experiment
     files = {
         "checkpoints": str(RunDirectory(path).checkpoints),
         "replay_folder": str(path / "replay"),
@@ -118,7 +118,7 @@ def _plans(
     }
     acts = experiment.acts
     service = _SERVICE if acts else None
-    shared = {"maker": maker, "counter": _COUNTER}
+    shared = {"factory": factory, "counter": _COUNTER}
     acting = {**shared, "board": _BOARD, "service": service}
     threads = max(16, 2 * roles.actors)
     plans = [
@@ -129,7 +129,7 @@ def _plans(
         serving = {**shared, **files, "service": service}
         settings = _settings(reverb=True)
         plans.append(RolePlan("replay", ReplayRole, serving, settings, serves_replay=True))
-    ranks = ranks_of.settings(experiment, maker.spec, roles)
+    ranks = ranks_of.settings(experiment, factory.spec, roles)
     leads = {
         **acting,
         **files,
@@ -139,7 +139,7 @@ def _plans(
     plans.append(RolePlan("learner", LearnerRole, leads, ranks[0]))
     for rank in range(1, len(ranks)):
         follows = {
-            "maker": maker,
+            "factory": factory,
             "checkpoints": files["checkpoints"],
             "service": service,
             "size": len(ranks),
@@ -147,7 +147,7 @@ def _plans(
         }
         plans.append(RolePlan("learner", FollowerRole, follows, ranks[rank]))
     servers = roles.inference_servers
-    plans += [_inference(maker, roles) for _ in range(servers)]
+    plans += [_inference(factory, roles) for _ in range(servers)]
     for first in range(0, roles.actors if acts else 0, roles.actors_per_process):
         indices = range(first, min(first + roles.actors_per_process, roles.actors))
         asked = [Reference("inference", index=i % servers) if servers else None for i in indices]
@@ -172,11 +172,11 @@ def _require_nobody_acts(roles: Mapping[str, Any]) -> None:
             )
 
 
-def _inference(maker: Maker, roles: Roles) -> RolePlan:
+def _inference(factory: ComponentFactory, roles: Roles) -> RolePlan:
     clients = -(-roles.actors // roles.inference_servers)
     arguments = {
-        "maker": maker,
-        "batch_size": roles.inference_batch or clients * maker.builder.num_envs,
+        "factory": factory,
+        "batch_size": roles.inference_batch or clients * factory.builder.num_envs,
         "wait_seconds": roles.inference_wait,
         "board": _BOARD,
     }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .supervision.role import Settings
 
 Say = Callable[[str], None]
-Face = Literal["calls", "board", "replay"]
+Proxy = Literal["calls", "board", "replay"]
 """What a role has of another: a `Remote`, a `VariableBoard` or a `ReplayService`."""
 
 KINDS = ("one-process", "threads", "processes", "ray")
@@ -139,17 +139,17 @@ def _check_hosts(names: tuple[str, ...], listen: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """Stands for another role in the arguments of one; an engine puts the face in its place."""
+    """Stands for another role in the arguments of one; an engine puts the proxy in its place."""
 
     label: str
-    face: Face = "calls"
+    proxy: Proxy = "calls"
     index: int = 0
     """Among the roles of its label."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RolePlan:
-    """One role: `constructor(**arguments)` is made anew in each of its lives, and run."""
+    """One role: `constructor(**arguments)` is made anew in each of its incarnations, and run."""
 
     label: str
     """What it is: "actor". Its name is that, with its index where there are several."""

@@ -11,17 +11,17 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from ...agents.variables.board import shared_folder
-from .. import frame
+from ...agents.variables.version_board import shared_folder
+from .. import lifecycle
 from ..errors import RunError
 from ..files.checkpoints import Store
 from ..files.result import Result
-from ..telling import report
-from ..telling.monitor import Numbers
+from ..logging import report
+from ..logging.monitor import Numbers
 from .addresses import LOOPBACK
 from .deployment import Deployment, Say
-from .roles.calls import Remote, Unreachable
 from .roles.ledger import DONE, TRAIN
+from .roles.rpc import Remote, Unreachable
 from .supervision.supervisor import RoleError, Supervisor
 
 _POLL_SECONDS = 0.05
@@ -113,7 +113,7 @@ def conduct(
       Interrupted: if a signal stopped it.
     """
     experiment = deployment.experiment
-    with frame.entered(experiment, deployment.directory, reporter, progress) as run:
+    with lifecycle.entered(experiment, deployment.directory, reporter, progress) as run:
         resumed = deployment.resumed
         if resumed is not None:
             run.reopen(lambda: resumed)
@@ -174,7 +174,7 @@ def _remove_abandoned() -> None:
 class _Conductor:
     """Watches the ledger and the roles until the run is done."""
 
-    def __init__(self, deployment: Deployment, run: frame.Frame):
+    def __init__(self, deployment: Deployment, run: lifecycle.RunLifecycle):
         self._budget, self._run = deployment.experiment.budget, run
         self._clock = deployment.experiment.clock
         self._seen: dict[str, Any] = {

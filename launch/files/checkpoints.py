@@ -34,7 +34,7 @@ _FORMAT = 1
 _PREFIX = "checkpoint-"
 _WRITING = ".writing-"
 _REMOVING = ".removing-"
-_LIFE = ".life"
+_INCARNATION = ".incarnation"
 _MANIFEST = "manifest.json"
 _SUMS = ".sums-"
 
@@ -90,7 +90,7 @@ class Store:
         self,
         folder: str | os.PathLike[str],
         keep: int = 2,
-        life: int | None = None,
+        incarnation: int | None = None,
         address: str | None = None,
     ):
         """Opens a folder, which is made by the first `save`.
@@ -98,8 +98,8 @@ class Store:
         Args:
           folder: holds the checkpoints and nothing else.
           keep: so many of the newest are kept, at least 1.
-          life: of the run, as `begin_life` gave it: nothing is saved once a later one has begun.
-            None: the run has but one.
+          incarnation: of the run, as `begin_incarnation` gave it: nothing is saved once a later
+            one has begun. None: the run has but one.
           address: where copies of them are kept, for those who do not see the folder; None:
             nowhere.
         """
@@ -107,41 +107,44 @@ class Store:
             raise RequestError(f"{keep} checkpoints were to be kept; keep at least 1.")
         self._folder = pathlib.Path(folder)
         self._keep = keep
-        self._life = life
+        self._incarnation = incarnation
         self._copies = self._copier = None
         if address is not None:
             self._copies = Copies(address)
-            self._copier = Copier(address, _PREFIX, keep, life)
+            self._copier = Copier(address, _PREFIX, keep, incarnation)
 
     def claim(self) -> None:
         """Raises RequestError where the address is not that of a new run."""
         if self._copies is not None:
             self._copies.claim(_PREFIX)
 
-    def begin_life(self) -> int:
-        """Begins a life of the run; those before can save nothing more. Returns its number."""
+    def begin_incarnation(self) -> int:
+        """Begins an incarnation of the run, and returns its number.
+
+        Those before can save nothing more.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
-        number = self._newest_life() + 1
-        temporary = self._folder / f"{_LIFE}-{os.getpid()}"
+        number = self._newest_incarnation() + 1
+        temporary = self._folder / f"{_INCARNATION}-{os.getpid()}"
         temporary.write_text(str(number))
-        os.replace(temporary, self._folder / _LIFE)
+        os.replace(temporary, self._folder / _INCARNATION)
         if self._copies is not None:
-            self._copies.life = number
+            self._copies.incarnation = number
         return number
 
-    def _newest_life(self) -> int:
-        """Number of the life that began last; -1: there was none."""
-        copied = -1 if self._copies is None else self._copies.life
+    def _newest_incarnation(self) -> int:
+        """Number of the incarnation that began last; -1: there was none."""
+        copied = -1 if self._copies is None else self._copies.incarnation
         try:
-            return max(copied, int((self._folder / _LIFE).read_text()))
+            return max(copied, int((self._folder / _INCARNATION).read_text()))
         except FileNotFoundError:
             return copied
 
-    def _require_life(self) -> None:
-        if self._life is not None and self._newest_life() > self._life:
+    def _require_incarnation(self) -> None:
+        if self._incarnation is not None and self._newest_incarnation() > self._incarnation:
             raise CheckpointError(
-                f"life {self._life} of the run has ended: life {self._newest_life()} has taken its "
-                f"place, and writes into {self._folder}."
+                f"incarnation {self._incarnation} of the run has ended: incarnation "
+                f"{self._newest_incarnation()} has taken its place, and writes into {self._folder}."
             )
 
     def paths(self) -> list[pathlib.Path]:
@@ -168,15 +171,15 @@ class Store:
           The folder of the checkpoint.
 
         Raises:
-          CheckpointError: if it could not be written, or a later life of the run has begun; the
-            earlier ones are as they were. Also if one before it could not be copied to the
+          CheckpointError: if it could not be written, or a later incarnation of the run has begun;
+            the earlier ones are as they were. Also if one before it could not be copied to the
             address, which is done in another thread (see `copied`).
         """
-        self._require_life()
+        self._require_incarnation()
         paths = self.paths()
         number = int(paths[-1].name[len(_PREFIX) :]) + 1 if paths else 1
         final = self._folder / f"{_PREFIX}{number:08d}"
-        own = "" if self._life is None else f"-{self._life}"
+        own = "" if self._incarnation is None else f"-{self._incarnation}"
         temporary = self._folder / f"{_WRITING}{number:08d}{own}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -206,8 +209,8 @@ class Store:
                 file.flush()
                 os.fsync(file.fileno())
             _sync_folder(temporary)
-            self._require_life()
-            os.rename(temporary, final)  # Fails where another life was faster.
+            self._require_incarnation()
+            os.rename(temporary, final)  # Fails where another incarnation was faster.
             _sync_folder(self._folder)
         except CheckpointError:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -1,7 +1,7 @@
 """Copies of checkpoints at an address: S3, Google Cloud, SFTP or what else fsspec knows.
 
     ADDRESS/checkpoint-00000007/manifest.json      as in the run's own folder, see `checkpoints`
-    ADDRESS/life                                   number of the life that began last
+    ADDRESS/incarnation                                   number of the incarnation that began last
 
 Stores of objects rename nothing, so that the manifest is written last and removed first: without it
 there is no copy.
@@ -28,7 +28,7 @@ from .. import extras
 from ..errors import RequestError, RunError
 
 _MANIFEST = "manifest.json"
-_LIFE = "life"
+_INCARNATION = "incarnation"
 _FETCHING = ".writing-fetched-"
 _PATIENCE, _SLOWEST = 600.0, 1e6
 """Seconds, and bytes a second besides, after which a copy counts as failed: some kinds of address
@@ -137,14 +137,14 @@ class Copies:
         self._try(remove, "written")
 
     @property
-    def life(self) -> int:
-        """Number of the life that began last; -1: there was none."""
-        said = self.read(_LIFE)
+    def incarnation(self) -> int:
+        """Number of the incarnation that began last; -1: there was none."""
+        said = self.read(_INCARNATION)
         return -1 if said is None else int(said)
 
-    @life.setter
-    def life(self, number: int) -> None:
-        self.write(_LIFE, str(number))
+    @incarnation.setter
+    def incarnation(self, number: int) -> None:
+        self.write(_INCARNATION, str(number))
 
     def read(self, name: str) -> str | None:
         """A short file; None: it is not there."""
@@ -188,16 +188,22 @@ class Copier:
     Of those that wait meanwhile only the newest is copied.
     """
 
-    def __init__(self, address: str, prefix: str, keep: int, life: int | None):
+    def __init__(self, address: str, prefix: str, keep: int, incarnation: int | None):
         """Connects to nothing yet.
 
         Args:
           address: as of `Copies`.
           prefix: of the names of checkpoints.
           keep: so many of the newest are kept there.
-          life: of the run: nothing is copied once a later one has begun. None: it has but one.
+          incarnation: of the run: nothing is copied once a later one has begun. None: it has but
+          one.
         """
-        self._address, self._prefix, self._keep, self._life = address, prefix, keep, life
+        self._address, self._prefix, self._keep, self._incarnation = (
+            address,
+            prefix,
+            keep,
+            incarnation,
+        )
         self._jobs: dict[pathlib.Path, concurrent.futures.Future[None]] = {}
         self._due: dict[pathlib.Path, float] = {}
         self._newest: pathlib.Path | None = None
@@ -254,8 +260,8 @@ class Copier:
             self._copies = Copies(self._address)
         copies = self._copies
         try:
-            if self._life is not None and copies.life > self._life:
-                raise CopyError(f"life {self._life} of the run has ended.")
+            if self._incarnation is not None and copies.incarnation > self._incarnation:
+                raise CopyError(f"incarnation {self._incarnation} of the run has ended.")
             copies.put(folder)
             for name in copies.names(self._prefix)[: -self._keep]:
                 copies.remove(name)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ... import environments
 from .. import seeds
-from ..checking import updates
+from ..evaluation.evaluator import Evaluator
 from ..experiment import Experiment
-from ..judging.evaluation import Evaluator
-from ..maker import Maker
+from ..factory import ComponentFactory
+from ..validation import updates
 
 if TYPE_CHECKING:
     from ...agents.replay.interface import Replay
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
+class Components:
     """What one process holds of an experiment. The environment is closed by whoever made it."""
 
     spec: EnvironmentSpec
@@ -29,7 +29,7 @@ class Parts:
     """None where nobody acts."""
     evaluator: Evaluator
 
-    def __enter__(self) -> Parts:
+    def __enter__(self) -> Components:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -48,7 +48,7 @@ def make_environment(experiment: Experiment, resumed: int) -> Vector:
     return experiment.make_environment(seed=seed, num_envs=num_envs, evaluation=False)
 
 
-def make(experiment: Experiment, environment: Vector, *, check: bool = False) -> Parts:
+def make(experiment: Experiment, environment: Vector, *, check: bool = False) -> Components:
     """All parts around an environment.
 
     Args:
@@ -62,22 +62,22 @@ def make(experiment: Experiment, environment: Vector, *, check: bool = False) ->
     """
     num_envs = environment.num_envs
     spec = environments.make_spec(environment)
-    maker = Maker(experiment, spec, num_envs)
-    replay = maker.replay(num_envs) if experiment.acts else maker.offline_replay()
+    factory = ComponentFactory(experiment, spec, num_envs)
+    replay = factory.replay(num_envs) if experiment.acts else factory.offline_replay()
     if check:
-        updates.check(maker, maker.networks, replay.sample_shapes())
+        updates.check(factory, factory.networks, replay.sample_shapes())
     check_partition(experiment, spec)
-    learner = maker.learner(replay)
+    learner = factory.learner(replay)
     actor = None
     if experiment.acts:
-        actor = maker.actor(maker.key("actor"), learner, replay, num_envs=num_envs)
-    evaluator = Evaluator(experiment, spec, maker.networks, learner)
-    return Parts(spec, environment, replay, learner, actor, evaluator)
+        actor = factory.actor(factory.key("actor"), learner, replay, num_envs=num_envs)
+    evaluator = Evaluator(experiment, spec, factory.networks, learner)
+    return Components(spec, environment, replay, learner, actor, evaluator)
 
 
 def check_partition(experiment: Experiment, spec: EnvironmentSpec) -> None:
     """Raises RequestError where the learner's step cannot be spread as the experiment says."""
     if experiment.partition is not None:
-        from ..request import planning  # Only who has a mesh pays for it.
+        from ..specification import planning  # Only who has a mesh pays for it.
 
         planning.check(experiment, spec)

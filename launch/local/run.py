@@ -10,16 +10,16 @@ from typing import Any
 
 from ... import environments
 from ...agents.learning import dispatch
-from .. import frame
+from .. import lifecycle
 from ..callbacks import CallbackError
 from ..errors import DivergedError, Interrupted, RunError
 from ..experiment import Experiment, require_experiment
+from ..factory import check_budget
 from ..files.best import BestPolicy
 from ..files.checkpoints import Store
 from ..files.result import Result
-from ..maker import check_budget
-from ..telling import report
-from ..telling.monitor import Numbers
+from ..logging import report
+from ..logging.monitor import Numbers
 from . import components, finite, saver
 from .loop import CatchUp, LearningLoop, Loop
 
@@ -58,8 +58,10 @@ def run(
     experiment.require_data()
     dispatch.configure_cpu()
     dispatch.require_devices()
-    with frame.entered(experiment, out, reporter, progress) as run:
-        checkpoint = run.reopen(lambda: frame.newest(experiment, out, run.warn)) if resume else None
+    with lifecycle.entered(experiment, out, reporter, progress) as run:
+        checkpoint = (
+            run.reopen(lambda: lifecycle.newest(experiment, out, run.warn)) if resume else None
+        )
         resumed = checkpoint.counters["resumed"] + 1 if checkpoint else 0
         with contextlib.ExitStack() as stack:
             environment = stack.enter_context(components.make_environment(experiment, resumed))
@@ -84,7 +86,11 @@ class _Trainer:
     """Trains, evaluates and saves, each when it is due."""
 
     def __init__(
-        self, experiment: Experiment, run: frame.Frame, made: components.Parts, resumed: int
+        self,
+        experiment: Experiment,
+        run: lifecycle.RunLifecycle,
+        made: components.Components,
+        resumed: int,
     ):
         """Begins or goes on.
 

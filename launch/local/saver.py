@@ -13,7 +13,7 @@ from ..errors import RequestError
 from ..experiment import Experiment
 from ..files.checkpoints import Checkpoint, Store
 from . import finite
-from .components import Parts
+from .components import Components
 
 REPLAY_LIMIT = 256 << 20
 """Bytes up to which a replay is kept in checkpoints where nothing else was asked for."""
@@ -34,7 +34,7 @@ class Saver:
       store: where they are.
     """
 
-    def __init__(self, experiment: Experiment, store: Store, parts: Parts, steps: int):
+    def __init__(self, experiment: Experiment, store: Store, parts: Components, steps: int):
         self._experiment = experiment
         self.store = store
         self._parts = parts
@@ -102,7 +102,7 @@ def data_counters(replay: Replay) -> dict[str, Any]:
     return {"data": replay.fingerprint} if isinstance(replay, OfflineReplay) else {}
 
 
-def restore(checkpoint: Checkpoint, parts: Parts) -> None:
+def restore(checkpoint: Checkpoint, parts: Components) -> None:
     """Puts the parts where they were.
 
     Raises:

@@ -1,6 +1,6 @@
 """Every row of the table of agents x what every agent must do.
 
-Part of it stands in `launch.checking`, which `troupe check` runs too.
+Part of it stands in `launch.validation`, which `troupe check` runs too.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from troupe.agents import catalogue, find_builder
 from troupe.agents.acting.policies import RecurrentExtras, batch
 from troupe.agents.learning import dispatch
 from troupe.agents.snapshots import from_host, to_host
-from troupe.launch.checking import conformance
 from troupe.launch.signals import Stop
+from troupe.launch.validation import conformance
 
 from ..results import assert_equal_results, assert_same_bits, raw
 from .rows import AGENTS, CASES, CHECKED, TO_LEARN

@@ -5,7 +5,7 @@ import pytest
 from troupe.launch import running
 from troupe.launch.data import recording
 from troupe.launch.experiment import Evaluation
-from troupe.launch.request.recipe import Recipe
+from troupe.launch.specification.recipe import Recipe
 
 from .rows import AGENTS, CASES, FULL
 

@@ -28,7 +28,7 @@ def test_its_ids_and_options_are_there(documented, pages):
         id, options = words[1], dict(zip(words[2::2], words[3::2], strict=True))
         names = {name.removeprefix("--env."): value for name, value in options.items()}
         pytest.importorskip("Box2D") if id.startswith("Lunar") else None
-        from troupe.launch.request import arguments
+        from troupe.launch.specification import arguments
 
         environments.make(id, seed=0, num_envs=1, **arguments.parse(names)).close()
 

@@ -19,8 +19,8 @@ from troupe.launch import running
 from troupe.launch.distributed.deploy import deploy
 from troupe.launch.distributed.roles.inference import RemotePolicy
 from troupe.launch.distributed.supervision import role
-from troupe.launch.maker import Maker
-from troupe.launch.request.recipe import Recipe
+from troupe.launch.factory import ComponentFactory
+from troupe.launch.specification.recipe import Recipe
 
 # By method: the roles that use what it makes; with an inference server the policy is used there.
 TABLE = {
@@ -212,9 +212,11 @@ class Possessive(DQNBuilder):
 
 def test_an_actor_that_insists_on_parameters_is_refused_beside_inference_servers():
     environment = make_environment(seed=0, num_envs=2, evaluation=False)
-    maker = Maker(experiment(Possessive(CONFIG)), environments.make_spec(environment), 2)
-    replay = maker.replay(2)
-    actor = maker.actor(maker.key("actor"), RemotePolicy(server=None), replay, num_envs=2)
+    factory = ComponentFactory(
+        experiment(Possessive(CONFIG)), environments.make_spec(environment), 2
+    )
+    replay = factory.replay(2)
+    actor = factory.actor(factory.key("actor"), RemotePolicy(server=None), replay, num_envs=2)
     with pytest.raises(launch.RequestError, match="or launch without inference servers"):
         actor.select_action(environment.reset().observation)
 

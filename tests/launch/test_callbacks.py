@@ -13,7 +13,7 @@ import pytest
 from troupe import launch
 from troupe.launch.callbacks import HOOKS
 from troupe.launch.files.directory import RunDirectory
-from troupe.launch.telling import metrics
+from troupe.launch.logging import metrics
 
 
 class Noted(launch.Callback):

@@ -1,5 +1,5 @@
 """The replay inside a process."""
 
-from .replay import EmbeddedReplay
+from .embedded_replay import EmbeddedReplay
 
 __all__ = ["EmbeddedReplay"]

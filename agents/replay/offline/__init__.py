@@ -1,6 +1,6 @@
 """Learning from data: a dataset of episodes, and the replay over it that nobody writes to."""
 
 from .dataset import Dataset, Episode, of_episodes
-from .replay import OfflineReplay
+from .offline_replay import OfflineReplay
 
 __all__ = ["Dataset", "Episode", "OfflineReplay", "of_episodes"]

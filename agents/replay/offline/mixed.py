@@ -12,7 +12,7 @@ import numpy as np
 from ..interface import Replay
 from ..items import Sample
 from ..nests import Nest
-from .replay import OfflineReplay
+from .offline_replay import OfflineReplay
 
 
 class MixedReplay:

@@ -8,7 +8,7 @@ Importing this package imports TensorFlow.
 """
 
 from .adder import ReverbAdder
-from .faces import ReverbFace, ReverbServer
+from .proxies import ReverbProxy, ReverbServer
 from .reader import ReverbReplay
 from .tables import LARGEST, TABLE, make_tables
 
@@ -16,7 +16,7 @@ __all__ = [
     "LARGEST",
     "TABLE",
     "ReverbAdder",
-    "ReverbFace",
+    "ReverbProxy",
     "ReverbReplay",
     "ReverbServer",
     "make_tables",

@@ -12,16 +12,16 @@ import tensorflow as tf
 
 from ..items import ReplaySpec, Sample, SampleInfo
 from ..nests import Nest
-from ..remote import ReadingFace
-from .faces import ask
+from ..remote import ReadingProxy
 from .largest import LargestPriority
+from .proxies import ask
 from .tables import TABLE
 from .wire import Wire
 
 _PATIENCE_MS = 400  # How long the reader waits for the pace before it looks around.
 
 
-class ReverbReplay(ReadingFace):
+class ReverbReplay(ReadingProxy):
     """What the learner holds of a replay in a Reverb server.
 
     Where the server does not answer its threads try again until it does.

@@ -10,7 +10,7 @@ import jax
 
 from ..items import ReplaySpec, Rollouts
 from ..nests import Nest
-from ..remote import ReadingFace
+from ..remote import ReadingProxy
 from .chunks import ReplayServer
 
 _PATIENCE = 0.4  # How long the server may wait for the pace before both look around.
@@ -19,7 +19,7 @@ _AHEAD = 16
 """Batches that wait for the learner, at most: a call costs about the same for all of them."""
 
 
-class ServedReader(ReadingFace):
+class ServedReader(ReadingProxy):
     """What the learner holds of it.
 
     Where the server does not answer its threads try again until it does.

@@ -12,13 +12,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..embedded.embedded_replay import first_capacity, make_windows, row_fields, table_size
 from ..embedded.entries import Entries
-from ..embedded.replay import first_capacity, make_windows, row_fields, table_size
 from ..embedded.rows import Rows
 from ..items import Episodes, ReplaySpec, Rollouts, Sample, Sequences
 from ..nests import Nest
 from ..pace import Pace
-from ..remote import RemoteFace
+from ..remote import RemoteProxy
 from . import chunks
 from .chunks import Chunk
 
@@ -47,7 +47,7 @@ class _Source:
         return max(0, oldest - (self.rows.depth - 1))
 
 
-class SharedReplay(RemoteFace):
+class SharedReplay(RemoteProxy):
     """The items of many writers, oldest first, each of which writes rows at its own speed.
 
     Its methods may be called from several threads.

@@ -11,11 +11,11 @@ from typing import Any
 import dm_env
 
 from ..embedded.adder import EmbeddedAdder
-from ..embedded.replay import make_windows, row_fields
+from ..embedded.embedded_replay import make_windows, row_fields
 from ..embedded.rows import Rows
 from ..items import ReplaySpec, Rollouts
 from ..nests import Nest
-from ..remote import RemoteFace
+from ..remote import RemoteProxy
 from . import chunks
 from .chunks import Chunk, ReplayServer
 
@@ -24,7 +24,7 @@ _PATIENCE = 0.3  # How long the server may keep a writer waiting before both loo
 _AGAIN_SECONDS = 0.1
 
 
-class ServedWriter(RemoteFace):
+class ServedWriter(RemoteProxy):
     """What an actor holds of it: it writes."""
 
     def __init__(

@@ -27,7 +27,7 @@ def check(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         recipe = dataclasses.replace(recipe, steps=recipe.builder().steps_per_dispatch)
     experiment = recipe.experiment()
     from ....agents.learning import dispatch
-    from ....launch.checking import table
+    from ....launch.validation import table
 
     dispatch.configure_cpu()
     began, failed, count = time.perf_counter(), 0, 0

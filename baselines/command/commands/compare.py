@@ -13,8 +13,8 @@ from typing import Any
 from ....launch.errors import RequestError, RunError
 from ....launch.experiment import Evaluation
 from ....launch.files.directory import RunDirectory
-from ....launch.request.recipe import Recipe
-from ....launch.telling import report
+from ....launch.logging import report
+from ....launch.specification.recipe import Recipe
 from ...tuned import Tuned
 from .. import asking, running
 from ..parser import Commands, add_data, add_task, count

@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from ....launch.telling import report
+from ....launch.logging import report
 from ...tuned import Tuned
 from ..parser import Commands, count
 
@@ -29,7 +29,7 @@ def register(commands: Commands) -> None:
 
 
 def evaluate(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
-    from ....launch.judging import checkpoint
+    from ....launch.evaluation import checkpoint
 
     outcome = checkpoint.evaluate(
         options.run,

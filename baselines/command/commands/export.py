@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ....launch.telling import report
+from ....launch.logging import report
 from ...tuned import Tuned
 from ..parser import Commands
 
@@ -20,7 +20,7 @@ def register(commands: Commands) -> None:
 
 
 def export(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
-    from ....launch.judging import export as exporting
+    from ....launch.evaluation import export as exporting
 
     path = exporting.export(
         options.run,

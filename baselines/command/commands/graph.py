@@ -25,7 +25,7 @@ def graph(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     tuned = asking.tuned_for(options, settings)
     recipe = asking.recipe(options, tuned, launch="processes", roles=roles)
     from ....launch.distributed.deploy import deploy
-    from ....launch.distributed.picture import draw
+    from ....launch.distributed.drawing import draw
 
     print(draw(deploy(recipe.experiment(), "runs", **roles), options.save))
     return 0

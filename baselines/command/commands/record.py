@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ....launch.telling import report
+from ....launch.logging import report
 from ...tuned import Tuned
 from ..parser import Commands, count
 

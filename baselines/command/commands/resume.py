@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from ....launch.files.directory import RunDirectory
-from ....launch.request.begun import asked_of
+from ....launch.specification.begun import asked_of
 from ...tuned import Tuned
 from .. import asking, running
 from ..parser import Commands, add_cluster, add_hosts, add_partition, count

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....launch.errors import RequestError, RunError
-from ....launch.telling import report
+from ....launch.logging import report
 from ...tuned import Tuned
 from .. import asking, training
 from ..parser import Commands, count
@@ -89,7 +89,7 @@ def _asked(options: argparse.Namespace, settings: Sequence[Tuned]) -> SweepReque
             raise RequestError(f"a sweep needs {flag}, or --resume DIR to go on with one.")
     if options.hosts is not None:
         raise RequestError("the runs of a sweep are each on one machine; leave out --hosts.")
-    from ....launch.request import origins
+    from ....launch.specification import origins
     from ...sweep import request, space
 
     tuned = asking.tuned_for(options, settings)

@@ -14,14 +14,14 @@ from ...errors import RunError
 from ...local.loop import Loop
 from ...signals import Stop
 from ..supervision import heartbeat, role
-from . import calls
+from . import rpc
 from .inference import RemotePolicy
 from .ledger import DONE, REPLACED, TRAIN
 
 if TYPE_CHECKING:
-    from ...maker import Maker
-    from .board import VariableBoard
-    from .service import ReplayService
+    from ...factory import ComponentFactory
+    from .replay_service import ReplayService
+    from .variable_board import VariableBoard
 
 _REPORT_SECONDS = 0.25
 
@@ -31,55 +31,55 @@ class ActorRole:
 
     def __init__(
         self,
-        maker: Maker,
+        factory: ComponentFactory,
         index: int,
-        counter: calls.Remote,
+        counter: rpc.Remote,
         service: ReplayService,
         board: VariableBoard | None,
-        inference: calls.Remote | None = None,
+        inference: rpc.Remote | None = None,
     ):
         """Nothing is made yet.
 
         Args:
-          maker: of the actor.
+          factory: of the actor.
           index: its number among the actors.
           counter: keeps the ledger.
           service: the replay.
           board: has the variables; None: it asks `inference`.
           inference: the server that chooses its actions.
         """
-        self._maker, self._experiment = maker, maker.experiment
+        self._factory, self._experiment = factory, factory.experiment
         self._index, self._counter = index, counter
         self._service, self._board, self._inference = service, board, inference
 
     def run(self) -> None:
         name = f"actor/{self._index}"
         process, start = secrets.token_hex(8), role.current().start
-        life = calls.insist(self._counter.enter, name, process, start)
-        _require_place(name, life >= 0)
-        counts = calls.insist(self._counter.look)
-        maker, index = self._maker, self._index + 1
-        num_envs = maker.builder.num_envs
+        incarnation = rpc.insist(self._counter.enter, name, process, start)
+        _require_place(name, incarnation >= 0)
+        counts = rpc.insist(self._counter.look)
+        factory, index = self._factory, self._index + 1
+        num_envs = factory.builder.num_envs
         environment = self._experiment.make_environment(
-            seed=seeds.derive(self._experiment.seed, "environment", index, life),
+            seed=seeds.derive(self._experiment.seed, "environment", index, incarnation),
             num_envs=num_envs,
             evaluation=False,
         )
-        replay = maker.replay(num_envs, self._service.writer())
+        replay = factory.replay(num_envs, self._service.writer())
         source = self._source()
-        actor = maker.actor(
-            maker.key("actor", index, life),
+        actor = factory.actor(
+            factory.key("actor", index, incarnation),
             source,
             replay,
             num_envs=num_envs,
             first_stream=self._index * num_envs,
         )
-        if taken := counts["actor_steps"] // maker.num_streams:
+        if taken := counts["actor_steps"] // factory.num_streams:
             # Schedules go by the count: whoever starts again, or joins, must not begin them anew.
             actor.set_num_actions(taken)
         loop = Loop(environment, actor, _newer(source))
         try:
-            self._act(loop, name, life, RoleStop())
+            self._act(loop, name, incarnation, RoleStop())
         finally:
             environment.close()
             replay.close()
@@ -93,15 +93,21 @@ class ActorRole:
         reader.get_variables()
         return reader
 
-    def _act(self, loop: Loop, name: str, life: int, stop: RoleStop) -> None:
+    def _act(self, loop: Loop, name: str, incarnation: int, stop: RoleStop) -> None:
         num_envs = self._experiment.builder.num_envs
         want, reported, episodes = 4 * num_envs, 0, 0
         phase = TRAIN
         while not stop.requested:
             ended = list(loop.finished)
             recent = ended[max(0, len(ended) - (loop.episodes - episodes)) :]
-            phase, granted = calls.insist(
-                self._counter.report, name, life, loop.actor_steps, loop.episodes, recent, want
+            phase, granted = rpc.insist(
+                self._counter.report,
+                name,
+                incarnation,
+                loop.actor_steps,
+                loop.episodes,
+                recent,
+                want,
             )
             reported, episodes = loop.actor_steps, loop.episodes
             if phase == DONE:
@@ -136,22 +142,22 @@ class ActorCrew:
 
     def __init__(
         self,
-        maker: Maker,
+        factory: ComponentFactory,
         indices: Sequence[int],
-        counter: calls.Remote,
+        counter: rpc.Remote,
         service: ReplayService,
         board: VariableBoard | None,
-        servers: Sequence[calls.Remote | None],
+        servers: Sequence[rpc.Remote | None],
     ):
         """Nothing is made yet.
 
         Args:
-          maker, counter, service, board: as of `ActorRole`.
+          factory, counter, service, board: as of `ActorRole`.
           indices: of the actors among all.
           servers: the inference server of each; None: it has none.
         """
         self._actors = [
-            ActorRole(maker, index, counter, service, board, server)
+            ActorRole(factory, index, counter, service, board, server)
             for index, server in zip(indices, servers, strict=True)
         ]
 
@@ -167,7 +173,7 @@ class ActorCrew:
             crew.join(index)
             try:
                 actor.run()
-            except calls.Stopped:
+            except rpc.Stopped:
                 pass
             except BaseException as error:
                 errors.append(error)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..supervision import role
-from .calls import Service
 from .ledger import Ledger
+from .rpc import Service
 
 _JOURNAL_SECONDS = 0.5
 
@@ -18,7 +18,7 @@ class Counter(Service, Ledger):
     """The ledger as a role."""
 
     def __init__(self, **ledger: Any):
-        """Opens the ledger, from the journal where an earlier life left one.
+        """Opens the ledger, from the journal where an earlier incarnation left one.
 
         Args:
           **ledger: arguments of `Ledger`.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...evaluation.evaluator import Evaluator
 from ...files.best import BestPolicy
-from ...judging.evaluation import Evaluator
 from ..supervision import role
-from . import calls
+from . import rpc
 from .actor import RoleStop
 from .ledger import DONE
 
 if TYPE_CHECKING:
-    from ...maker import Maker
-    from .board import VariableBoard
+    from ...factory import ComponentFactory
+    from .variable_board import VariableBoard
 
 _ASK_SECONDS = 0.25
 
@@ -23,37 +23,37 @@ class EvaluatorRole:
 
     def __init__(
         self,
-        maker: Maker,
+        factory: ComponentFactory,
         index: int,
-        counter: calls.Remote,
+        counter: rpc.Remote,
         board: VariableBoard,
         best: str,
     ):
         """Connects to the others; nothing is made yet.
 
         Args:
-          maker: of the policy.
+          factory: of the policy.
           index: its number among the evaluators.
           counter: gives the orders and takes the outcomes.
           board: has the variables.
           best: folder of the run's best policy.
         """
-        self._maker = maker
+        self._factory = factory
         self._name = f"evaluator/{index}"
         self._counter, self._board = counter, board
         self._best = BestPolicy(best)
 
     def run(self) -> None:
-        reader, maker = self._board.reader(), self._maker
-        evaluator = Evaluator(maker.experiment, maker.spec, maker.networks, reader)
+        reader, factory = self._board.reader(), self._factory
+        evaluator = Evaluator(factory.experiment, factory.spec, factory.networks, reader)
         while not role.pause(_ASK_SECONDS):
-            order = calls.insist(self._counter.next_evaluation, self._name)
+            order = rpc.insist(self._counter.next_evaluation, self._name)
             if order is None:
-                if calls.insist(self._counter.look)["phase"] == DONE:
+                if rpc.insist(self._counter.look)["phase"] == DONE:
                     return
                 continue
             while reader.version < order["version"]:
-                calls.check_stop()
+                rpc.check_stop()
             outcome = evaluator.run(
                 order["index"],
                 order["episodes"],
@@ -65,4 +65,4 @@ class EvaluatorRole:
                 return
             evaluator.keep(self._best, order["index"], outcome)
             summary = {**outcome.summary(), "index": order["index"]}
-            calls.insist(self._counter.finish_evaluation, self._name, summary)
+            rpc.insist(self._counter.finish_evaluation, self._name, summary)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from ...files.checkpoints import Store, write_shards
 from ...local.saver import restore_learner, resume_data
-from ..gang import words
+from ..gang import protocol
 from ..supervision import role
 from .learner import make_learner, make_replay, variable_names
-from .service import ReplayService
+from .replay_service import ReplayService
 
 if TYPE_CHECKING:
-    from ...maker import Maker
+    from ...factory import ComponentFactory
 
 _STOP_SECONDS = 3.0
 
@@ -24,7 +24,7 @@ class FollowerRole:
 
     def __init__(
         self,
-        maker: Maker,
+        factory: ComponentFactory,
         checkpoints: str,
         service: ReplayService | None,
         size: int,
@@ -33,27 +33,27 @@ class FollowerRole:
         """Nothing is made yet.
 
         Args:
-          maker: of the learner.
+          factory: of the learner.
           checkpoints: folder of the run's checkpoints, in which it writes what it holds.
           service: the replay; None: it learns from data.
           size: processes of the learner.
           rank: of this one, from 1.
         """
-        self._maker, self._service = maker, service
+        self._factory, self._service = factory, service
         self._checkpoints = pathlib.Path(checkpoints)
-        self._gang = words.Follower(size, rank)
+        self._gang = protocol.Follower(size, rank)
 
     def run(self) -> None:
         self._gang.join()
-        replay = make_replay(self._maker, self._service, self._gang.size, self._gang.rank)
+        replay = make_replay(self._factory, self._service, self._gang.size, self._gang.rank)
         try:
-            learner = make_learner(self._maker, replay, self._gang.size)
+            learner = make_learner(self._factory, replay, self._gang.size)
             self._follow(learner, replay)
         finally:
             replay.close()
 
     def _follow(self, learner, replay) -> None:
-        batches = self._maker.builder.steps_per_dispatch
+        batches = self._factory.builder.steps_per_dispatch
         announced, stop_by = False, float("inf")
         while time.monotonic() < stop_by:
             if role.pause(0.0) and stop_by == float("inf"):
@@ -68,27 +68,27 @@ class FollowerRole:
                     replay.wait(0.02)
                 continue
             word, detail = said
-            if word == words.STEP:
+            if word == protocol.STEP:
                 learner.step()
                 announced = False
-            elif word == words.END:
+            elif word == protocol.END:
                 return
             else:
                 self._obey(word, detail, learner, replay)
 
     def _obey(self, word: str, detail: str, learner, replay) -> None:
         """Does what is done between steps, as rank 0 does it."""
-        if word == words.GATHER:
+        if word == protocol.GATHER:
             learner.assist(variable_names(learner))
-        elif word == words.SHOW:
+        elif word == protocol.SHOW:
             self._gang.show(learner.save())
-        elif word == words.SAVE:
+        elif word == protocol.SAVE:
             try:
                 write_shards(self._checkpoints / detail, {"learner": learner.save()})
                 self._gang.saved()
             except (OSError, ValueError) as error:
                 self._gang.saved(error)
-        elif word == words.FROM:
+        elif word == protocol.FROM:
             checkpoint = Store(self._checkpoints).named(detail)
             restore_learner(checkpoint, learner)
             resume_data(replay, learner)

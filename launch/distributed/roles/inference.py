@@ -11,38 +11,40 @@ from ....agents.acting.inference import Answer, InferenceServer, Leaves
 from ....agents.variables.client import VariableClient
 from ...errors import RequestError
 from ..supervision import role
-from . import calls
+from . import rpc
 
 if TYPE_CHECKING:
-    from ...maker import Maker
-    from .board import VariableBoard
+    from ...factory import ComponentFactory
+    from .variable_board import VariableBoard
 
 
-class InferenceRole(calls.Service):
+class InferenceRole(rpc.Service):
     """Chooses actions for actors; parameters never leave it."""
 
-    def __init__(self, maker: Maker, batch_size: int, wait_seconds: float, board: VariableBoard):
+    def __init__(
+        self, factory: ComponentFactory, batch_size: int, wait_seconds: float, board: VariableBoard
+    ):
         """Nothing is made yet.
 
         Args:
-          maker: of the policy.
+          factory: of the policy.
           batch_size: rows of a full batch.
           wait_seconds: how long the first request of a batch waits for others.
           board: has the variables.
         """
-        self._maker, self._board = maker, board
+        self._factory, self._board = factory, board
         self._batch_size, self._wait = batch_size, wait_seconds
 
     def prepare(self) -> None:
         self._reader = self._board.reader()
         self._inference = InferenceServer(
-            self._maker.policy,
+            self._factory.policy,
             VariableClient(self._reader),
-            self._maker.spec.observations,
+            self._factory.spec.observations,
             batch_size=self._batch_size,
             wait_seconds=self._wait,
         )
-        self._inference.warm_up(calls.check_stop)
+        self._inference.warm_up(rpc.check_stop)
 
     def infer(self, leaves: Leaves, first: np.ndarray) -> Answer:
         """See `InferenceServer.infer`."""
@@ -60,12 +62,12 @@ class RemotePolicy:
 
     version = 0
 
-    def __init__(self, server: calls.Remote):
+    def __init__(self, server: rpc.Remote):
         self._server = server
 
     def infer(self, leaves: Leaves, first: np.ndarray) -> Answer:
         """See `InferenceServer.infer`; waits for a server that is started again."""
-        return calls.insist(self._server.infer, leaves, first)
+        return rpc.insist(self._server.infer, leaves, first)
 
     def get_variables(self, names: Sequence[str] = ("policy",)) -> list[Any]:
         """Raises RequestError: they never leave the server."""

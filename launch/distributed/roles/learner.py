@@ -12,17 +12,17 @@ from ...files.checkpoints import Store
 from ...local import finite
 from ...local.saver import data_counters, keeps_replay, restore_learner, resume_data
 from .. import accelerator
-from ..gang import words
+from ..gang import protocol
 from ..supervision import heartbeat, role
-from . import calls
-from .board import VariableBoard
+from . import rpc
 from .ledger import DONE, DRAIN, SAVE, TRAIN
 from .replay_files import ReplayFiles
-from .service import ReplayService
+from .replay_service import ReplayService
+from .variable_board import VariableBoard
 
 if TYPE_CHECKING:
     from ....agents.replay.interface import Replay
-    from ...maker import Maker
+    from ...factory import ComponentFactory
 
 _REPORT_SECONDS = 0.25
 _DRAINED_SECONDS = 2.0
@@ -33,9 +33,9 @@ class LearnerRole:
 
     def __init__(
         self,
-        maker: Maker,
+        factory: ComponentFactory,
         checkpoints: str,
-        counter: calls.Remote,
+        counter: rpc.Remote,
         board: VariableBoard,
         service: ReplayService | None,
         replay_folder: str,
@@ -45,7 +45,7 @@ class LearnerRole:
         """Connects to the others; nothing is made yet.
 
         Args:
-          maker: of the learner.
+          factory: of the learner.
           checkpoints: folder of the run's checkpoints; the learner goes on from the newest.
           counter: keeps the ledger.
           board: takes the variables.
@@ -55,14 +55,14 @@ class LearnerRole:
           device: cpu or gpu, which it must then have.
         """
         self._device = device
-        self._maker, self._experiment, self._spec = maker, maker.experiment, maker.spec
-        self._life = role.current().life
+        self._factory, self._experiment, self._spec = factory, factory.experiment, factory.spec
+        self._incarnation = role.current().incarnation
         kept = self._experiment.checkpointing
-        self._store = Store(checkpoints, kept.keep, self._life, kept.copies)
+        self._store = Store(checkpoints, kept.keep, self._incarnation, kept.copies)
         self._counter, self._board, self._service = counter, board, service
         self._files = ReplayFiles(replay_folder, service.checkpoint) if service else None
-        self._clock = maker.experiment.clock.name
-        self._gang = words.of(hosts)
+        self._clock = factory.experiment.clock.name
+        self._gang = protocol.of(hosts)
         self._notes: list[str] = []
         self._status: dict[str, Any] = {"drained": False, "saved": False}
 
@@ -72,10 +72,10 @@ class LearnerRole:
             accelerator.require_own()
         checkpoint = self._store.newest(self._notes.append, needs=("learner",))
         hosts = self._gang.size
-        self._replay = make_replay(self._maker, self._service, hosts)
-        self._learner = make_learner(self._maker, self._replay, hosts)
+        self._replay = make_replay(self._factory, self._service, hosts)
+        self._learner = make_learner(self._factory, self._replay, hosts)
         if checkpoint is not None:
-            self._gang.say(words.FROM, checkpoint.path.name)
+            self._gang.say(protocol.FROM, checkpoint.path.name)
             restore_learner(checkpoint, self._learner)
             resume_data(self._replay, self._learner)
         self._publisher = self._board.publisher()
@@ -110,7 +110,7 @@ class LearnerRole:
             if phase in (TRAIN, DRAIN) and not self._status["drained"]:
                 has_batch = replay.can_sample(batches) and self._gang.ready()
                 if has_batch and (paced or phase == TRAIN):
-                    self._gang.say(words.STEP)
+                    self._gang.say(protocol.STEP)
                     learner.step()
                     last_batch = now
                 elif phase == DRAIN and now - last_batch > patience:
@@ -133,14 +133,14 @@ class LearnerRole:
         """Publishes and saves what was learned."""
         self._offer()
         while not self._publisher.flush(1.0):
-            calls.check_stop()
+            rpc.check_stop()
             self._check_publisher()
         self._save_last()
         self._status["drained"] = True
 
     def _offer(self) -> None:
         """Has the newest variables published."""
-        self._gang.say(words.GATHER)
+        self._gang.say(protocol.GATHER)
         self._offered = _version(self._learner)
         variables = self._learner.get_variables(self._names)
         self._publisher.offer(dict(zip(self._names, variables, strict=True)))
@@ -149,7 +149,7 @@ class LearnerRole:
         self._check_publisher()
         replay = self._replay
         while self._notes:
-            calls.insist(self._counter.note, self._notes[0])
+            rpc.insist(self._counter.note, self._notes[0])
             self._notes.pop(0)
         status = {
             **self._status,
@@ -163,7 +163,7 @@ class LearnerRole:
                 "samples_per_insert": replay.observed_samples_per_insert,
             },
         }
-        return calls.insist(self._counter.learner, status)
+        return rpc.insist(self._counter.learner, status)
 
     def _check_publisher(self) -> None:
         if self._publisher.error is not None:
@@ -177,7 +177,7 @@ class LearnerRole:
             return True
         if settings.every_steps is None:
             return False
-        steps = calls.insist(self._counter.look)[self._clock]
+        steps = rpc.insist(self._counter.look)[self._clock]
         return steps - self._saved_steps >= settings.every_steps
 
     def _save_last(self) -> None:
@@ -193,7 +193,7 @@ class LearnerRole:
           begins: the run has just begun, and nothing is in its replay. Not asked of the replay's
             numbers, which are those of a moment ago, or none where it did not answer.
         """
-        ledger = calls.insist(self._counter.save)
+        ledger = rpc.insist(self._counter.save)
         state = self._agreed_state()
         finite.require(state, self._learner)
         heartbeat.beat()
@@ -210,7 +210,7 @@ class LearnerRole:
             "train_seconds": ledger["seconds"]["train"],
             "ledger": ledger,
             "replay": kept,
-            **({} if self._life is None else {"life": self._life}),
+            **({} if self._incarnation is None else {"incarnation": self._incarnation}),
             **data_counters(self._replay),
         }
         identity = self._experiment.identity()
@@ -221,36 +221,38 @@ class LearnerRole:
 
     def _agreed_state(self) -> Any:
         """The learner's state, which is that of every process of its gang."""
-        self._gang.say(words.SHOW)
+        self._gang.say(protocol.SHOW)
         state = self._learner.save()
         self._gang.compare(state)
         return state
 
 
-def make_replay(maker: Maker, service: ReplayService | None, hosts: int, rank: int = 0) -> Replay:
+def make_replay(
+    factory: ComponentFactory, service: ReplayService | None, hosts: int, rank: int = 0
+) -> Replay:
     """What one process of a learner of `hosts`, the one of `rank`, draws its share of each batch
     from: the replay, or where there is no service of one the experiment's data."""
     if service is None:
-        return maker.offline_replay(hosts, rank)
-    return maker.replay(maker.num_streams, service.reader(hosts))
+        return factory.offline_replay(hosts, rank)
+    return factory.replay(factory.num_streams, service.reader(hosts))
 
 
-def make_learner(maker: Maker, replay: Replay, hosts: int) -> Any:
+def make_learner(factory: ComponentFactory, replay: Replay, hosts: int) -> Any:
     """The learner of one process.
 
     Args:
-      maker: of the learner.
-      replay: this process's face of the replay.
+      factory: of the learner.
+      replay: this process's proxy of the replay.
       hosts: processes of the learner, joined already. Where the experiment has no partition, each
         of their devices takes its share of the batch.
     """
-    partition = maker.experiment.partition
+    partition = factory.experiment.partition
     if hosts > 1 and partition is None:
         from .... import partitioning
 
         mesh = partitioning.Mesh({"data": jax.device_count()})
         partition = Partition(mesh, partitioning.parse_schedule("batch:data"))
-    return maker.learner(replay, partition)
+    return factory.learner(replay, partition)
 
 
 def _version(learner: Any) -> int:

@@ -24,8 +24,8 @@ _RECENT = 100
 
 
 @dataclasses.dataclass
-class _Life:
-    """One life of one source of counts."""
+class _Incarnation:
+    """One incarnation of one source of counts."""
 
     number: int
     process: str = ""
@@ -40,9 +40,9 @@ class _Life:
 class Ledger:
     """Counts, the budget, evaluations and phases. Its methods may be called from several threads.
 
-    A source (a role that counts) enters once in each of its lives and reports totals of that life,
-    so that a report may be repeated or lost. What it may do of the budget is granted to it in
-    advance, so that the budget is never exceeded, however many actors there are.
+    A source (a role that counts) enters once in each of its incarnations and reports totals of
+    that incarnation, so that a report may be repeated or lost. What it may do of the budget is
+    granted to it in advance, so that the budget is never exceeded, however many actors there are.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Ledger:
         self._episodes_wanted = (episodes, final_episodes)
         state = state or {}
         self._done = {"actor_steps": 0, "episodes": 0, **state.get("done", {})}
-        self._lives: dict[str, _Life] = {}
-        self._next_life: int = state.get("lives", 0)
+        self._incarnations: dict[str, _Incarnation] = {}
+        self._next_incarnation: int = state.get("incarnations", 0)
         self._results: list[dict[str, Any]] = list(state.get("evaluations", []))
         self._given: int = state.get("given", len(self._results))
         self._orders: dict[str, dict[str, Any]] = {}
@@ -94,7 +94,8 @@ class Ledger:
     # Counting.
 
     def enter(self, source: str, process: str = "", start: int = 0) -> int:
-        """Begins a life of a source; returns its number, which no other life of the run has.
+        """Begins an incarnation of a source; returns its number, which no other incarnation of the
+        run has.
 
         Or a number below all others, to which every report is answered with REPLACED: where a
         process that was started later has entered already, as one that was cut off may ask.
@@ -102,26 +103,28 @@ class Ledger:
         Args:
           source: its name.
           process: names the process that is the source. It asks again where an answer comes too
-            late, and both calls are heard, in any order: one process has one life. Without a name
-            every call begins one.
+            late, and both calls are heard, in any order: one process has one incarnation. Without
+            a name every call begins one.
           start: how many processes of the source had been started before that one.
         """
         with self._lock:
-            entry = self._lives.get(source)
+            entry = self._incarnations.get(source)
             if process and entry is not None and entry.process == process:
                 return entry.number
             if entry is not None and start < entry.start:
                 return -1
             self._close(source)
-            number = self._next_life
-            self._next_life += 1
-            self._lives[source] = _Life(number, process, seen=time.monotonic(), start=start)
+            number = self._next_incarnation
+            self._next_incarnation += 1
+            self._incarnations[source] = _Incarnation(
+                number, process, seen=time.monotonic(), start=start
+            )
             return number
 
     def report(
         self,
         source: str,
-        life: int,
+        incarnation: int,
         steps: int,
         episodes: int,
         recent: Sequence[Sequence[float]],
@@ -131,9 +134,9 @@ class Ledger:
 
         Args:
           source: its name.
-          life: the number that `enter` gave.
-          steps: actor steps of this life.
-          episodes: episodes ended in this life.
+          incarnation: the number that `enter` gave.
+          steps: actor steps of this incarnation.
+          episodes: episodes ended in this incarnation.
           recent: (return, length) of those that ended since the last report.
           want: steps that it would like to be granted beyond `steps`.
 
@@ -141,13 +144,13 @@ class Ledger:
           The phase, and up to which value of `steps` it may go.
         """
         with self._lock:
-            entry = self._lives.get(source)
-            if entry is None or entry.number < life:
+            entry = self._incarnations.get(source)
+            if entry is None or entry.number < incarnation:
                 # It entered after this ledger was last written down.
                 self._close(source)
-                entry = self._lives[source] = _Life(life)
-                self._next_life = max(self._next_life, life + 1)
-            elif entry.number > life:
+                entry = self._incarnations[source] = _Incarnation(incarnation)
+                self._next_incarnation = max(self._next_incarnation, incarnation + 1)
+            elif entry.number > incarnation:
                 return REPLACED, 0
             if steps < entry.steps:
                 return self._phase(), entry.granted  # Heard late: what came after it counts.
@@ -162,8 +165,8 @@ class Ledger:
             return phase, entry.granted
 
     def _close(self, source: str) -> None:
-        """Books a life that has ended; what it was granted and did not use is free again."""
-        entry = self._lives.pop(source, None)
+        """Books an incarnation that has ended; frees what it was granted and did not use."""
+        entry = self._incarnations.pop(source, None)
         if entry is not None:
             self._done["actor_steps"] += entry.steps
             self._done["episodes"] += entry.episodes
@@ -171,13 +174,15 @@ class Ledger:
     def _ungranted(self) -> int:
         expired = time.monotonic() - _LEASE_SECONDS
         open_grants = sum(
-            entry.granted - entry.steps for entry in self._lives.values() if entry.seen > expired
+            entry.granted - entry.steps
+            for entry in self._incarnations.values()
+            if entry.seen > expired
         )
         return max(0, self._budget - self.actor_steps - open_grants)
 
     @property
     def actor_steps(self) -> int:
-        return self._done["actor_steps"] + sum(entry.steps for entry in self._lives.values())
+        return self._done["actor_steps"] + sum(entry.steps for entry in self._incarnations.values())
 
     @property
     def _steps(self) -> int:
@@ -186,7 +191,7 @@ class Ledger:
 
     @property
     def episodes(self) -> int:
-        return self._done["episodes"] + sum(entry.episodes for entry in self._lives.values())
+        return self._done["episodes"] + sum(entry.episodes for entry in self._incarnations.values())
 
     # The learner.
 
@@ -296,7 +301,7 @@ class Ledger:
         with self._lock:
             return {
                 "done": {"actor_steps": self.actor_steps, "episodes": self.episodes},
-                "lives": self._next_life,
+                "incarnations": self._next_incarnation,
                 "evaluations": list(self._results),
                 "given": len(self._results),
                 "evaluate_at": self._evaluate_at,
@@ -311,7 +316,10 @@ class Ledger:
             return {
                 **self.save(),
                 "done": dict(self._done),
-                "open": {name: dataclasses.astuple(life) for name, life in self._lives.items()},
+                "open": {
+                    name: dataclasses.astuple(incarnation)
+                    for name, incarnation in self._incarnations.items()
+                },
                 "orders": dict(self._orders),
                 "given": self._given,
                 "learner": dict(self._learner),
@@ -323,8 +331,8 @@ class Ledger:
         """Takes back what `journal` gave; the ledger was made with the same as its state."""
         with self._lock:
             now = time.monotonic()
-            self._lives = {
-                name: dataclasses.replace(_Life(*values), seen=now)
+            self._incarnations = {
+                name: dataclasses.replace(_Incarnation(*values), seen=now)
                 for name, values in journal["open"].items()
             }
             self._orders = dict(journal["orders"])

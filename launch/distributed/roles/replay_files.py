@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...files.checkpoints import Store, sha256_of
-from . import calls
+from . import rpc
 
 
 class ReplayFiles:
@@ -39,7 +39,7 @@ class ReplayFiles:
                 for file in sorted(path.iterdir())
                 if file.is_file()
             }
-        except (OSError, RuntimeError, calls.RemoteError) as error:
+        except (OSError, RuntimeError, rpc.RemoteError) as error:
             note(f"warning: the checkpoint is without the replay ({error})")
             return None
         return {"folder": path.name, "files": files}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....agents.variables.server import VariableServer
-from .calls import Service
+from .rpc import Service
 
 
 class VariableRole(Service, VariableServer):

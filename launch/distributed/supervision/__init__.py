@@ -1,1 +1,1 @@
-"""How a role is watched, and what it knows of its own life."""
+"""How a role is watched, and what it knows of its own incarnation."""

@@ -47,8 +47,8 @@ class Role:
     """Set when it is to end."""
     workspace: pathlib.Path = pathlib.Path()
     """A folder that all roles of this launch share, gone when it ends; in memory where possible."""
-    life: int | None = None
-    """Of the run, where it can go on elsewhere (`Store.begin_life`)."""
+    incarnation: int | None = None
+    """Of the run, where it can go on elsewhere (`Store.begin_incarnation`)."""
     start: int = 0
     """How many of its processes were started before this one, where those may not have ended: none
     can be that is on a node which is cut off."""

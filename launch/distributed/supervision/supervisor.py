@@ -18,7 +18,7 @@ _SILENT_SECONDS = 2.0
 
 
 class Handle(Protocol):
-    """One life of a role."""
+    """One incarnation of a role."""
 
     pid: int | None
     exit_code: int | None
@@ -48,7 +48,7 @@ class RoleError(RunError):
 
 @dataclasses.dataclass
 class Member:
-    """A role over all its lives."""
+    """A role over all its incarnations."""
 
     name: str
     row: int

@@ -69,8 +69,8 @@ def test_writers_at_their_own_speeds(server):
         np.testing.assert_array_equal(data.extras["log_prob"], -start)
         seen |= {int(one) // 1000 for one in start.flat}
     assert seen == {0, 1, 2} or seen == {0, 1}  # Of the third there are few.
-    for face in (reader, *writers):
-        face.close()
+    for proxy in (reader, *writers):
+        proxy.close()
 
 
 def stacked_specs():
@@ -188,8 +188,8 @@ def test_each_rollout_is_drawn_once_whoever_wrote_it():
     )
     for thread in threads:
         thread.join()
-    for face in (reader, *writers):
-        face.close()
+    for proxy in (reader, *writers):
+        proxy.close()
 
 
 @pytest.mark.parametrize("exponent", [None, 0.6], ids=["uniform", "prioritised"])

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from troupe.agents.variables.board import FileShelf, read_version, write_version
 from troupe.agents.variables.client import VariableClient
 from troupe.agents.variables.publisher import Publisher
 from troupe.agents.variables.reader import VariableReader
 from troupe.agents.variables.server import VariableServer
+from troupe.agents.variables.version_board import FileShelf, read_version, write_version
 
 from ...waiting import wait_for
 

@@ -18,8 +18,8 @@ from troupe.agents.learning import dispatch
 from troupe.baselines.command.line import main
 from troupe.baselines.tuned import Tuned
 from troupe.launch.local import components
-from troupe.launch.request import planning
-from troupe.launch.request.recipe import Recipe
+from troupe.launch.specification import planning
+from troupe.launch.specification.recipe import Recipe
 
 SHORT = [
     *("train", "dqn", "--env", "CartPole-v1", "--steps", "60", "--evaluate-every", "60"),

@@ -12,7 +12,7 @@ from troupe.baselines.report.__main__ import main
 from troupe.baselines.report.runs import collect
 from troupe.baselines.report.summary import estimate, scales, together
 from troupe.launch.experiment import Evaluation
-from troupe.launch.request.recipe import Recipe
+from troupe.launch.specification.recipe import Recipe
 
 RECIPE = Recipe("dqn", "CartPole-v1", evaluation=Evaluation(every=500, target_return=400.0))
 

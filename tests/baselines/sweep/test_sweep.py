@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from troupe.baselines.command.line import main
-from troupe.baselines.sweep import outcome, picture
+from troupe.baselines.sweep import chart, outcome
 from troupe.baselines.sweep.request import SweepRequest
 from troupe.baselines.sweep.space import Choices, Range
-from troupe.launch.request.recipe import Recipe
+from troupe.launch.specification.recipe import Recipe
 
 pytest.importorskip("optuna")
 from troupe.baselines.sweep.study import Study
@@ -92,7 +92,7 @@ def test_good_settings_are_found_and_bad_ones_end_early(tmp_path):
     lines = outcome.table(asked, tried).splitlines()
     assert lines[0].split() == ["trial", "return", "evaluations", *SPACE]
     assert lines[1].split()[0] == str(best.number)
-    picture.draw(asked, tried, importances, tmp_path / "sweep.svg")
+    chart.draw(asked, tried, importances, tmp_path / "sweep.svg")
     content = (tmp_path / "sweep.svg").read_text()
     assert f"trial {best.number} of 20 is the best" in content
     assert "of the importance" in content

@@ -10,7 +10,7 @@ from troupe.agents.replay import OfflineReplay, ReplaySpec, Transitions
 from troupe.baselines.command.line import main
 from troupe.launch.data import record, recording, sources
 from troupe.launch.files.checkpoints import Store
-from troupe.launch.telling import metrics, plot
+from troupe.launch.logging import metrics, plot
 
 from ... import demonstrations
 

@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from troupe import environments, partitioning
 from troupe.agents import find_builder
 from troupe.agents.replay.items import Sample, SampleInfo, Transition
-from troupe.agents.variables.board import write_version
+from troupe.agents.variables.version_board import write_version
 from troupe.launch.distributed.gang import joining
 from troupe.launch.experiment import Partition
 from troupe.launch.files.checkpoints import Store, write_shards

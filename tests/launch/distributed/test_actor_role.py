@@ -7,7 +7,7 @@ from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.agents.replay import EmbeddedReplay
 from troupe.launch.distributed.roles.actor import ActorRole
 from troupe.launch.distributed.roles.ledger import Ledger
-from troupe.launch.maker import Maker
+from troupe.launch.factory import ComponentFactory
 
 
 class Near:
@@ -52,9 +52,9 @@ def make_role(ledger, index=0, num_actors=1, seen=None, num_envs=2, actors=None)
     with environments.make("fake/ragged", seed=0, num_envs=1) as environment:
         spec = environments.make_spec(environment)
 
-    maker = Maker(experiment, spec, num_envs * num_actors)
-    near = Near(Source(maker.networks.init(jax.random.key(0))))
-    return ActorRole(maker, index, ledger, near, near)
+    factory = ComponentFactory(experiment, spec, num_envs * num_actors)
+    near = Near(Source(factory.networks.init(jax.random.key(0))))
+    return ActorRole(factory, index, ledger, near, near)
 
 
 def end(ledger):
@@ -94,7 +94,7 @@ def test_every_actor_and_every_life_has_environments_of_its_own():
 
 
 def test_schedules_go_on_where_the_run_is():
-    before = {"done": {"actor_steps": 12}}  # Taken by others, or in an earlier life.
+    before = {"done": {"actor_steps": 12}}  # Taken by others, or in an earlier incarnation.
     ledger = Ending(
         budget=40, evaluation_period=1000, episodes=1, final_episodes=1, quantum=2, state=before
     )

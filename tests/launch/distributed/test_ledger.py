@@ -1,4 +1,4 @@
-"""The ledger: budgets, lives, evaluations and phases, without any process."""
+"""The ledger: budgets, incarnations, evaluations and phases, without any process."""
 
 import json
 
@@ -12,8 +12,8 @@ def make(budget=100, state=None, **more):
     return Ledger(**counts, state=state, **more)
 
 
-def act(ledger, source, life, steps, want=1000):
-    return ledger.report(source, life, steps, 0, [], want)
+def act(ledger, source, incarnation, steps, want=1000):
+    return ledger.report(source, incarnation, steps, 0, [], want)
 
 
 def test_budget_is_granted_once():
@@ -56,16 +56,16 @@ def test_an_earlier_life_is_told_to_end():
     assert ledger.actor_steps == 0
 
 
-def test_a_process_that_asks_twice_has_one_life():
+def test_a_process_that_asks_twice_has_one_incarnation():
     """Its first call may be heard after the second, to which it had an answer."""
     ledger = make()
-    life = ledger.enter("actor/0", "one")
-    assert act(ledger, "actor/0", life, 5)[0] == TRAIN
-    assert ledger.enter("actor/0", "one") == life
-    assert act(ledger, "actor/0", life, 10)[0] == TRAIN
+    incarnation = ledger.enter("actor/0", "one")
+    assert act(ledger, "actor/0", incarnation, 5)[0] == TRAIN
+    assert ledger.enter("actor/0", "one") == incarnation
+    assert act(ledger, "actor/0", incarnation, 10)[0] == TRAIN
     assert ledger.actor_steps == 10
-    assert ledger.enter("actor/0", "another") > life
-    assert act(ledger, "actor/0", life, 11) == (REPLACED, 0)
+    assert ledger.enter("actor/0", "another") > incarnation
+    assert act(ledger, "actor/0", incarnation, 11) == (REPLACED, 0)
 
 
 def test_a_process_that_was_cut_off_does_not_take_the_place_of_a_later_one():
@@ -86,9 +86,9 @@ def test_a_process_that_was_cut_off_does_not_take_the_place_of_a_later_one():
 
 def test_a_report_that_is_heard_late_changes_nothing():
     ledger = make()
-    life = ledger.enter("actor/0")
-    act(ledger, "actor/0", life, 50, want=50)
-    assert act(ledger, "actor/0", life, 10, want=10) == (TRAIN, 100)
+    incarnation = ledger.enter("actor/0")
+    act(ledger, "actor/0", incarnation, 50, want=50)
+    assert act(ledger, "actor/0", incarnation, 10, want=10) == (TRAIN, 100)
     other = ledger.enter("actor/1")
     assert act(ledger, "actor/1", other, 0, want=100) == (TRAIN, 0)
     assert ledger.actor_steps == 50
@@ -96,16 +96,16 @@ def test_a_report_that_is_heard_late_changes_nothing():
 
 def test_a_report_may_be_repeated():
     ledger = make()
-    life = ledger.enter("actor/0")
+    incarnation = ledger.enter("actor/0")
     for _ in range(3):
-        act(ledger, "actor/0", life, 7)
+        act(ledger, "actor/0", incarnation, 7)
     assert ledger.actor_steps == 7
 
 
 def test_phases_to_the_end():
     ledger = make()
-    life = ledger.enter("actor/0")
-    act(ledger, "actor/0", life, 100)
+    incarnation = ledger.enter("actor/0")
+    act(ledger, "actor/0", incarnation, 100)
     assert ledger.learner({"steps": 5, "version": 3}) == DRAIN
     assert ledger.next_evaluation("evaluator/0") is None
     assert ledger.learner({"steps": 6, "version": 4, "drained": True}) == JUDGE
@@ -126,8 +126,8 @@ def test_phases_to_the_end():
 
 def test_an_evaluator_that_died_is_given_its_order_again():
     ledger = make()
-    life = ledger.enter("actor/0")
-    act(ledger, "actor/0", life, 41)
+    incarnation = ledger.enter("actor/0")
+    act(ledger, "actor/0", incarnation, 41)
     order = ledger.next_evaluation("evaluator/0")
     assert order["actor_steps"] == 41
     assert not order["final"]
@@ -147,8 +147,8 @@ def test_a_stop_waits_for_the_learner_to_save():
 
 def test_the_journal_loses_nothing():
     ledger = make()
-    life = ledger.enter("actor/0")
-    act(ledger, "actor/0", life, 41)
+    incarnation = ledger.enter("actor/0")
+    act(ledger, "actor/0", incarnation, 41)
     order = ledger.next_evaluation("evaluator/0")
     ledger.learner({"steps": 9, "version": 2})
     journal = json.loads(json.dumps(ledger.journal()))
@@ -156,42 +156,42 @@ def test_the_journal_loses_nothing():
     again.reopen(journal)
     assert again.look(0) == ledger.look(0)
     assert again.next_evaluation("evaluator/0") == order
-    assert act(again, "actor/0", life, 50)[0] == TRAIN
+    assert act(again, "actor/0", incarnation, 50)[0] == TRAIN
     assert again.actor_steps == 50
-    assert again.enter("actor/0") > life
+    assert again.enter("actor/0") > incarnation
 
 
 def test_a_life_that_the_journal_does_not_know_is_booked():
     ledger = make()
     journal = json.loads(json.dumps(ledger.journal()))
-    life = ledger.enter("actor/0")
+    incarnation = ledger.enter("actor/0")
     again = make(state=journal)
     again.reopen(journal)
-    act(again, "actor/0", life, 30)
+    act(again, "actor/0", incarnation, 30)
     assert again.actor_steps == 30
-    assert again.enter("actor/0") > life
+    assert again.enter("actor/0") > incarnation
 
 
 def test_a_resumed_ledger_goes_on_from_the_checkpoint():
     ledger = make()
-    life = ledger.enter("actor/0")
-    ledger.report("actor/0", life, 60, 4, [(10.0, 15)], 10)
+    incarnation = ledger.enter("actor/0")
+    ledger.report("actor/0", incarnation, 60, 4, [(10.0, 15)], 10)
     state = json.loads(json.dumps(ledger.save()))
     again = make(state=state)
     assert again.actor_steps == 60
     assert again.episodes == 4
-    assert again.enter("actor/0") > life
+    assert again.enter("actor/0") > incarnation
     assert act(again, "actor/0", again.enter("actor/0"), 0, want=1000) == (TRAIN, 40)
 
 
 @pytest.mark.parametrize("actors", [1, 3, 8])
 def test_any_number_of_actors_spends_exactly_the_budget(actors):
     ledger = make(budget=1000)
-    lives = {f"actor/{i}": ledger.enter(f"actor/{i}") for i in range(actors)}
-    steps = dict.fromkeys(lives, 0)
+    incarnations = {f"actor/{i}": ledger.enter(f"actor/{i}") for i in range(actors)}
+    steps = dict.fromkeys(incarnations, 0)
     for _ in range(1000):
-        for name, life in lives.items():
-            phase, granted = act(ledger, name, life, steps[name], want=7)
+        for name, incarnation in incarnations.items():
+            phase, granted = act(ledger, name, incarnation, steps[name], want=7)
             steps[name] = granted
         if phase != TRAIN:
             break

@@ -13,14 +13,14 @@ from dm_env import specs
 
 from troupe.agents.replay import ReplaySpec, Transitions
 from troupe.launch.distributed import addresses
-from troupe.launch.telling import metrics
+from troupe.launch.logging import metrics
 
 lp = pytest.importorskip("launchpad")
 reverb = pytest.importorskip("reverb")
 replay_on_reverb = pytest.importorskip("troupe.agents.replay.reverb")
 launcher = pytest.importorskip("troupe.launch.distributed.engines.launchpad.launcher")
-base = pytest.importorskip("troupe.launch.distributed.engines.launchpad.nodes")
-calls = pytest.importorskip("troupe.launch.distributed.engines.launchpad.calls")
+base = pytest.importorskip("troupe.launch.distributed.engines.launchpad.program_nodes")
+calls = pytest.importorskip("troupe.launch.distributed.engines.launchpad.courier_client")
 
 pytestmark = pytest.mark.distributed
 

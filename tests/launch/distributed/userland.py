@@ -19,7 +19,7 @@ from troupe import agents, environments, launch
 from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.environments import Vector, fakes
 from troupe.launch import running
-from troupe.launch.telling import report
+from troupe.launch.logging import report
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,19 +50,26 @@ def test_only_the_newest_are_kept(tmp_path, keep):
 
 
 def test_an_earlier_life_saves_nothing_more(tmp_path):
-    lives = [Store(tmp_path, keep=1, life=Store(tmp_path).begin_life()) for _ in range(2)]
-    with pytest.raises(CheckpointError, match="life 0 of the run has ended: life 1 has taken"):
-        save(lives[0], 1)
-    assert save(lives[1], 2).name == "checkpoint-00000001"
+    incarnations = [
+        Store(tmp_path, keep=1, incarnation=Store(tmp_path).begin_incarnation()) for _ in range(2)
+    ]
+    with pytest.raises(
+        CheckpointError, match="incarnation 0 of the run has ended: incarnation 1 has taken"
+    ):
+        save(incarnations[0], 1)
+    assert save(incarnations[1], 2).name == "checkpoint-00000001"
 
     def begin_another(folder):
-        assert Store(tmp_path).begin_life() == 2
+        assert Store(tmp_path).begin_incarnation() == 2
         return lambda: None
 
-    with pytest.raises(CheckpointError, match="life 1 of the run has ended"):
-        lives[1].save({"learner": {"w": np.zeros(3)}}, {}, IDENTITY, begin_another)
+    with pytest.raises(CheckpointError, match="incarnation 1 of the run has ended"):
+        incarnations[1].save({"learner": {"w": np.zeros(3)}}, {}, IDENTITY, begin_another)
     assert Store(tmp_path).newest(fail).counters == {"actor_steps": 2}
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".life", "checkpoint-00000001"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".incarnation",
+        "checkpoint-00000001",
+    ]
 
 
 def test_at_least_one_is_kept(tmp_path):

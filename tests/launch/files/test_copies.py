@@ -108,13 +108,13 @@ def test_half_a_copy_is_none(tmp_path, address):
 
 
 def test_an_earlier_life_is_refused_wherever_the_later_one_is(tmp_path, address):
-    assert Store(tmp_path / "here", address=address).begin_life() == 0
-    old = Store(tmp_path / "node-1", life=0, address=address)
+    assert Store(tmp_path / "here", address=address).begin_incarnation() == 0
+    old = Store(tmp_path / "node-1", incarnation=0, address=address)
     old.save(state(0), {}, IDENTITY)
-    assert Store(tmp_path / "here", address=address).begin_life() == 1
-    with pytest.raises(CheckpointError, match="life 0 of the run has ended: life 1"):
+    assert Store(tmp_path / "here", address=address).begin_incarnation() == 1
+    with pytest.raises(CheckpointError, match="incarnation 0 of the run has ended: incarnation 1"):
         old.save(state(1), {}, IDENTITY)
-    new = Store(tmp_path / "node-2", life=1, address=address)
+    new = Store(tmp_path / "node-2", incarnation=1, address=address)
     new.save(state(2), {}, IDENTITY)
     assert new.copied(60.0)
 

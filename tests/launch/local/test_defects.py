@@ -15,8 +15,8 @@ from troupe.launch.errors import RequestError, RunError
 from troupe.launch.files.checkpoints import Store
 from troupe.launch.files.directory import RunDirectory
 from troupe.launch.local import run as local
-from troupe.launch.request.recipe import Recipe
-from troupe.launch.telling.report import Plain
+from troupe.launch.logging.report import Plain
+from troupe.launch.specification.recipe import Recipe
 
 from .mistaken import mistaken
 

@@ -16,7 +16,7 @@ from troupe.launch.errors import DivergedError, RunError
 from troupe.launch.files.checkpoints import Store
 from troupe.launch.local import components, finite
 from troupe.launch.local import run as local
-from troupe.launch.telling import monitor
+from troupe.launch.logging import monitor
 
 
 class Careless(fakes.Fake):

@@ -14,9 +14,9 @@ from troupe.launch.errors import Interrupted, RequestError, RunError
 from troupe.launch.files.checkpoints import CheckpointError, Store
 from troupe.launch.files.directory import RunDirectory
 from troupe.launch.local import run as local
-from troupe.launch.request.recipe import Recipe
-from troupe.launch.telling import metrics
-from troupe.launch.telling.report import Reporter
+from troupe.launch.logging import metrics
+from troupe.launch.logging.report import Reporter
+from troupe.launch.specification.recipe import Recipe
 
 from .mistaken import mistaken
 

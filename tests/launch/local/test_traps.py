@@ -17,10 +17,10 @@ from troupe.launch.files.checkpoints import Store
 from troupe.launch.local import components
 from troupe.launch.local import run as local
 from troupe.launch.local.loop import Loop
-from troupe.launch.request.recipe import Recipe
+from troupe.launch.logging import metrics
+from troupe.launch.logging.report import Reporter
 from troupe.launch.signals import Stop
-from troupe.launch.telling import metrics
-from troupe.launch.telling.report import Reporter
+from troupe.launch.specification.recipe import Recipe
 
 
 def run(recipe, out, **options):

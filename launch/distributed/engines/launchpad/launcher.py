@@ -16,7 +16,7 @@ from launchpad.launch import serialization
 from ....errors import RequestError
 from ... import addresses
 from ...deployment import Say
-from ...gang.meeting import Meeting
+from ...gang.rendezvous import Rendezvous
 from ...supervision import heartbeat
 from ...supervision.role import Settings
 from ...supervision.supervisor import Handle, Member, Supervisor
@@ -68,7 +68,7 @@ class Post:
 
 
 Begin = Callable[[Post, Settings], Handle]
-"""Starts a role in one of its lives."""
+"""Starts a role in one of its incarnations."""
 
 
 def start(
@@ -143,7 +143,7 @@ def start_process(launcher: ProcessLauncher, post: Post, settings: Settings) -> 
 
 
 def members(
-    posts: Iterable[Post], begin: Begin, meeting: Callable[[], Meeting] = Meeting
+    posts: Iterable[Post], begin: Begin, meeting: Callable[[], Rendezvous] = Rendezvous
 ) -> list[Member]:
     """What a supervisor takes.
 
@@ -152,7 +152,7 @@ def members(
       begin: starts one; of a gang with where it meets in its settings.
       meeting: makes that of one gang.
     """
-    meetings: dict[str, Meeting] = {}
+    meetings: dict[str, Rendezvous] = {}
     found = []
     for post in posts:
         starts = functools.partial(begin, post, post.settings)
@@ -164,7 +164,7 @@ def members(
     return found
 
 
-def _begin_in_gang(begin: Begin, post: Post, meeting: Meeting, first: bool) -> Handle:
+def _begin_in_gang(begin: Begin, post: Post, meeting: Rendezvous, first: bool) -> Handle:
     return begin(post, meeting.settings(post.settings, first))
 
 

@@ -92,7 +92,7 @@ class ZygoteProcess:
 
 
 class ProcessHandle:
-    """One life of one role."""
+    """One incarnation of one role."""
 
     def __init__(self, reason: pathlib.Path):
         self.pid: int | None = None

@@ -12,9 +12,9 @@ from launchpad.nodes.dereference import Deferred
 from ....experiment import Experiment
 from ...deploy import deploy
 from ...deployment import Deployment, Reference, RolePlan, Say
-from .board import CourierBoard
-from .nodes import ReplayNode, ServiceNode, WorkerNode
-from .replay import ReverbService
+from .courier_board import CourierBoard
+from .program_nodes import ReplayNode, ServiceNode, WorkerNode
+from .reverb_service import ReverbService
 
 
 class LaunchProgram(lp.Program):
@@ -52,7 +52,7 @@ class LaunchProgram(lp.Program):
             if not isinstance(leaf, Reference):
                 return leaf
             handle = self.handles[leaf.label][leaf.index]
-            made = {"calls": None, "board": CourierBoard, "replay": ReverbService}[leaf.face]
+            made = {"calls": None, "board": CourierBoard, "replay": ReverbService}[leaf.proxy]
             return handle if made is None else Deferred(made, handle)
 
         return tree.map_structure(resolve, dict(arguments))

@@ -17,7 +17,7 @@ from ...supervision.role import Role, Settings, enter
 
 
 class ThreadHandle:
-    """One life of one role."""
+    """One incarnation of one role."""
 
     pid: int | None = None
     ended_at = 0.0

@@ -19,7 +19,7 @@ import ray
 from ray import exceptions
 
 from ....errors import RequestError, RunError
-from . import nodes
+from . import cluster_nodes
 
 _STORE_BYTES = 1 << 30
 _KNOCK_SECONDS = 5.0
@@ -51,7 +51,7 @@ class Cluster(NamedTuple):
 @contextlib.contextmanager
 def connected(
     address: str | None,
-    bundles: Callable[[float], Sequence[nodes.Bundle]],
+    bundles: Callable[[float], Sequence[cluster_nodes.Bundle]],
     actor_cpus: float | None,
     directory: pathlib.Path,
 ) -> Iterator[Cluster]:
@@ -83,13 +83,13 @@ def connected(
             stack.enter_context(_joined(address))
         place = "this machine" if address is None else f"the Ray cluster at {address}"
         share = share_with_room(bundles, actor_cpus, place)
-        nodes.require_alike(directory)
+        cluster_nodes.require_alike(directory)
         own = ray.get_runtime_context().get_node_id()
         yield Cluster(f"troupe-{uuid.uuid4().hex}", own, share)
 
 
 def share_with_room(
-    bundles: Callable[[float], Sequence[nodes.Bundle]], actor_cpus: float | None, place: str
+    bundles: Callable[[float], Sequence[cluster_nodes.Bundle]], actor_cpus: float | None, place: str
 ) -> float:
     """The processors of an actor for which there is room in the cluster.
 
@@ -101,9 +101,9 @@ def share_with_room(
     shares = _SHARES if actor_cpus is None else (actor_cpus,)
     for share in shares[:-1]:
         with contextlib.suppress(RequestError):
-            nodes.require_room(bundles(share), place)
+            cluster_nodes.require_room(bundles(share), place)
             return share
-    nodes.require_room(bundles(shares[-1]), place)
+    cluster_nodes.require_room(bundles(shares[-1]), place)
     return shares[-1]
 
 

@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 import ray
 
 from ....files import result
-from ...roles import calls
+from ...roles import rpc
 from ...supervision import heartbeat, process
 from ...supervision.role import Role, enter
-from . import nodes
+from . import cluster_nodes
 
 DONE, STARTING, FAILED, OTHER = "done", "starting", "failed", "other"
 """How a call went: what follows is its value; nobody answers yet; what follows is the reason; what
-follows is the life of the run that this role is of, which is not the caller's."""
+follows is the incarnation of the run that this role is of, which is not the caller's."""
 _READY_SECONDS = 1.0
 _MOST_SAID = 1 << 16
 """Bytes of a log that are sent at a time; at the end of a role so many times as many."""
@@ -56,7 +56,7 @@ class Place(NamedTuple):
     name: str
     run: str
     """Namespace of its actors."""
-    life: int
+    incarnation: int
     """Of the run."""
     workspace: str | None
     """A folder of the process that launches, which is on the same node if the role writes there;
@@ -123,7 +123,7 @@ class _OwnLog:
 
 
 class RoleHost:
-    """One life of a role."""
+    """One incarnation of a role."""
 
     def __init__(
         self, place: Place, environment: Mapping[str, str | None], path: Sequence[str]
@@ -166,7 +166,9 @@ class RoleHost:
         if self._sees_logs:
             process.redirect(str(log))
             return self._run(payload)
-        folder = _folder(self._place.run, self._place.life, pathlib.Path(tempfile.gettempdir()))
+        folder = _folder(
+            self._place.run, self._place.incarnation, pathlib.Path(tempfile.gettempdir())
+        )
         folder.mkdir(mode=0o700, exist_ok=True)
         self._own_log = _OwnLog(folder / log.name)
         end = self._run(payload)
@@ -174,7 +176,7 @@ class RoleHost:
 
     def _run(self, payload: bytes) -> RoleEnd:
         place = self._place
-        if other := nodes.other_version(result.versions(), place.versions):
+        if other := cluster_nodes.other_version(result.versions(), place.versions):
             # The node joined when the others had been asked.
             unlike = ray.get_runtime_context().get_node_id()
             return RoleEnd(-signal.SIGKILL, f"its node {other}", unlike=unlike)
@@ -183,7 +185,7 @@ class RoleHost:
         else:
             folder = workspace_here()
             folder.mkdir(mode=0o700, exist_ok=True)
-        enter(Role(place.name, self._stop, folder, place.life, place.start))
+        enter(Role(place.name, self._stop, folder, place.incarnation, place.start))
         done = self._attach()
         try:
             constructor, arguments = ray.cloudpickle.loads(payload)
@@ -192,12 +194,12 @@ class RoleHost:
 
                 dispatch.configure_cpu()
             made = constructor(**arguments)
-            if isinstance(made, calls.Service):
+            if isinstance(made, rpc.Service):
                 made.prepare()
                 self.serve(made)
             made.run()
             return RoleEnd(0)
-        except calls.Stopped:
+        except rpc.Stopped:
             return RoleEnd(0)
         except BaseException as error:
             traceback.print_exc()
@@ -230,10 +232,10 @@ class RoleHost:
         self._target = target
         self._ready.set()
 
-    def call(self, life: int, method: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
-        """Answers another role, of the same life of the run."""
-        if life != self._place.life:
-            return OTHER, self._place.life
+    def call(self, incarnation: int, method: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
+        """Answers another role, of the same incarnation of the run."""
+        if incarnation != self._place.incarnation:
+            return OTHER, self._place.incarnation
         if not self._ready.wait(_READY_SECONDS):
             return STARTING, None
         try:
@@ -259,7 +261,7 @@ class RoleHost:
 def workspace_here() -> pathlib.Path:
     """Where the core's roles write if they are on the node of this thread's role."""
     place = _current.host._place
-    return _folder(place.run, place.life, _in_memory())
+    return _folder(place.run, place.incarnation, _in_memory())
 
 
 def _in_memory() -> pathlib.Path:
@@ -268,9 +270,9 @@ def _in_memory() -> pathlib.Path:
     return memory if os.access(memory, os.W_OK) else pathlib.Path(tempfile.gettempdir())
 
 
-def _folder(run: str, life: int, parent: pathlib.Path) -> pathlib.Path:
+def _folder(run: str, incarnation: int, parent: pathlib.Path) -> pathlib.Path:
     # Processes of a node have one parent: what is left of one that died is removed by later runs.
-    return parent / f"troupe-{os.getppid()}-{run}-{life}"
+    return parent / f"troupe-{os.getppid()}-{run}-{incarnation}"
 
 
 def remove_workspaces(run: str) -> None:

@@ -22,16 +22,16 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ....files import result
 from ... import addresses
 from ...deployment import Deployment, Reference, RolePlan, Say
-from ...gang.meeting import Meeting
+from ...gang.rendezvous import Rendezvous
 from ...supervision import heartbeat
 from ...supervision.role import Settings
 from ...supervision.supervisor import Member, Supervisor
-from . import nodes
-from .board import RayBoard
-from .calls import RayRemote
+from . import cluster_nodes
+from .actor_client import RayRemote
+from .chunk_service import RayReplay
 from .cluster import Cluster
 from .host import BoardRow, Place, RoleEnd, RoleHost, Signs
-from .replay import RayReplay
+from .object_board import RayBoard
 
 _ASK_SECONDS = 0.5
 _LEARNER_CPUS = 1.0
@@ -57,9 +57,9 @@ class Start(NamedTuple):
 
 
 class Seat(NamedTuple):
-    """One life of a run: where the roles are that share one fate."""
+    """One incarnation of a run: where the roles are that share one fate."""
 
-    life: int
+    incarnation: int
     node: str
     """Id of their node."""
     group: PlacementGroup
@@ -70,11 +70,11 @@ class NodeLost(Exception):
     """The node of the core is gone."""
 
 
-_end_process = ray.remote(num_cpus=0)(nodes.end_process)
+_end_process = ray.remote(num_cpus=0)(cluster_nodes.end_process)
 
 
 class RayHandle:
-    """One life of one role."""
+    """One incarnation of one role."""
 
     def __init__(self, log: pathlib.Path, begun: Callable[[], bool]) -> None:
         """Takes its log, and what says whether its process has given signs of life."""
@@ -118,9 +118,9 @@ class RayHandle:
             ray.kill(self.actor)
         if self.is_here and self.pid is not None:
             # A process that was stopped does not hear of it otherwise.
-            nodes.end_process(self.pid)
+            cluster_nodes.end_process(self.pid)
         elif self.pid is not None and self.node is not None:
-            there = nodes.affinity(self.node)
+            there = cluster_nodes.affinity(self.node)
             _end_process.options(scheduling_strategy=there).remote(self.pid)
         self.end(RoleEnd(-signal.SIGKILL, "killed"))
 
@@ -165,14 +165,14 @@ class RayLauncher:
 
         Args:
           cluster: where.
-          core: the life of the run that the roles are of.
+          core: the incarnation of the run that the roles are of.
           workspace: a folder of this machine.
           logs: where every role's log file goes.
           board: on which signs of life are written down here.
         """
         self._cluster, self._core, self._board = cluster, core, board
         self._workspace, self._logs = str(workspace), logs
-        self._lives: list[tuple[Start, Settings, RayHandle]] = []
+        self._incarnations: list[tuple[Start, Settings, RayHandle]] = []
         self._starts: collections.Counter[str] = collections.Counter()
         self._runs: dict[Any, RayHandle] = {}
         self._asked: dict[Any, tuple[Start, RayHandle]] = {}
@@ -191,7 +191,7 @@ class RayLauncher:
             self._logs / f"{start.name.replace('/', '-')}.log",
             lambda: self._board.read(start.row)[heartbeat.ALIVE] > 0.0,
         )
-        self._lives.append((start, settings, handle))
+        self._incarnations.append((start, settings, handle))
         return handle
 
     def poll(self) -> None:
@@ -200,8 +200,10 @@ class RayLauncher:
         Raises:
           NodeLost: if the core's is gone.
         """
-        self._lives = [life for life in self._lives if life[2].running]
-        for start, settings, handle in self._lives:
+        self._incarnations = [
+            incarnation for incarnation in self._incarnations if incarnation[2].running
+        ]
+        for start, settings, handle in self._incarnations:
             if handle.actor is None:
                 self._make(start, settings, handle)
         self._take_ends()
@@ -211,30 +213,35 @@ class RayLauncher:
             self._ask_at = now + _ASK_SECONDS
             self._require_node()
             waiting = {id(handle) for _, handle in self._asked.values()}
-            for start, _, handle in self._lives:
+            for start, _, handle in self._incarnations:
                 is_silent = handle.actor is not None and not handle.is_shown
                 if is_silent and id(handle) not in waiting:
                     self._asked[handle.actor.signs.remote()] = (start, handle)
 
     def close(self) -> None:
         """Ends whatever is left."""
-        for handle in [*(life[2] for life in self._lives), *self._runs.values()]:
+        for handle in [
+            *(incarnation[2] for incarnation in self._incarnations),
+            *self._runs.values(),
+        ]:
             if handle.actor is not None:
                 ray.kill(handle.actor)
 
     def _make(self, start: Start, settings: Settings, handle: RayHandle) -> None:
-        """Makes the actor, where that of the life before has let the name go."""
+        """Makes the actor, where that of the incarnation before has let the name go."""
         held = {} if settings.accelerator else {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
         own = dict(settings.environment)
         if settings.accelerator:
             own.pop("CUDA_VISIBLE_DEVICES", None)  # Ray says which are its own.
-        run, life = self._cluster.run, self._core.life
+        run, incarnation = self._cluster.run, self._core.incarnation
         folder = (
             None if start.is_core and self._core.node != self._cluster.node else self._workspace
         )
         row = BoardRow(self._cluster.node, str(self._board.path), start.row)
         starts = self._starts[start.name]
-        place = Place(start.name, run, life, folder, str(handle.log), self._versions, starts, row)
+        place = Place(
+            start.name, run, incarnation, folder, str(handle.log), self._versions, starts, row
+        )
         host = ray.remote(concurrency_groups={"run": 1, "watch": 2})(RoleHost)
         options = dict(start.options)
         if self._unlike and not start.is_core:
@@ -275,7 +282,7 @@ class RayLauncher:
                 ray.kill(handle.actor)  # Its process has no more to do, and the name is free.
 
     def _require_node(self) -> None:
-        if self._core.node not in {node["NodeID"] for node in nodes.alive()}:
+        if self._core.node not in {node["NodeID"] for node in cluster_nodes.alive()}:
             raise NodeLost
 
     def _take_signs(self) -> None:
@@ -317,13 +324,13 @@ def start(
     """
     board = heartbeat.Board(workspace / heartbeat.FILE, len(deployment.plans))
     launcher = RayLauncher(cluster, core, workspace, logs, board)
-    meetings: dict[str, Meeting] = {}
+    meetings: dict[str, Rendezvous] = {}
     members: list[Member] = []
     for label, plans in deployment.groups().items():
         for index, plan in enumerate(plans):
             name = name_of(deployment, label, index)
             row = len(members)
-            # Kept by the process that launches, for all lives of the role.
+            # Kept by the process that launches, for all incarnations of the role.
             payload = ray.put(ray.cloudpickle.dumps(_filled_in(plan, deployment, cluster, core)))
             started = Start(
                 name,
@@ -336,7 +343,7 @@ def start(
             begin = functools.partial(launcher.start, started, plan.settings)
             if gang := plan.settings.gang:
                 first = gang not in meetings
-                meeting = meetings.setdefault(gang, Meeting(functools.partial(_ports, core)))
+                meeting = meetings.setdefault(gang, Rendezvous(functools.partial(_ports, core)))
                 begin = functools.partial(_start_in_gang, launcher, started, plan, meeting, first)
             members.append(Member(name, row, plan.settings, begin))
     return Supervisor(launcher, board, members, say)
@@ -348,19 +355,19 @@ def name_of(deployment: Deployment, label: str, index: int = 0) -> str:
 
 
 def _start_in_gang(
-    launcher: RayLauncher, start: Start, plan: RolePlan, meeting: Meeting, first: bool
+    launcher: RayLauncher, start: Start, plan: RolePlan, meeting: Rendezvous, first: bool
 ) -> RayHandle:
     return launcher.start(start, meeting.settings(plan.settings, first))
 
 
 def _ports(core: Seat) -> tuple[str, str] | None:
     """Two of the core's node that are free; None: the whole learner is there."""
-    if nodes.of_group(core.group) == {core.node}:
+    if cluster_nodes.of_group(core.group) == {core.node}:
         return None
     find = ray.remote(num_cpus=0)(addresses.free_ports)
-    there = find.options(scheduling_strategy=nodes.affinity(core.node))
+    there = find.options(scheduling_strategy=cluster_nodes.affinity(core.node))
     try:
-        host = nodes.address_of(core.node)
+        host = cluster_nodes.address_of(core.node)
         first, second = ray.get(there.remote(2, host), timeout=_PORT_SECONDS)
     except (exceptions.RayError, KeyError) as error:
         raise NodeLost from error
@@ -369,8 +376,8 @@ def _ports(core: Seat) -> tuple[str, str] | None:
 
 def _filled_in(plan: RolePlan, deployment: Deployment, cluster: Cluster, core: Seat) -> Any:
     """The constructor, and its arguments with what the references stand for."""
-    faces = {"calls": lambda remote: remote, "board": RayBoard}
-    faces["replay"] = functools.partial(
+    proxies = {"calls": lambda remote: remote, "board": RayBoard}
+    proxies["replay"] = functools.partial(
         RayReplay,
         num_envs=deployment.experiment.builder.num_envs,
         num_writers=deployment.roles.actors,
@@ -379,8 +386,10 @@ def _filled_in(plan: RolePlan, deployment: Deployment, cluster: Cluster, core: S
     def fill_in(leaf: Any) -> Any:
         if not isinstance(leaf, Reference):
             return leaf
-        remote = RayRemote(cluster.run, core.life, name_of(deployment, leaf.label, leaf.index))
-        return faces[leaf.face](remote)
+        remote = RayRemote(
+            cluster.run, core.incarnation, name_of(deployment, leaf.label, leaf.index)
+        )
+        return proxies[leaf.proxy](remote)
 
     arguments = jax.tree.map(fill_in, dict(plan.arguments), is_leaf=_is_plain)
     return plan.constructor, arguments
@@ -409,7 +418,7 @@ def _options(
             core.group, placement_group_bundle_index=index
         )
     else:
-        options["scheduling_strategy"] = nodes.affinity(core.node)
+        options["scheduling_strategy"] = cluster_nodes.affinity(core.node)
     threads = 2 * deployment.roles.actors + 8 if plan.serves_replay else plan.threads
     return {**options, "max_concurrency": threads, "max_restarts": 0}
 
@@ -418,12 +427,12 @@ def _answers(plan: RolePlan) -> bool:
     return plan.serves_replay or plan.threads > 0
 
 
-def bundles(deployment: Deployment, actor_cpus: float) -> list[nodes.Bundle]:
+def bundles(deployment: Deployment, actor_cpus: float) -> list[cluster_nodes.Bundle]:
     """What all roles take of their nodes, each."""
     return [bundle(plan, deployment, actor_cpus) for plan in deployment.plans]
 
 
-def bundle(plan: RolePlan, deployment: Deployment, actor_cpus: float) -> nodes.Bundle:
+def bundle(plan: RolePlan, deployment: Deployment, actor_cpus: float) -> cluster_nodes.Bundle:
     """What a role takes of its node."""
     cpus = {"actor": actor_cpus, "learner": _LEARNER_CPUS}
     taken = {"CPU": cpus.get(plan.label, 0.0)}

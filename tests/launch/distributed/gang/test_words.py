@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from troupe.launch.distributed import addresses, entrance
-from troupe.launch.distributed.gang import joining, meeting, words
+from troupe.launch.distributed import addresses, listener
+from troupe.launch.distributed.gang import joining, protocol, rendezvous
 
 TOKEN = "5a" * 32
 SIZE = 3
@@ -17,7 +17,7 @@ SIZE = 3
 
 def greeting(text, length=None):
     content = text if isinstance(text, bytes) else text.encode()
-    return entrance.LENGTH.pack(len(content) if length is None else length) + content
+    return listener.LENGTH.pack(len(content) if length is None else length) + content
 
 
 STRANGERS = {
@@ -44,10 +44,10 @@ def led():
     """A rank 0 that waits for two others: itself, its address, and its thread's errors."""
     with pytest.MonkeyPatch.context() as patched:
         port, coordinator = addresses.free_ports(2)
-        patched.setenv(meeting.ADDRESS, f"{addresses.LOOPBACK}:{coordinator}")
-        patched.setenv(meeting.WORDS, f"{addresses.LOOPBACK}:{port}")
-        patched.setenv(meeting.TOKEN, TOKEN)
-        leader, errors, listens = words.Leader(SIZE), [], threading.Event()
+        patched.setenv(rendezvous.ADDRESS, f"{addresses.LOOPBACK}:{coordinator}")
+        patched.setenv(rendezvous.WORDS, f"{addresses.LOOPBACK}:{port}")
+        patched.setenv(rendezvous.TOKEN, TOKEN)
+        leader, errors, listens = protocol.Leader(SIZE), [], threading.Event()
         patched.setattr(joining, "join", lambda *_: listens.set())  # No devices are wanted here.
 
         def join():
@@ -82,7 +82,7 @@ def is_refused(stranger):
 
 
 def meet(leader):
-    followers = [words.Follower(SIZE, rank) for rank in (2, 1)]
+    followers = [protocol.Follower(SIZE, rank) for rank in (2, 1)]
     for follower in followers:
         follower.join()
     return followers
@@ -90,9 +90,9 @@ def meet(leader):
 
 def speak(leader, followers):
     """What is said is heard, both ways."""
-    leader.say(words.STEP)
+    leader.say(protocol.STEP)
     for follower in followers:
-        assert follower.listen(30) == (words.STEP, "")
+        assert follower.listen(30) == (protocol.STEP, "")
         follower.announce()
     while not leader.ready():
         leader.wait(30)
@@ -138,18 +138,18 @@ def test_whatever_strangers_say(said):
 
 
 def test_who_says_nothing_is_refused_in_time(monkeypatch):
-    monkeypatch.setattr(entrance, "_GREETING_SECONDS", 0.0)
+    monkeypatch.setattr(listener, "_GREETING_SECONDS", 0.0)
     with led() as (leader, place, _):
         stranger = call(place, b"")
         assert is_refused(stranger)
-        monkeypatch.setattr(entrance, "_GREETING_SECONDS", 30.0)
+        monkeypatch.setattr(listener, "_GREETING_SECONDS", 30.0)
         followers = meet(leader)
     speak(leader, followers)
     stranger.close()
 
 
 def test_a_crowd_of_strangers_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(entrance, "_CALLERS", 4)
+    monkeypatch.setattr(listener, "_CALLERS", 4)
     with led() as (leader, place, _):
         strangers = [call(place, b"") for _ in range(12)]
         for stranger in strangers[:8]:  # The first of too many.
@@ -165,9 +165,9 @@ def test_a_rank_is_let_in_once():
         first = call(place, greeting(f"1 {TOKEN}"))
         second = call(place, greeting(f"1 {TOKEN}"))
         assert is_refused(second)
-        follower = words.Follower(SIZE, 2)
+        follower = protocol.Follower(SIZE, 2)
         follower.join()
-    leader.say(words.STEP)
+    leader.say(protocol.STEP)
     assert first.recv(100)
     for one in (first, second, follower._leader, *leader._others.values()):
         one.close()

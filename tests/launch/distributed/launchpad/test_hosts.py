@@ -10,7 +10,7 @@ pytest.importorskip("launchpad")
 from troupe import launch
 from troupe.baselines.command.line import main
 from troupe.launch import signals
-from troupe.launch.distributed import addresses, entrance, hosts
+from troupe.launch.distributed import addresses, hosts, listener
 from troupe.launch.distributed.engines.launchpad.hosts import channel, guest, guests
 from troupe.launch.distributed.engines.launchpad.launcher import Post
 from troupe.launch.distributed.supervision import heartbeat
@@ -24,7 +24,7 @@ FACTS = {"versions": {"jax": "0.6.2"}, "asked": {"seed": 0, "config": {"batch_si
 ROLES = [("counter", 0), ("learner", 0), ("learner", 1), ("actor", 0), ("actor", 1), ("actor", 2)]
 
 
-class Meeting:
+class Rendezvous:
     """A core's side, and the calls of others."""
 
     def __init__(self, folder):
@@ -32,7 +32,7 @@ class Meeting:
         self._server = socket.socket()
         self._server.bind((addresses.LOOPBACK, 0))
         self.place = channel.MeetingPlace(*self._server.getsockname(), "5a" * 32)
-        self._entrance = entrance.Entrance(self._server, self.place.token)
+        self._entrance = listener.Listener(self._server, self.place.token)
         gang = {"learner": Settings(gang="learner")}
         self.posts = [
             Post(f"{label}/{i}", label, None, folder, i, row, gang.get(label, Settings()))
@@ -71,7 +71,7 @@ class Meeting:
 
 @pytest.fixture
 def meeting(tmp_path):
-    made = Meeting(tmp_path)
+    made = Rendezvous(tmp_path)
     yield made
     made.close()
 

@@ -9,7 +9,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray
 
 from troupe.agents.variables.publisher import Publisher
 from troupe.agents.variables.server import VariableServer
-from troupe.launch.distributed.engines.ray import board
+from troupe.launch.distributed.engines.ray import object_board
 
 from ....waiting import wait_for
 
@@ -29,16 +29,16 @@ class Asked(VariableServer):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A learner's workspace; Ray's store hands on what is put into it."""
-    monkeypatch.setattr(board.ray, "put", lambda value: value)
-    monkeypatch.setattr(board.ray, "get", lambda reference, timeout: reference)
-    monkeypatch.setattr(board, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(object_board.ray, "put", lambda value: value)
+    monkeypatch.setattr(object_board.ray, "get", lambda reference, timeout: reference)
+    monkeypatch.setattr(object_board, "_LOOK_SECONDS", 0.0)
     (tmp_path / "variables").mkdir()
     return tmp_path
 
 
 def publisher_in(folder, server):
-    page = board.Page(folder / "variables")
-    return Publisher(board._Shelf(page), board._Announcer(server, page), period=0.0)
+    page = object_board.Page(folder / "variables")
+    return Publisher(object_board._Shelf(page), object_board._Announcer(server, page), period=0.0)
 
 
 def offer(publisher, value):
@@ -48,7 +48,7 @@ def offer(publisher, value):
 
 def test_readers_of_the_learners_node_make_no_call(folder):
     server = Asked()
-    here = [board._fetching([pathlib.Path("/nowhere"), folder]) for _ in range(2)]
+    here = [object_board._fetching([pathlib.Path("/nowhere"), folder]) for _ in range(2)]
     publisher = publisher_in(folder, server)
     assert all(fetch(server, -1) is None for fetch in here)
     for value in range(3):
@@ -66,7 +66,7 @@ def test_readers_of_the_learners_node_make_no_call(folder):
 
 def test_a_version_becomes_an_object_when_it_is_asked_for_from_afar(folder):
     server = Asked()
-    afar = board._fetching([pathlib.Path("/nowhere")])
+    afar = object_board._fetching([pathlib.Path("/nowhere")])
     publisher = publisher_in(folder, server)
     offer(publisher, 7)
     assert server.get(-1)[1] == []
@@ -84,7 +84,7 @@ def test_a_new_server_is_told_and_a_new_learner_numbers_on(folder):
     offer(publisher, 1)
     publisher.close()
     server = VariableServer()
-    here, afar = board._fetching([folder]), board._fetching([])
+    here, afar = object_board._fetching([folder]), object_board._fetching([])
     again = publisher_in(folder, server)
     wait_for(lambda: server.look()[0] == 0)
     assert here(server, -1)[1]["policy"].tolist() == [1, 1]

@@ -19,7 +19,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray
 
 import ray
 
-from troupe.launch.distributed.engines.ray import cluster, host, launcher, nodes
+from troupe.launch.distributed.engines.ray import cluster, cluster_nodes, host, launcher
 from troupe.launch.distributed.supervision import heartbeat
 
 from ....processes import python
@@ -337,7 +337,9 @@ def test_no_cluster_answers(capsys, tmp_path):
 def test_actors_take_what_there_is():
     asked = lambda share: [{"CPU": 1.0}, *2 * [{"CPU": share}]]  # noqa: E731
     for has, share in ((3, 1.0), (2, 0.5), (1.5, 0.25)):
-        with mock.patch.object(nodes, "alive", lambda has=has: [{"Resources": {"CPU": has}}]):
+        with mock.patch.object(
+            cluster_nodes, "alive", lambda has=has: [{"Resources": {"CPU": has}}]
+        ):
             assert cluster.share_with_room(asked, None, "here") == share
 
 

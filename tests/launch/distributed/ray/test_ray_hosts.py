@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray]'")
 
-from troupe.launch.telling import metrics
+from troupe.launch.logging import metrics
 
 from ..hosts import Hosts, allowed
 
@@ -167,7 +167,7 @@ class Faults:
         print(self.took, saved["actor_steps"], result["actor_steps"], result["samples_per_insert"])
         assert BUDGET - 2 < result["actor_steps"] <= BUDGET
         assert result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
-        assert counters["life"] == saved["life"] + 1
+        assert counters["incarnation"] == saved["incarnation"] + 1
         rows = metrics.read(self.run.out / "metrics.jsonl", "train")
         counts = [row["actor_steps"] for row in rows]
         assert counts == sorted(counts)

@@ -159,7 +159,7 @@ def test_the_node_of_the_core_is_lost(nodes, start, hosts):
     run.tell()
     assert run.wait() == 0, run.tail()
     result, counters = run.result, run.manifest["counters"]
-    assert (saved["life"], counters["life"]) == (0, 1)
+    assert (saved["incarnation"], counters["incarnation"]) == (0, 1)
     assert BUDGET - 2 < result["actor_steps"] <= BUDGET
     assert result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
     rows = [json.loads(line) for line in (run.out / "metrics.jsonl").read_text().splitlines()]

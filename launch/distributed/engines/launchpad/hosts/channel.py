@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ....entrance import LENGTH, framed
+from ....listener import LENGTH, framed
 
 _FILE = ".meeting.json"
 _MOST = 1 << 20

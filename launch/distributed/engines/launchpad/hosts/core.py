@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from .... import accelerator, addresses
 from ....deployment import Say
-from ....entrance import Entrance
-from ....gang.meeting import Meeting
+from ....gang.rendezvous import Rendezvous
 from ....hosts import CORE, Hosts, place
-from ....roles.calls import Remote
+from ....listener import Listener
+from ....roles.rpc import Remote
 from ....supervision import heartbeat
 from ....supervision.role import Settings
 from ....supervision.supervisor import Handle, Supervisor
@@ -98,11 +98,11 @@ class CoreEngine:
             server = stack.enter_context(socket.socket())
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             server.bind((address, port))
-            entrance = stack.enter_context(
-                contextlib.closing(Entrance(server, meeting_place.token))
+            listener = stack.enter_context(
+                contextlib.closing(Listener(server, meeting_place.token))
             )
             welcome = {"ports": ports}
-            guests = Guests(hosts, entrance, self._facts, welcome, posts, board, say)
+            guests = Guests(hosts, listener, self._facts, welcome, posts, board, say)
             folder = self._program.deployment.directory
             meeting_place.write(folder)
             stack.callback(meeting_place.remove, folder)
@@ -114,7 +114,7 @@ class CoreEngine:
                 for post in posts
                 if post.settings.gang or place(post.label, post.index, len(hosts.names)) == CORE
             ]
-            meet = functools.partial(Meeting, functools.partial(_two_ports, address))
+            meet = functools.partial(Rendezvous, functools.partial(_two_ports, address))
             members = launcher.members(mine, both.start, meet)
             supervisor = Supervisor(both, board, members, say)
             stack.callback(supervisor.stop)
@@ -128,6 +128,6 @@ class CoreEngine:
 
 
 def _two_ports(address: str) -> tuple[str, str]:
-    """Where the ranks of a learner meet in one life."""
+    """Where the ranks of a learner meet in one incarnation."""
     first, second = addresses.free_ports(2, address)
     return f"{address}:{first}", f"{address}:{second}"

@@ -10,8 +10,8 @@ from typing import Any
 from .....errors import RequestError
 from .....experiment import Experiment
 from .....files.result import Result, versions
-from .....request.begun import begun
-from .....telling import report
+from .....logging import report
+from .....specification.begun import begun
 from .... import hosts as all_hosts
 from ....deployment import Roles
 from ....run import conduct

@@ -135,32 +135,32 @@ class _Ranks:
     ):
         self._link, self._local, self._board = link, local, board
         self._seats = {post.name: post for post in posts}
-        self._lives: dict[int, tuple[str, ProcessHandle]] = {}
+        self._incarnations: dict[int, tuple[str, ProcessHandle]] = {}
         self._ended: dict[int, dict[str, Any]] = {}
 
     def take(self, message: Mapping[str, Any]) -> None:
         """Does what the core says."""
         if "welcome" in message:
             live = dict(message["live"])
-            for number in set(self._lives) - set(live):
-                self._lives.pop(number)[1].kill()
+            for number in set(self._incarnations) - set(live):
+                self._incarnations.pop(number)[1].kill()
             self._ended = {n: end for n, end in self._ended.items() if n in live}
             for end in self._ended.values():
                 self._link.send(**end)
-            for number in set(live) - set(self._lives) - set(self._ended):
+            for number in set(live) - set(self._incarnations) - set(self._ended):
                 self._start(number, **live[number])
         elif "start" in message:
             self._start(message["start"], message["name"], message["environment"])
-        elif "kill" in message and message["kill"] in self._lives:
-            self._lives.pop(message["kill"])[1].kill()
-        elif "terminate" in message and message["terminate"] in self._lives:
-            self._lives[message["terminate"]][1].terminate()
+        elif "kill" in message and message["kill"] in self._incarnations:
+            self._incarnations.pop(message["kill"])[1].kill()
+        elif "terminate" in message and message["terminate"] in self._incarnations:
+            self._incarnations[message["terminate"]][1].terminate()
 
     def poll(self) -> None:
         """Tells the core of those that have ended."""
-        for number, (_, handle) in list(self._lives.items()):
+        for number, (_, handle) in list(self._incarnations.items()):
             if not handle.running:
-                del self._lives[number]
+                del self._incarnations[number]
                 end = {"status": handle.exit_code, "reason": handle.reason()}
                 self._ended[number] = {"ended": number, **end, "final": handle.final}
                 self._link.send(**self._ended[number])
@@ -168,14 +168,14 @@ class _Ranks:
     def signs(self) -> dict[str, list[float | None]]:
         """Seconds since the last signs of each, by name."""
         now, found = time.monotonic(), {}
-        for name, _ in self._lives.values():
+        for name, _ in self._incarnations.values():
             times = self._board.read(self._seats[name].row)
             found[name] = [now - one if one else None for one in times]
         return found
 
     def end(self, seconds: float) -> None:
         """Ends all, first by asking."""
-        handles = [handle for _, handle in self._lives.values()]
+        handles = [handle for _, handle in self._incarnations.values()]
         for handle in handles:
             handle.terminate()
         deadline = time.monotonic() + seconds
@@ -184,13 +184,13 @@ class _Ranks:
             time.sleep(_POLL_SECONDS)
 
     def __len__(self) -> int:
-        return len(self._lives)
+        return len(self._incarnations)
 
     def _start(self, number: int, name: str, environment: list[list[str]]) -> None:
         post = self._seats[name]
         own = (*post.settings.environment, *((key, value) for key, value in environment))
         settings = dataclasses.replace(post.settings, environment=own)
-        self._lives[number] = name, launcher.start_process(self._local, post, settings)
+        self._incarnations[number] = name, launcher.start_process(self._local, post, settings)
 
 
 def take_part(program: LaunchProgram, hosts: Hosts, facts: Mapping[str, Any], say: Say) -> None:

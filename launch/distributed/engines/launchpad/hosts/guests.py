@@ -12,8 +12,8 @@ from typing import Any
 
 from .....errors import RunError
 from ....deployment import Say
-from ....entrance import Entrance
 from ....hosts import CORE, Hosts, place
+from ....listener import Listener
 from ....supervision import heartbeat
 from ....supervision.role import Settings
 from ....supervision.supervisor import RoleError
@@ -49,11 +49,11 @@ class _Guest:
     """Whether that was told."""
     starting: list[str] = dataclasses.field(default_factory=list)
     orders: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    """Lives of the learner's processes that it is to have, by number."""
+    """Incarnations of the learner's processes that it is to have, by number."""
 
 
 class GuestHandle:
-    """One life of a role on another host; what is not heard of it its signs of life tell."""
+    """One incarnation of a role on another host; what is not heard of it its signs of life tell."""
 
     pid: int | None = None
 
@@ -93,7 +93,7 @@ class Guests:
     def __init__(
         self,
         hosts: Hosts,
-        entrance: Entrance,
+        listener: Listener,
         facts: Mapping[str, Any],
         welcome: Mapping[str, Any],
         posts: Sequence[Post],
@@ -104,14 +104,14 @@ class Guests:
 
         Args:
           hosts: of the run; this is that of the core.
-          entrance: where the others call.
+          listener: where the others call.
           facts: of this host, which must be those of all (see `difference`).
           welcome: what a host is told that has come.
           posts: all roles.
           board: takes the signs of life of the learner's processes there.
           say: told what happens, a line at a time.
         """
-        self._hosts, self._entrance, self._say = hosts, entrance, say
+        self._hosts, self._entrance, self._say = hosts, listener, say
         self._facts, self._welcome = facts, welcome
         self._rows = {post.name: post.row for post in posts}
         self._board = board
@@ -143,7 +143,7 @@ class Guests:
         return handle
 
     def order(self, number: int, what: str) -> None:
-        """Has a life ended: what is "terminate" or "kill"."""
+        """Has an incarnation ended: what is "terminate" or "kill"."""
         guest, _ = self._handles[number]
         if what == "kill":
             guest.orders.pop(number, None)

@@ -1,0 +1,27 @@
+"""The newest variables: files in the launch's workspace, whose place a Courier server knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .....agents.variables.publisher import Publisher
+from .....agents.variables.reader import VariableReader
+from .....agents.variables.version_board import FileShelf
+from ...roles import rpc
+from ...supervision import role
+
+
+class CourierBoard:
+    """The board of a variable server (`roles.board.VariableBoard`)."""
+
+    def __init__(self, server: Any):
+        """Takes the `VariableRole`, from afar."""
+        self._server = server
+
+    def publisher(self) -> Publisher:
+        folder = role.current().workspace / "variables"
+        folder.mkdir(exist_ok=True)
+        return Publisher(FileShelf(folder), self._server)
+
+    def reader(self) -> VariableReader:
+        return VariableReader(self._server, while_waiting=rpc.check_stop)

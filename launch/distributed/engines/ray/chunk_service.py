@@ -1,0 +1,110 @@
+"""The replay in a role of its own, for each role that has to do with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+from typing import Any
+
+from .....agents.replay.interface import Replay, ReplayFactory
+from .....agents.replay.items import ReplaySpec
+from .....agents.replay.served import ServedReader, ServedWriter, SharedReplay
+from ....files import npz
+from ...roles import rpc
+from . import host
+from .actor_client import RayRemote
+
+_FILE = "replay.npz"
+_PATIENCE, _CHECKPOINT_PATIENCE = 30.0, 600.0
+
+
+class RayReplay:
+    """The replay of one role (`roles.service.ReplayService`)."""
+
+    def __init__(self, remote: RayRemote, num_envs: int, num_writers: int):
+        """Connects to nothing.
+
+        Args:
+          remote: the role that serves it.
+          num_envs: environments of each actor.
+          num_writers: actors.
+        """
+        self._remote = remote
+        self._num_envs, self._num_writers = num_envs, num_writers
+
+    def server(self, folder: pathlib.Path, checkpoint: str | None) -> ReplayFactory:
+        def make(
+            spec: ReplaySpec,
+            environment: Any,
+            extras: Any,
+            /,
+            *,
+            num_envs: int | None,
+            seed: int,
+            steps_per_sample: int,
+        ) -> Replay:
+            replay = SharedReplay(
+                spec,
+                environment,
+                extras,
+                num_envs=self._num_envs,
+                num_writers=self._num_writers,
+                seed=seed,
+                steps_per_sample=steps_per_sample,
+            )
+            if checkpoint is not None:
+                with open(folder / checkpoint / _FILE, "rb") as file:
+                    replay.restore(npz.read(file))
+            host.serve(_Serving(replay, folder))
+            return replay
+
+        return make
+
+    def reader(self, hosts: int = 1) -> ReplayFactory:
+        def make(
+            spec: ReplaySpec, environment: Any, extras: Any, /, *, steps_per_sample: int, **_: Any
+        ) -> Replay:
+            share = dataclasses.replace(spec, batch_size=spec.batch_size // hosts)
+            server = self._remote.patient(_PATIENCE)
+            return ServedReader(
+                share, environment, extras, server, steps_per_sample=steps_per_sample
+            )
+
+        return make
+
+    def writer(self) -> ReplayFactory:
+        def make(
+            spec: ReplaySpec, environment: Any, extras: Any, /, *, num_envs: int | None, **_: Any
+        ) -> Replay:
+            server = self._remote.patient(_PATIENCE)
+            return ServedWriter(
+                spec,
+                environment,
+                extras,
+                server,
+                num_envs=num_envs,
+                while_waiting=rpc.check_stop,
+            )
+
+        return make
+
+    def checkpoint(self) -> str:
+        return self._remote.patient(_CHECKPOINT_PATIENCE).checkpoint()
+
+
+class _Serving:
+    """What others may ask of the replay."""
+
+    def __init__(self, replay: SharedReplay, folder: pathlib.Path):
+        self._replay, self._folder = replay, folder
+        self.write, self.draw = replay.write, replay.draw
+        self.update_priorities, self.numbers = replay.update_priorities, replay.numbers
+
+    def checkpoint(self) -> str:
+        """Writes all that the replay holds into a new folder, and names it."""
+        folder = self._folder / f"{time.time_ns():020}"
+        folder.mkdir(parents=True)
+        with self._replay.paused(), open(folder / _FILE, "wb") as file:
+            npz.write(file, self._replay.save())
+        return str(folder)

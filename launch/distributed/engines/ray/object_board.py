@@ -1,0 +1,180 @@
+"""The newest variables: files, which readers of the learner's node map, and objects of Ray's store
+for those of all other nodes."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import ray
+from ray import exceptions
+
+from .....agents.variables.publisher import Publisher
+from .....agents.variables.reader import Server, VariableReader
+from .....agents.variables.version_board import FileShelf, read_version, version_file
+from ...roles import rpc
+from ...supervision import role
+from . import host
+
+Nest = Any
+_FETCH_SECONDS = 60.0
+_FIRST_PERIOD = 0.1
+"""Between questions before there is a version: a call takes about a millisecond of a processor, and
+while a learner starts all that wait for it ask."""
+_LOOK_SECONDS = 0.2
+"""Between questions of the publisher whether anybody asked from another node."""
+_FOLDER = "variables"
+
+
+class Page:
+    """Two numbers in the shared memory of the learner's node, which cost its readers no call.
+
+    A call of Ray takes a millisecond of a processor at either end, and an object that is read by
+    many has its owner, the learner, keep book of each.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        """Opens that of a folder of versions; it is made where there is none.
+
+        Raises:
+          FileNotFoundError: if there is no such folder.
+        """
+        self.folder = folder
+        descriptor = os.open(folder / "page", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.ftruncate(descriptor, 16)
+            # Elements are stored at once: whoever reads sees the old number or the new one.
+            self._numbers = np.frombuffer(mmap.mmap(descriptor, 16), np.int64)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def version(self) -> int:
+        """The newest whose file is there; -1 where there is none."""
+        return int(self._numbers[0]) - 1
+
+    @version.setter
+    def version(self, number: int) -> None:
+        self._numbers[1] = 0
+        self._numbers[0] = number + 1
+
+    @property
+    def asked(self) -> bool:
+        """Whether anybody of this node asked for a newer one."""
+        return bool(self._numbers[1])
+
+    def ask(self) -> None:
+        self._numbers[1] = 1
+
+
+class _Shelf(FileShelf):
+    """Files, of whose newest a page has the number."""
+
+    def __init__(self, page: Page):
+        super().__init__(page.folder)
+        self._page = page
+        page.version = self.newest()[0]
+
+    def put(self, version: int, variables: Mapping[str, Nest]) -> str:
+        path = super().put(version, variables)
+        self._page.version = version
+        return path
+
+
+class _Announcer:
+    """The variable server as a publisher knows it: who asks on its own node does so on the page.
+
+    Versions become objects of Ray's store once somebody asks from another node, each then put once
+    and fetched once by a node.
+    """
+
+    def __init__(self, server: Any, page: Page):
+        self._server, self._page = server, page
+        self._afar = False
+        self._known, self._look_at = -1, 0.0
+        self._announced: tuple[int, str] | None = None
+        self._put = -1
+        self._kept: list[Any] = []
+
+    def look(self) -> tuple[int, bool]:
+        asked = False
+        if (now := time.monotonic()) >= self._look_at:
+            self._known, asked = self._server.look()
+            self._look_at = now + _LOOK_SECONDS
+            self._afar = self._afar or asked
+            last = self._announced
+            if self._afar and last is not None and last[0] == self._known != self._put:
+                self.announce(*last)  # It was announced without an object.
+        return self._known, asked or self._page.asked
+
+    def announce(self, version: int, path: str) -> None:
+        references = []
+        if self._afar:
+            references = [ray.put(read_version(pathlib.Path(path)))]
+            self._kept, self._put = [*self._kept[-1:], *references], version
+        # In a list: of a reference itself, Ray would hand on what it stands for.
+        self._server.announce(version, references)
+        self._known, self._announced = version, (version, path)
+
+
+class RayBoard:
+    """The board of a variable server (`roles.board.VariableBoard`)."""
+
+    def __init__(self, server: Any):
+        """Takes the `VariableRole`, from afar."""
+        self._server = server
+
+    def publisher(self) -> Publisher:
+        folder = role.current().workspace / _FOLDER
+        folder.mkdir(exist_ok=True)
+        page = Page(folder)
+        return Publisher(_Shelf(page), _Announcer(self._server, page))
+
+    def reader(self) -> VariableReader:
+        return VariableReader(
+            self._server,
+            fetch=_fetching([role.current().workspace, host.workspace_here()]),
+            first_period=_FIRST_PERIOD,
+            while_waiting=rpc.check_stop,
+        )
+
+
+def _fetching(
+    workspaces: list[pathlib.Path],
+) -> Callable[[Server, int], tuple[int, dict[str, Nest]] | None]:
+    """Reads of the learner's page, if it is in one of these folders; else asks its server."""
+    page: Page | None = None
+
+    def fetch(server: Server, newer_than: int) -> tuple[int, dict[str, Nest]] | None:
+        nonlocal page
+        if page is None:
+            here = next((w for w in workspaces if (w / _FOLDER / "page").exists()), None)
+            if here is None:
+                return _from_afar(server, newer_than)
+            page = Page(here / _FOLDER)
+        version = page.version
+        if version <= newer_than:
+            page.ask()
+            return None
+        try:
+            return version, read_version(version_file(page.folder, version))
+        except FileNotFoundError:  # There are two newer ones by now.
+            return None
+
+    return fetch
+
+
+def _from_afar(server: Server, newer_than: int) -> tuple[int, dict[str, Nest]] | None:
+    found = server.get(newer_than, False)
+    if found is None or not found[1]:  # None, or not yet an object.
+        return None
+    version, (reference,), _ = found
+    try:
+        return version, ray.get(reference, timeout=_FETCH_SECONDS)
+    except exceptions.RayError as error:  # It went with the learner; there will be another.
+        raise rpc.Unreachable(f"version {version} is gone") from error

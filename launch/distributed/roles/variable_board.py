@@ -1,0 +1,21 @@
+"""What roles may expect of the place where the newest variables are, whatever keeps them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ....agents.variables.publisher import Publisher
+from ....agents.variables.reader import VariableReader
+
+
+class VariableBoard(Protocol):
+    """The newest variables, by version: one learner writes, anyone reads."""
+
+    def publisher(self) -> Publisher:
+        """The learner's proxy, which never makes it wait."""
+
+    def reader(self) -> VariableReader:
+        """A source of variables that keeps up; its first `get_variables` waits for a version.
+
+        The wait gives signs of life, and ends with `Stopped` where the role is asked to.
+        """

@@ -1,0 +1,201 @@
+"""The parts of an experiment, as its builder makes them: the one place for every kind of launch."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from ..agents.replay import pace
+from . import seeds
+from .errors import RequestError
+from .experiment import Experiment, Partition
+
+if TYPE_CHECKING:
+    from ..agents.interfaces import ActorCore, VariableSource
+    from ..agents.replay.interface import Replay, ReplayFactory
+    from ..agents.replay.items import ReplaySpec
+    from ..agents.replay.offline.offline_replay import OfflineReplay
+    from ..environments import EnvironmentSpec
+
+
+class _Asked(Exception):
+    """A builder has called the factory of its replay."""
+
+
+class ComponentFactory:
+    """Makes the parts of one experiment for one process, each when it is asked for."""
+
+    def __init__(self, experiment: Experiment, spec: EnvironmentSpec, num_streams: int):
+        """Nothing is made yet.
+
+        Args:
+          experiment: what is run.
+          spec: of one environment.
+          num_streams: environments that act at once, over all actors.
+        """
+        self.experiment, self.spec, self.num_streams = experiment, spec, num_streams
+        self.builder = experiment.builder
+        if self.builder.mixes_data:
+            self.builder = copy.copy(self.builder)  # The experiment's is as it was given.
+            self.builder.load_data = functools.partial(_load, experiment.data)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ComponentFactory, (self.experiment, self.spec, self.num_streams)
+
+    def key(self, role: str, *indices: int) -> jax.Array:
+        """The key of a role (see `seeds.derive`)."""
+        return jax.random.key(seeds.derive(self.experiment.seed, role, *indices))
+
+    @functools.cached_property
+    def networks(self) -> Any:
+        return self.experiment.make_networks(self.spec)
+
+    @functools.cached_property
+    def policy(self) -> ActorCore:
+        """The policy that explores."""
+        return self.builder.make_policy(self.networks, self.spec, num_streams=self.num_streams)
+
+    def replay(self, num_envs: int, make_replay: ReplayFactory | None = None) -> Replay:
+        """The replay of this process.
+
+        Args:
+          num_envs: environments whose steps this process writes.
+          make_replay: for this process's proxy of a replay that lives elsewhere; None: the
+            builder's own.
+
+        Raises:
+          RequestError: if the builder makes one that lives in this process where it must not.
+        """
+        seed, asked = seeds.derive(self.experiment.seed, "replay"), []
+        arguments: dict[str, Any] = {"num_envs": num_envs, "seed": seed}
+        if make_replay is not None:
+
+            def make_proxy(*specs: Any, **options: Any) -> Replay:
+                asked.append(True)
+                return make_replay(*specs, **options)
+
+            arguments["make_replay"] = make_proxy
+        try:
+            replay = self.builder.make_replay_tables(self.spec, self.policy, **arguments)
+        except TypeError as error:
+            if "make_replay" not in str(error):
+                raise
+            raise self._cannot_cross(str(error)) from error
+        if make_replay is not None and not asked:
+            raise self._cannot_cross(f"it makes a {type(replay).__name__} by itself")
+        return replay
+
+    def offline_replay(self, hosts: int = 1, rank: int = 0) -> OfflineReplay:
+        """What a learner draws from that learns from the experiment's data.
+
+        Args:
+          hosts: processes of the learner.
+          rank: of this one; it draws its share of every batch.
+
+        Raises:
+          ValueError: if there is no such data, it is not of this environment, or the agent cannot
+            learn from it.
+        """
+        from ..agents.replay.offline.offline_replay import OfflineReplay
+
+        dataset = _load(self.experiment.data, self.spec)
+
+        def make(*specs: Any, seed: int, **_: Any) -> Replay:
+            limit = self.experiment.num_learner_steps
+            share = (rank, hosts)
+            return OfflineReplay(dataset, *specs, seed=seed, share=share, num_batches=limit)
+
+        replay = self.replay(1, make)
+        assert isinstance(replay, OfflineReplay)
+        return replay
+
+    def check_replay(self) -> None:
+        """Raises RequestError where the replay cannot be shared by processes; none is made."""
+
+        def ask(*specs: Any, **options: Any) -> Replay:
+            raise _Asked
+
+        def make() -> None:
+            ComponentFactory(self.experiment, self.spec, self.num_streams).replay(
+                self.builder.num_envs, ask
+            )
+
+        # Traced, so that no device is touched: the process that launches has no use for any.
+        with contextlib.suppress(_Asked):
+            jax.eval_shape(make)
+
+    def _cannot_cross(self, reason: str) -> RequestError:
+        return RequestError(
+            f"the replay of {self.builder.name} lives in one process: {reason}; have the builder's "
+            "make_replay_tables make it with its argument make_replay, or launch in one process."
+        )
+
+    def learner(self, replay: Replay, partition: Partition | None = None) -> Any:
+        """The learner.
+
+        Args:
+          replay: what it draws from.
+          partition: in place of the experiment's.
+        """
+        return self.builder.make_learner(
+            self.key("learner"),
+            self.networks,
+            self.spec,
+            self.builder.make_dataset_iterator(replay),
+            replay,
+            partition=partition or self.experiment.partition,
+        )
+
+    def actor(
+        self,
+        key: jax.Array,
+        source: VariableSource,
+        replay: Replay,
+        *,
+        num_envs: int,
+        first_stream: int = 0,
+    ) -> Any:
+        """An actor that explores.
+
+        Args:
+          key: for its randomness.
+          source: of its parameters, or of actions (`InferenceSource`).
+          replay: what it writes to.
+          num_envs: environments in which it acts.
+          first_stream: number of the first of them among those of all actors.
+        """
+        adder = self.builder.make_adder(replay)
+        actor = self.builder.make_actor(
+            key, self.policy, self.spec, source, adder, num_envs=num_envs
+        )
+        if first_stream and self.policy.set_stream is not None:
+            actor.set_streams(first_stream)
+        return actor
+
+
+def _load(source: Any, spec: EnvironmentSpec) -> Any:
+    """The dataset of an experiment."""
+    from .data import sources  # Only who has data pays for what reads it.
+
+    return sources.load(source, spec)
+
+
+def check_budget(experiment: Experiment, replay_spec: ReplaySpec) -> None:
+    """Raises RequestError where a run of the experiment would end before it had learned."""
+    budget, builder = experiment.budget, experiment.builder
+    if budget < builder.num_envs:
+        raise RequestError(
+            f"num_actor_steps is {budget}, and {builder.num_envs} environments step together; "
+            "it must be at least as many."
+        )
+    least = pace.least_steps(replay_spec, builder.steps_per_dispatch)
+    if budget < least:
+        raise RequestError(
+            f"num_actor_steps is {budget}; it must be at least {least} for one gradient step: the "
+            f"replay waits for {replay_spec.min_size} items, and {builder.steps_per_dispatch} "
+            f"batches of {replay_spec.batch_size} are drawn at once."
+        )

@@ -1,0 +1,169 @@
+"""A run as values that JSON can hold: what the command line asks for and `config.json` keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..distributed.deployment import KINDS, Roles
+from ..errors import RequestError
+from ..experiment import Checkpointing, Evaluation, Experiment, Partition
+from ..logging.wandb import WandbLogger
+from . import fields, origins, stored
+
+if TYPE_CHECKING:
+    from ...agents import Builder
+    from ...environments import Vector
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What `troupe train` was asked for, defaults and tuned settings filled in."""
+
+    agent: str
+    env: str
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of the agent's config that differ from their defaults, values or texts."""
+    seed: int = 0
+    steps: int = 100_000
+    """Budget: actor steps, or gradient steps where there is data."""
+    data: str | None = None
+    """Source of what is learned from (see `data.sources`); None: the agent acts."""
+    environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Options of `environments.make`, in training and in evaluation."""
+    training_environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Further options of `environments.make` in training only."""
+    evaluation: Evaluation = dataclasses.field(default_factory=Evaluation)
+    checkpointing: Checkpointing = dataclasses.field(default_factory=Checkpointing)
+    mesh: str | None = None
+    schedule: str | None = None
+    recompute: str | None = None
+    """"auto": activations are computed again where memory does not suffice."""
+    memory: float | None = None
+    """How much of a device's memory the step may need, as a share of it."""
+    placement: str | None = None
+    """"auto": axes and sums are laid onto the hierarchy of links."""
+    wandb: str | None = None
+    """Project of Weights & Biases to which the run is logged too."""
+    launch: str = "one-process"
+    """Kind of launch, one of `deployment.KINDS`."""
+    roles: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of `deployment.Roles`, where the launch is not in one process."""
+    folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """By module of the user's own, that of the agent or of the environment: the folder that it was
+    found in. One that is not here may be in the current directory."""
+
+    def __post_init__(self):
+        if self.launch not in KINDS:
+            raise RequestError(f"the launch is {self.launch!r}; it can be {', '.join(KINDS)}.")
+        hosts = self.roles.get("learner_hosts", 1)
+        if hosts > 1 and self.launch not in ("processes", "ray"):
+            raise RequestError(
+                f"--learner-hosts {hosts} needs --launch processes or --launch ray: the hosts of a "
+                "learner are processes that jax joins."
+            )
+        for name in ("address", "actor_cpus", "learner_gpus"):
+            if name in self.roles and self.launch != "ray":
+                raise RequestError(f"--{name.replace('_', '-')} needs --launch ray.")
+        if "hosts" in self.roles and self.launch != "processes":
+            raise RequestError(
+                "--hosts needs --launch processes; with --launch ray the cluster is --address."
+            )
+        if self.roles and self.launch == "one-process":
+            name = next(iter(self.roles)).replace("_", "-")
+            raise RequestError(f"--{name} needs --launch threads, processes or ray.")
+        if "listen" in self.roles and self.launch == "ray":
+            raise RequestError(
+                "--listen is for threads and processes; where Ray listens is said to it (see "
+                "docs/clusters.md)."
+            )
+        Roles.of(self.roles)
+
+    def builder(self) -> Builder:
+        """The agent's, with the config.
+
+        Raises:
+          ValueError: if the agent or a field of its config cannot be.
+        """
+        builder_class = origins.find_builder(self.agent, self.folders)
+        return builder_class(fields.make(builder_class.config_class, self.config))
+
+    def experiment(self) -> Experiment:
+        """The experiment.
+
+        Raises:
+          ValueError: if an agent, environment, field, mesh or schedule cannot be.
+        """
+        builder = self.builder()
+        acts = self.data is None or builder.mixes_data
+        return Experiment(
+            builder=builder,
+            environment_factory=self.make_environment,
+            env=self.env,
+            num_actor_steps=self.steps if acts else None,
+            num_learner_steps=None if acts else self.steps,
+            data=self.data,
+            seed=self.seed,
+            evaluation=self.evaluation,
+            checkpointing=self.checkpointing,
+            partition=self._partition(),
+            callbacks=() if self.wandb is None else (WandbLogger(self.wandb),),
+        )
+
+    def alone(self) -> Experiment:
+        """The experiment on one device, without data and with nobody told: to judge its policy."""
+        return dataclasses.replace(self, **stored.ALONE, wandb=None).experiment()
+
+    def make_environment(
+        self, *, seed: int, num_envs: int, evaluation: bool, render_mode: str | None = None
+    ) -> Vector:
+        """Environments of training or of evaluation."""
+        from ... import environments
+
+        builder_class = origins.find_builder(self.agent, self.folders)
+        origins.reach(self.env, self.folders)
+        options = {"actions": builder_class.actions, **self.environment}
+        if not evaluation:
+            options |= self.training_environment
+        if render_mode is not None:
+            options["render_mode"] = render_mode
+        try:
+            return environments.make(self.env, seed=seed, num_envs=num_envs, **options)
+        except TypeError as error:
+            raise RequestError(f"{self.env}: {error}.") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, with every field of the agent's config."""
+        config = self.experiment().identity()["config"]
+        folders = origins.folders_of(self.agent, self.env)
+        return {**dataclasses.asdict(self), "config": config, "folders": folders}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Recipe:
+        """The inverse of `to_json`.
+
+        Raises:
+          RequestError: if they are not of a recipe.
+        """
+        return stored.from_json(
+            cls,
+            values,
+            "it was not started by `troupe train`; resume it with "
+            "troupe.launch.run(experiment, out, resume=True)",
+        )
+
+    def _partition(self) -> Partition | None:
+        if self.mesh is None and self.schedule is None:
+            for name in ("recompute", "memory", "placement"):
+                if getattr(self, name) is not None:
+                    raise RequestError(
+                        f"--{name} was given without --mesh and --schedule, whose step it is of."
+                    )
+            return None
+        if self.mesh is None or self.schedule is None:
+            given, missing = ("schedule", "mesh") if self.mesh is None else ("mesh", "schedule")
+            raise RequestError(f"--{given} was given without --{missing}; give both or neither.")
+        return stored.partition(
+            self.mesh, self.schedule, self.recompute, self.memory, self.placement
+        )
