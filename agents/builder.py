@@ -18,8 +18,8 @@ from .bounds import show
 from .configs import ActorCriticConfig, OfflineConfig, OffPolicyConfig, PriorityConfig
 from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learning.learner import SGDLearner
-from .learning.mesh import Partitioning
 from .networks.core import require_box
+from .programs.mesh import Partitioning
 from .replay import Dataset, EmbeddedReplay, Replay, ReplayFactory
 from .replay.items import Item, ReplaySpec, Sample, Transitions
 from .variables.client import VariableClient

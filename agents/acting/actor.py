@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..interfaces import ActorCore, Adder
-from ..learning import dispatch
+from ..programs import dispatch
 from ..snapshots import from_host, to_host
 from ..variables.client import VariableClient
 from . import policies

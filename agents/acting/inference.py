@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 from ..interfaces import ActorCore, VariableSource
-from ..learning import dispatch
 from ..networks.core import dummy
+from ..programs import dispatch
 from ..snapshots import to_host, typed
 from ..variables.client import VariableClient
 from . import policies

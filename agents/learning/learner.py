@@ -10,11 +10,11 @@ import jax
 import numpy as np
 
 from ..interfaces import Update, UpdateOutput
+from ..programs.dispatch import strongly_typed
+from ..programs.mesh import MeshProgram, Partitioning
+from ..programs.plain import LearnerProgram, PlainProgram
 from ..replay.items import Sample
 from ..snapshots import check, from_host, to_host, word_shapes, words_of
-from .dispatch import strongly_typed
-from .mesh import MeshProgram, Partitioning
-from .plain import LearnerProgram, PlainProgram
 
 Nest = Any
 

@@ -9,8 +9,9 @@ from typing import Any
 from .. import leading
 from ..configs import TargetConfig
 from ..interfaces import UpdateOutput
+from ..programs import dispatch
 from ..replay.items import Sample
-from . import dispatch, targets
+from . import targets
 
 Nest = Any
 Step = Callable[[Any, Sample], tuple[Any, UpdateOutput]]

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
 from ..interfaces import Update, UpdateOutput
-from ..learning import dispatch, optimizers, targets
+from ..learning import optimizers, targets
 from ..learning.descent import descend
 from ..losses import actor_critic
 from ..networks.core import require_box
+from ..programs import dispatch
 from ..replay.items import Sample, Transition
 from .config import TD3Config
 from .networks import TD3Networks

@@ -31,7 +31,7 @@ import numpy as np
 
 from ... import environments
 from ...agents import find_builder
-from ...agents.learning import dispatch
+from ...agents.programs import dispatch
 from ...launch import Evaluation, Experiment
 from ...launch.evaluation.evaluator import Evaluator
 from ...launch.local.components import make as make_parts

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...agents.learning import dispatch
+from ...agents.programs import dispatch
 from . import roles, wholes
 
 _SECONDS = 600.0

@@ -23,7 +23,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from ...agents.learning import virtual
+from ...agents.programs import runtime
 from ...partitioning import models, parse_mesh, parse_schedule
 from ...partitioning.ir.trace import trace
 from ...partitioning.models import handwritten
@@ -220,8 +220,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _with_virtual_devices() -> None:
     """Starts this command again with eight CPU devices, which are asked for before jax is there."""
-    wanted = {**virtual.environment(8), "JAX_PLATFORMS": "cpu"}
-    if virtual.asked_for() != 8 or "NPROC" not in os.environ:
+    wanted = {**runtime.environment(8), "JAX_PLATFORMS": "cpu"}
+    if runtime.asked_for() != 8 or "NPROC" not in os.environ:
         command = [sys.executable, "-m", "troupe.baselines.speed.partitioner", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, **wanted})
 

@@ -12,7 +12,7 @@ import numpy as np
 from dm_env import specs
 
 from ... import environments
-from ...agents.learning import dispatch
+from ...agents.programs import dispatch
 from ...agents.replay.nests import Structure
 from ...agents.replay.offline.dataset import Episode, of_episodes
 from .. import seeds

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import environments
-from ...agents.learning import virtual
+from ...agents.programs import runtime
 from .. import lifecycle, seeds
 from ..errors import RequestError
 from ..experiment import Experiment, require_experiment
@@ -188,4 +188,4 @@ def _settings(**settings: Any) -> Settings:
     """Settings of a role that sees no virtual devices: they are meant for the learner."""
     if settings.get("accelerator"):
         return Settings(**settings)
-    return Settings(environment=tuple(virtual.environment(None).items()), **settings)
+    return Settings(environment=tuple(runtime.environment(None).items()), **settings)

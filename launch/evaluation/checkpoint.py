@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from ... import environments
-from ...agents.learning import dispatch
+from ...agents.programs import dispatch
 from .. import seeds
 from ..errors import RequestError
 from ..experiment import Experiment

@@ -78,6 +78,6 @@ def make(experiment: Experiment, environment: Vector, *, check: bool = False) ->
 def check_partition(experiment: Experiment, spec: EnvironmentSpec) -> None:
     """Raises RequestError where the learner's step cannot be spread as the experiment says."""
     if experiment.partition is not None:
-        from ..specification import planning  # Only who has a mesh pays for it.
+        from .. import planning  # Only who has a mesh pays for it.
 
         planning.check(experiment, spec)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import environments
-from ...agents.learning import dispatch
+from ...agents.programs import dispatch
 from .. import lifecycle
 from ..callbacks import CallbackError
 from ..errors import DivergedError, Interrupted, RunError

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import jax
 
 from ... import environments
-from ...agents.learning import dispatch
 from ...agents.networks.core import describe as describe_spec
+from ...agents.programs import dispatch
 from ...agents.replay import ReplaySpec
 from ..errors import RequestError
 from ..experiment import Experiment

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from ...agents.interfaces import Update, UpdateOutput
-from ...agents.learning import dispatch
+from ...agents.programs import dispatch
 from .mistakes import Mistake, attempt, compare, leaf_text, program_text
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from troupe import environments
 from troupe import partitioning as pt
 from troupe.agents import catalogue, find_builder
 from troupe.agents.acting.policies import RecurrentExtras, batch
-from troupe.agents.learning import dispatch
+from troupe.agents.programs import dispatch
 from troupe.agents.snapshots import from_host, to_host
 from troupe.launch.signals import Stop
 from troupe.launch.validation import conformance

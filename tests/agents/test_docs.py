@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from troupe import environments
-from troupe.agents.learning import dispatch
+from troupe.agents.programs import dispatch
 from troupe.baselines.command.line import main
 
 REFERENCE = pathlib.Path(__file__).parents[2] / "docs" / "reference.py"

@@ -26,7 +26,7 @@ def check(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     if recipe.data is not None:  # Of gradient steps then, in whole lots; none is spent here.
         recipe = dataclasses.replace(recipe, steps=recipe.builder().steps_per_dispatch)
     experiment = recipe.experiment()
-    from ....agents.learning import dispatch
+    from ....agents.programs import dispatch
     from ....launch.validation import table
 
     dispatch.configure_cpu()

@@ -40,7 +40,7 @@ def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
             "give --mesh and --schedule, to plan with them, or --devices N, to have both chosen; "
             + ("not both ways at once." if asked else "nothing was given of either.")
         )
-    from ....launch.specification import planning
+    from ....launch import planning
     from ....partitioning import parse_spread, printing
     from ....partitioning.simulator import pictures
     from ....partitioning.tactics.search import picture

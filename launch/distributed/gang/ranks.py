@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from ....agents.learning import virtual
+from ....agents.programs import runtime
 from ...errors import RequestError
 from ..supervision.role import Settings
 
@@ -72,14 +72,14 @@ def _processors(
     if experiment.partition is not None:
         devices = experiment.partition.mesh.size // hosts
     else:
-        devices = virtual.asked_for() or 1
+        devices = runtime.asked_for() or 1
         batch = experiment.builder.make_replay_spec(spec).batch_size
         if batch % (devices * hosts):
             raise RequestError(
                 f"{hosts} learner hosts with {devices} devices each (XLA_FLAGS) cannot share a "
                 f"batch of {batch} equally; make it a multiple of {devices * hosts}."
             )
-    return tuple(virtual.environment(devices).items())
+    return tuple(runtime.environment(devices).items())
 
 
 def _check_mesh(experiment: Experiment, gpus: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from troupe import environments
 from troupe.agents.dqn import DQNBuilder, DQNConfig
-from troupe.agents.learning import dispatch
+from troupe.agents.programs import dispatch
 from troupe.agents.replay.items import Sample, SampleInfo, Transition
 from troupe.agents.snapshots import to_host
 from troupe.environments import make_spec

@@ -11,7 +11,7 @@ from dm_env import specs
 
 from troupe import environments, launch
 from troupe.agents.impala import IMPALABuilder, IMPALAConfig
-from troupe.agents.learning import dispatch
+from troupe.agents.programs import dispatch
 from troupe.environments.specs import EnvironmentSpec
 from troupe.launch.local import components
 from troupe.launch.local.loop import CatchUp, Loop

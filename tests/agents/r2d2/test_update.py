@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dm_env import StepType, specs
 
-from troupe.agents.learning import dispatch
+from troupe.agents.programs import dispatch
 from troupe.agents.r2d2 import R2D2Builder, R2D2Config
 from troupe.agents.replay.items import Sample, SampleInfo, Sequence
 from troupe.environments.specs import EnvironmentSpec

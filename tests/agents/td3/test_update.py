@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from troupe.agents.learning import dispatch
+from troupe.agents.programs import dispatch
 from troupe.agents.td3 import TD3Builder, TD3Config
 
 from .. import pendulum

@@ -14,11 +14,11 @@ import pytest
 
 from troupe import launch
 from troupe import partitioning as pt
-from troupe.agents.learning import dispatch
+from troupe.agents.programs import dispatch
 from troupe.baselines.command.line import main
 from troupe.baselines.tuned import Tuned
+from troupe.launch import planning
 from troupe.launch.local import components
-from troupe.launch.specification import planning
 from troupe.launch.specification.recipe import Recipe
 
 SHORT = [

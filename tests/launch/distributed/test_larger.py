@@ -13,7 +13,7 @@ import sys
 import jax
 import pytest
 
-from troupe.agents.learning.mesh import MeshProgram
+from troupe.agents.programs.mesh import MeshProgram
 from troupe.launch.files.checkpoints import Store
 
 LARGER = pathlib.Path(__file__).with_name("larger.py")

@@ -12,7 +12,7 @@ from launchpad import address as lp_address
 from launchpad.nodes import base as lp_base
 from launchpad.nodes.courier import courier_utils
 
-from .....agents.learning import dispatch
+from .....agents.programs import dispatch
 from ...roles import rpc
 from ...supervision.role import Settings
 from . import servers

@@ -190,7 +190,7 @@ class RoleHost:
         try:
             constructor, arguments = ray.cloudpickle.loads(payload)
             if "jax" in sys.modules:
-                from .....agents.learning import dispatch
+                from .....agents.programs import dispatch
 
                 dispatch.configure_cpu()
             made = constructor(**arguments)

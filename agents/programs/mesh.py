@@ -23,9 +23,10 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ..interfaces import Update, UpdateOutput
+from ..learning import kernels
 from ..replay.items import Sample
 from ..snapshots import key_impl, typed, words_of
-from . import dispatch, kernels
+from . import dispatch
 
 if TYPE_CHECKING:
     from ... import partitioning

@@ -19,8 +19,9 @@ import jax
 
 from .. import leading
 from ..interfaces import Update
+from ..learning import kernels
 from ..replay.items import Sample
-from . import kernels, virtual
+from . import runtime
 
 Nest = Any
 
@@ -30,7 +31,7 @@ def configure_cpu() -> None:
 
     With several CPU devices in the process nothing is changed: they need to run side by side.
     """
-    if (virtual.asked_for() or _num_cpu_devices()) <= 1:
+    if (runtime.asked_for() or _num_cpu_devices()) <= 1:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from troupe.agents.learning import dispatch
+from troupe.agents.programs import dispatch
 
 
 @pytest.mark.parametrize("num_steps", [1, 3])

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from ... import environments, partitioning
-from ...agents.learning import dispatch
-from .. import seeds
-from ..errors import RequestError
-from ..experiment import Experiment
-from ..files import sharded
+from .. import environments, partitioning
+from ..agents.programs import dispatch
+from . import seeds
+from .errors import RequestError
+from .experiment import Experiment
+from .files import sharded
 
 if TYPE_CHECKING:
-    from ...environments import EnvironmentSpec
+    from ..environments import EnvironmentSpec
 
 
 def plan(experiment: Experiment, device: str = "h200") -> partitioning.Plan:
