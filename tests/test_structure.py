@@ -23,7 +23,7 @@ BELOW = {
     "baselines": {*FLOORS},
 }
 # The partitioner stands alone: what it may import besides itself.
-ALONE = {"jax", "jaxlib", "numpy", "scipy", "ml_dtypes", "matplotlib", "rich"}
+ALONE = {"jax", "jaxlib", "numpy", "ml_dtypes", "matplotlib", "rich"}
 FILES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
 TEST_FILES = sorted(TESTS.rglob("*.py"))
 MOST_LINES, MOST_FILES = 500, 20

@@ -12,7 +12,6 @@ from ...decide.actions import Context
 from ...simulator.simulate import Simulation, amount
 from .bounds import least_bytes
 from .moves import Move
-from .programme import Programme
 from .space import Space
 from .timeline import Estimated
 from .tree import Candidate, Search
@@ -21,9 +20,6 @@ from .tree import Candidate, Search
 _NEARLY = 5e-4
 #: How much more than the limit a candidate may need that computes activations again.
 _ACTIVATIONS = 3.0
-#: What a second of a collective counts in an integer programme, as some run beside kernels; and
-#: over how many axes one is written.
-_WEIGHT, _PROGRAMME_AXES = 0.5, 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,17 +53,13 @@ class Budget:
       estimates: how many candidates are estimated; the same for the same seed everywhere.
       judged: how many of the best are judged by the simulator in full.
       seed: of what is random in the search.
-      programme: whether an integer programme over one or two axes proposes a plan too, which is
-        judged in full besides. It takes seconds, of large steps over two free axes a minute.
-      seconds: a time after which the search stops where it is, and so does the programme; results
-        then depend on the machine.
+      seconds: a time after which the search stops where it is; results then depend on the machine.
     """
 
     estimates: int = 300
     judged: int = 6
     seed: int = 0
     seconds: float | None = None
-    programme: bool = False
 
     def __post_init__(self) -> None:
         for name in ("estimates", "judged"):
@@ -114,7 +106,6 @@ class SearchLog:
       judged: the candidates that the simulator judged, the taken one first.
       saves: for each move of the taken one, the seconds that it saves by the simulator: how much
         longer the step would take without it.
-      programme: what became of the integer programme; empty where none was asked for.
     """
 
     estimates: int
@@ -123,7 +114,6 @@ class SearchLog:
     best: tuple[tuple[int, float], ...]
     judged: tuple[Judged, ...]
     saves: tuple[float, ...]
-    programme: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The log, without the time that it took: that is the machine's and not the search's."""
@@ -133,7 +123,6 @@ class SearchLog:
             "best": [list(point) for point in self.best],
             "judged": [tried.to_json() for tried in self.judged],
             "saves": list(self.saves),
-            "programme": self.programme,
         }
 
     def saving(self, index: int) -> str:
@@ -150,7 +139,6 @@ class SearchLog:
         ]
         found += [f"{self.saving(i)}: {name}" for i, name in enumerate(taken.moves)]
         found += ["it is best left as it is"] if not count else []
-        found += [self.programme] if self.programme else []
         for tried in others[:3]:
             moves = "; ".join(tried.moves) or "as it is"
             found.append(f"runner-up, {tried.why}: {moves}")
@@ -233,13 +221,6 @@ class Automatic:
             (candidate, space.simulated(candidate.moves))
             for candidate in _different(ranked, budget.judged)
         ]
-        proposed, told = self._proposed(space, axes, math.inf if again else limit)
-        if proposed is not None:
-            estimated = space.estimated(proposed)
-            at = len(search.candidates) + 1
-            candidate = Candidate(proposed, estimated, cost(estimated), at)
-            search.candidates.append(candidate)
-            judged.append((candidate, space.simulated(proposed)))
         judged.sort(key=lambda item: _rank(item[1], limit))
         judged = _simplest(judged, limit)
         taken, simulated, without = _prune(space, *judged[0], limit)
@@ -260,20 +241,8 @@ class Automatic:
             _best_so_far(search.candidates),
             tuple(_tried(c, s, simulated, limit) for c, s in judged),
             saves,
-            told,
         )
         return Decided(taken.moves, log)
-
-    def _proposed(
-        self, space: Space, axes: tuple[str, ...], limit: float
-    ) -> tuple[tuple[Move, ...] | None, str]:
-        """What an integer programme proposes, where it is asked, and what is told of it."""
-        if not self.budget.programme or not axes:
-            return None, ""
-        if len(axes) > _PROGRAMME_AXES:
-            return None, f"integer programme: not over more than {_PROGRAMME_AXES} axes"
-        proposal = Programme(space, axes, limit, _WEIGHT).solve(self.budget.seconds)
-        return proposal.moves, str(proposal)
 
     def actions(self, context: Context) -> Sequence[Any]:
         """What the search decides first; a plan enters its moves one by one."""
