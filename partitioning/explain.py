@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .decide.actions import label
-from .decide.endings import Ending, tiled_from
+from .decide.blockers import Ending, tiled_from
 from .decide.graph import Graph, Node
 from .decide.propagate import Conflict
-from .decide.resume import Resumed
+from .decide.repropagate import Resumed
 from .decide.sharding import ATOMIC, Decisions
 from .ir.program import Value
 from .tactics.manual import path_pattern, tags

@@ -12,11 +12,11 @@ from typing import Any
 import jax
 
 from .decide.actions import Context, Tactic, axes_of, label
-from .decide.endings import Ending, endings
+from .decide.blockers import Ending, endings
 from .decide.flops import OpFlops
 from .decide.graph import Graph
 from .decide.propagate import Conflict
-from .decide.resume import Resumed, settle, together
+from .decide.repropagate import Resumed, settle, together
 from .decide.sharding import Decisions
 from .explain import explain, table
 from .ir.execute import spec_of

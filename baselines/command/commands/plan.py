@@ -43,7 +43,7 @@ def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     from ....launch import planning
     from ....partitioning import parse_spread, printing
     from ....partitioning.simulator import pictures
-    from ....partitioning.tactics.search import picture
+    from ....partitioning.tactics.search import search_drawing
 
     if asked:
         recipe = asking.recipe(options, tuned, **asking.partition(options))
@@ -70,5 +70,5 @@ def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
                 f"--save-search {options.save_search}: no tactic of the plan searched; put an "
                 "auto:AXIS into the schedule."
             )
-        picture.save_search(log, options.save_search)
+        search_drawing.save_search(log, options.save_search)
     return 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...decide.actions import Context
 from ...simulator.simulate import Simulation, amount
-from .bounds import least_bytes
+from .least_memory import least_bytes
 from .moves import Move
 from .space import Space
 from .timeline import Estimated

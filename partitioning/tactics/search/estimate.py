@@ -24,11 +24,11 @@ from ...rules import traits_of
 from ...simulator.timing import transfer_of
 from ...simulator.topology import Segment, spanned
 from .baseline import Baseline, share_of
-from .fold import Folded
-from .seen import NONE, Ask, Look, Seen, Tiling
-from .sums import Sums
+from .candidate_state import NONE, Ask, Look, Seen, Tiling
+from .classes import Folded
+from .def_use import NEVER, Ways
+from .pending_reductions import Sums
 from .timeline import Estimated, Exchange, Exchanges, MemberPlaces, Timeline
-from .ways import NEVER, Ways
 
 
 class Estimator:

@@ -13,14 +13,14 @@ from typing import NamedTuple
 from ...decide.actions import Action, Context, Settle, Tactic, label
 from ...decide.flops import OpFlops
 from ...decide.propagate import Conflict, fits
-from ...decide.resume import settle
+from ...decide.repropagate import settle
 from ...decide.sharding import Decisions
 from ...ir.program import Value
 from ..batch import BatchParallel, SequenceParallel
 from ..structure import optimizer_state, parameters
 from ..weights import Embedding, Expert, Megatron
 from ..zero import Zero1, Zero2, Zero3
-from .fold import Folded
+from .classes import Folded
 
 #: Bytes of what is large.
 _LARGE = 256 * 1024

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from ...decide.actions import Action, Context, Settle, apply
 from ...decide.propagate import Conflict, propagate
-from ...decide.resume import settle
+from ...decide.repropagate import settle
 from ...decide.sharding import Decision
 from ...simulator.simulate import Simulation
 from .baseline import Baseline
+from .classes import Folded
 from .estimate import Estimator
-from .fold import Folded
 from .moves import Move, known_tactics, macros, tilings
 from .timeline import Estimated
 

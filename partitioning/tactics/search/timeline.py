@@ -14,7 +14,7 @@ from ...ir.program import Value
 from ...simulator.device import Curve
 from ...simulator.timing import Wires
 from .baseline import Baseline
-from .fold import Folded
+from .classes import Folded
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from ...decide.propagate import Conflict
 from ...decide.sharding import Decision, shared
 from ...ir.garbage import no_garbage_collection
+from .candidate_state import Seen
 from .moves import Move, ends_of_conflicts
-from .seen import Seen
 from .space import Space
 from .timeline import Estimated
 

@@ -17,9 +17,9 @@ from troupe import partitioning as pt
 from troupe.baselines.speed import steps
 from troupe.baselines.speed.search import estimating
 from troupe.partitioning import models
-from troupe.partitioning.decide.resume import settle
+from troupe.partitioning.decide.repropagate import settle
 from troupe.partitioning.simulator.device import Curve, get_device
-from troupe.partitioning.tactics.search.fold import Folded
+from troupe.partitioning.tactics.search.classes import Folded
 from troupe.partitioning.tactics.search.space import Space
 from troupe.partitioning.tactics.search.tree import Search
 

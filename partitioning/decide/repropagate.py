@@ -19,8 +19,8 @@ from .actions import Action, Context, Settle, apply
 from .flops import OpFlops
 from .graph import Node
 from .propagate import Conflict, fits, propagate
+from .row_flow import Spread
 from .sharding import ATOMIC
-from .spread import Spread
 
 #: The least share of a program's work for which a tiling is taken up again.
 _WORTH = 1e-3

@@ -30,7 +30,7 @@ def test_a_split_goes_on_in_the_dimension_that_divides() -> None:
     found = plan(lambda x, w: jnp.tanh(x.reshape(4, 16, 8) @ w), f(64, 8), f(8, 8))
     assert tuple(found.output_shardings) == (None, "data")
     (line,) = found.steps[0].remarks()[1:]
-    assert line.startswith("data: rows move at reshape at test_resume.py:")
+    assert line.startswith("data: rows move at reshape at test_repropagate.py:")
     assert "dimension 1 of f32[4,16,8]" in line
 
 
@@ -80,11 +80,14 @@ def test_a_plan_says_where_a_tiling_ends_and_warns() -> None:
     found = plan(lambda x, w: fn(x[:63], w), f(64, 8), f(8, 8))
     assert found.steps[0].split["data"] < 0.1
     text = str(found)
-    assert "data: the tiling of x f32[64,8], dimension 0, ends at slice at test_resume.py" in text
+    assert (
+        "data: the tiling of x f32[64,8], dimension 0, ends at slice at test_repropagate.py:"
+        in (text)
+    )
     assert "it needs dimension 0 whole" in text
     assert "warning: 0." in text
     assert "of the work is split over data=8" in text
-    assert "ends at slice at test_resume.py" in found.explain("x")
+    assert "ends at slice at test_repropagate.py" in found.explain("x")
 
 
 def test_a_pass_over_everything_says_one() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from ...decide.graph import Node
 from ...ir.program import Value
-from .seen import NONE, Seen
-from .ways import Ways
+from .candidate_state import NONE, Seen
+from .def_use import Ways
 
 #: For each value and each node that reads it, the axes over which the node takes a slice of it.
 Sliced = Mapping[Value, Mapping[Node, frozenset[str]]]

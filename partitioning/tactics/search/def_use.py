@@ -13,7 +13,7 @@ from ...decide.graph import Node
 from ...ir.program import Op, Value
 from ...rules import traits_of
 from .baseline import Places
-from .fold import Folded
+from .classes import Folded
 
 #: The place of what never happens.
 NEVER = np.iinfo(np.int64).max
