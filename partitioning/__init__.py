@@ -8,7 +8,7 @@ from .decide.actions import REPLICATED as REPLICATED
 from .decide.actions import UNKNOWN as UNKNOWN
 from .decide.actions import Action as Action
 from .decide.actions import Context as Context
-from .decide.actions import Settle as Settle
+from .decide.actions import ForceFactor as ForceFactor
 from .decide.actions import Tactic as Tactic
 from .ir.program import Op as Op
 from .ir.program import Program as Program

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .decide.actions import label
-from .decide.blockers import Ending, tiled_from
+from .decide.blockers import Blocker, tiled_from
 from .decide.graph import Graph, Node
 from .decide.propagate import Conflict
-from .decide.repropagate import Resumed
-from .decide.sharding import ATOMIC, Decisions
+from .decide.repropagate import Repropagation
+from .decide.sharding import REPLICATED_DIM, Decisions
 from .ir.program import Value
 from .tactics.manual import path_pattern, tags
 
@@ -30,8 +30,8 @@ def explain(
     state: Decisions,
     tactics: Sequence[str],
     conflicts: Sequence[Conflict],
-    endings: Sequence[Ending] = (),
-    resumed: Sequence[Resumed] = (),
+    blockers: Sequence[Blocker] = (),
+    repropagated: Sequence[Repropagation] = (),
     moves: Sequence[tuple[int, int, str]] = (),
 ) -> str:
     """Why the arrays at a path (or glob) are sharded as they are, tactic by tactic.
@@ -42,8 +42,8 @@ def explain(
       state: every decision.
       tactics: the schedule's names.
       conflicts: those of every tactic.
-      endings: where tilings end that every tactic left.
-      resumed: where tilings were taken up again.
+      blockers: where tilings end that every tactic left.
+      repropagated: where tilings were taken up again.
       moves: of tactics that search, the decisions (from, to) of each move, and what it saves.
 
     Raises:
@@ -64,23 +64,25 @@ def explain(
         )
     lines: list[str] = []
     for value, text in found.items():
-        reasons = _reasons(value, state, tactics, {(r.value, r.axis): r for r in resumed}, moves)
+        reasons = _reasons(
+            value, state, tactics, {(r.value, r.axis): r for r in repropagated}, moves
+        )
         reasons += [f"conflict: {c}" for c in conflicts if value in c.node.values]
-        reasons += _ends(value, graph, state, endings)
+        reasons += _ends(value, graph, state, blockers)
         dims = ", ".join("*".join(axes) or "-" for axes in state.layout(value))
         lines.append(f"{text} {value.type_text()}: ({dims})")
-        lines += [f"  {r}" for r in reasons or ["no tactic reached it: whole on every axis"]]
+        lines += [f"  {r}" for r in reasons or ["no tactic reached it: replicated on every axis"]]
     return "\n".join(lines)
 
 
-_Moves = Mapping[tuple[Value, str], Resumed]
+_Moves = Mapping[tuple[Value, str], Repropagation]
 
 
 def _reasons(
     value: Value,
     state: Decisions,
     tactics: Sequence[str],
-    resumed: _Moves,
+    repropagated: _Moves,
     moves: Sequence[tuple[int, int, str]],
 ) -> list[str]:
     """What was decided of an array, tactic by tactic, and how it came to it."""
@@ -88,28 +90,28 @@ def _reasons(
     for index, decision in enumerate(state.journal):
         if decision.value is not value:
             continue
-        what = "kept whole" if decision.what == ATOMIC else f"dimension {decision.what}"
+        what = "replicated" if decision.what == REPLICATED_DIM else f"dimension {decision.what}"
         which = next((f": {text}" for start, end, text in moves if start <= index < end), "")
         lines.append(f"{decision.axis}: {what}, by {tactics[decision.tactic]!r}{which}")
-        lines += [f"  {text}" for text in _chain(state, value, decision.axis, resumed)]
+        lines += [f"  {text}" for text in _chain(state, value, decision.axis, repropagated)]
     return lines
 
 
-def _ends(value: Value, graph: Graph, state: Decisions, endings: Sequence[Ending]) -> list[str]:
+def _ends(value: Value, graph: Graph, state: Decisions, blockers: Sequence[Blocker]) -> list[str]:
     """Where the tilings that go on from an array end."""
     lines: list[str] = []
     for axis, dim in state.tiles.get(value, {}).items():
-        if dim == ATOMIC:
+        if dim == REPLICATED_DIM:
             continue
         reached = tiled_from(graph, state, axis, value)
-        ended = [e for e in endings if e.axis == axis and not e.values.isdisjoint(reached)]
+        ended = [e for e in blockers if e.axis == axis and not e.values.isdisjoint(reached)]
         lines += [str(e) for e in ended[:4]]
         if len(ended) > 4:
-            lines.append(f"{axis}: and {len(ended) - 4} more ends")
+            lines.append(f"{axis}: and {len(ended) - 4} more blockers")
     return lines
 
 
-def _chain(state: Decisions, value: Value, axis: str, resumed: _Moves) -> list[str]:
+def _chain(state: Decisions, value: Value, axis: str, repropagated: _Moves) -> list[str]:
     """Op by op back to the array that a tactic named."""
     when = {
         (d.value, d.axis): (index, d)
@@ -120,8 +122,8 @@ def _chain(state: Decisions, value: Value, axis: str, resumed: _Moves) -> list[s
     for _ in range(8):
         index, decision = when[value, axis]
         node = decision.node
-        if (value, axis) in resumed:
-            return [*lines, str(resumed[value, axis])]
+        if (value, axis) in repropagated:
+            return [*lines, str(repropagated[value, axis])]
         if node is None:
             lines.append(
                 f"the tactic tiles {label(value)} itself" if lines else "the tactic says so itself"

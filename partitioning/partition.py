@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from .decide.actions import Tactic, axes_of
-from .decide.sharding import ATOMIC
+from .decide.sharding import REPLICATED_DIM
 from .ir.execute import Coordinates, evaluate, spec_of
 from .ir.garbage import no_garbage_collection
 from .ir.program import Program, Value
@@ -385,7 +385,7 @@ def constrained(plan: Plan, jax_mesh: Any) -> Callable[..., Any]:
         tiles = state.tiles.get(value)
         if not tiles or jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
             return array
-        if all(dim == ATOMIC for dim in tiles.values()) and not value.shape:
+        if all(dim == REPLICATED_DIM for dim in tiles.values()) and not value.shape:
             return array
         return jax.lax.with_sharding_constraint(
             array, NamedSharding(jax_mesh, spec_of(state.layout(value)))

@@ -12,11 +12,11 @@ from typing import Any
 import jax
 
 from .decide.actions import Context, Tactic, axes_of, label
-from .decide.blockers import Ending, endings
+from .decide.blockers import Blocker, blockers
 from .decide.flops import OpFlops
 from .decide.graph import Graph
 from .decide.propagate import Conflict
-from .decide.repropagate import Resumed, settle, together
+from .decide.repropagate import Repropagation, apply_tactic, summaries
 from .decide.sharding import Decisions
 from .explain import explain, table
 from .ir.execute import spec_of
@@ -62,7 +62,7 @@ class PlanStep:
       notes: what the tactic could not do, and what runs gathered.
       plan: the plan it belongs to.
       decisions: how many lines of the plan's journal were written up to here.
-      resumed: tilings that ended and were taken up again, where rows move.
+      repropagated: tilings that ended and were taken up again, where rows move.
       axes: its mesh axes, where it has several.
       moves: what a tactic that searches decided, move by move.
       log: what it tried; None for other tactics.
@@ -76,7 +76,7 @@ class PlanStep:
     notes: tuple[str, ...]
     plan: Plan = dataclasses.field(repr=False)
     decisions: int
-    resumed: tuple[Resumed, ...] = ()
+    repropagated: tuple[Repropagation, ...] = ()
     axes: tuple[str, ...] = ()
     moves: tuple[PlanMove, ...] = ()
     log: Any = None
@@ -137,21 +137,21 @@ class PlanStep:
         return {a: plan.work.split(decisions, a) for a in used if plan.mesh.axes.get(a, 1) > 1}
 
     @functools.cached_property
-    def endings(self) -> tuple[Ending, ...]:
+    def blockers(self) -> tuple[Blocker, ...]:
         """Where tilings over the tactic's axes end, those first that most of the work follows."""
         plan = self.plan
         found = [
-            endings(plan.graph, self.state, a, plan.work) for a in self.axes if a in self.split
+            blockers(plan.graph, self.state, a, plan.work) for a in self.axes if a in self.split
         ]
-        return tuple(sorted((e for ends in found for e in ends), key=lambda e: -e.lost))
+        return tuple(sorted((e for ends in found for e in ends), key=lambda e: -e.unsplit))
 
     def remarks(self) -> list[str]:
         """Lines that a printed plan has of the step, the gravest first."""
         shares = ", ".join(f"{axis}: {_down(share)}" for axis, share in self.split.items())
         lines = [f"{shares} of the work is split"] if shares and self.made is None else []
         lines += [f"conflict: {c}" for c in self.conflicts]
-        lines += [str(e) for e in self.endings if e.lost >= _TELLING]
-        return lines + list(self.notes) + together(self.resumed)
+        lines += [str(e) for e in self.blockers if e.unsplit >= _TOLD_SHARE]
+        return lines + list(self.notes) + summaries(self.repropagated)
 
     def columns(self) -> dict[str, str]:
         """Title to text of what a printed plan says of the step."""
@@ -173,8 +173,8 @@ class PlanStep:
             "conflicts": [str(c) for c in self.conflicts],
             "notes": list(self.notes),
             "split": self.split,
-            "endings": [str(e) for e in self.endings],
-            "resumed": together(self.resumed),
+            "blockers": [str(e) for e in self.blockers],
+            "repropagated": summaries(self.repropagated),
             "simulation": self.simulation.to_json(),
         }
         if self.log is not None:
@@ -184,8 +184,8 @@ class PlanStep:
         return found
 
 
-#: The share of the work that has to follow an ending for a printed plan to tell of it.
-_TELLING = 0.005
+#: The share of the work that has to follow a blocker for a printed plan to tell of it.
+_TOLD_SHARE = 0.005
 #: A schedule that splits less of the work over an axis is warned of.
 _LITTLE = 0.5
 
@@ -280,13 +280,13 @@ class Plan:
         search = getattr(tactic, "search", None)
         found = search(context) if callable(search) else None
         conflicts: list[Conflict] = []
-        resumed: list[Resumed] = []
+        repropagated: list[Repropagation] = []
         moves: list[PlanMove] = []
         for part in (tactic,) if found is None else found.moves:
             start = len(self.state.journal)
-            left, again = settle(context, part.actions(context), part.axis, self.work)
+            left, again = apply_tactic(context, part.actions(context), part.axis, self.work)
             conflicts += left
-            resumed += again
+            repropagated += again
             if found is not None:
                 text = found.log.saving(len(moves))
                 moves.append(PlanMove(text, start, len(self.state.journal)))
@@ -295,7 +295,7 @@ class Plan:
             conflicts = [c for c in conflicts if c.axis not in factors.get(c.node, ())]
         return PlanStep(
             tactic.name, tactic.axis, tuple(conflicts), tuple(context.notes), self,
-            len(self.state.journal), tuple(resumed), axes_of(tactic), tuple(moves),
+            len(self.state.journal), tuple(repropagated), axes_of(tactic), tuple(moves),
             None if found is None else found.log,
         )  # fmt: skip
 
@@ -408,9 +408,9 @@ class Plan:
         """
         tactics = [step.name for step in self.steps]
         # The last step of an axis knows what later tactics took up.
-        ended = {a: [e for e in s.endings if e.axis == a] for s in self.steps for a in s.axes}
+        ended = {a: [e for e in s.blockers if e.axis == a] for s in self.steps for a in s.axes}
         ends = [e for found in ended.values() for e in found]
-        rows = [r for step in self.steps for r in step.resumed]
+        rows = [r for step in self.steps for r in step.repropagated]
         moves = [(m.start, m.end, m.text) for step in self.steps for m in step.moves]
         return explain(path, self.graph, self.state, tactics, self.conflicts, ends, rows, moves)
 

@@ -115,7 +115,7 @@ def estimating(
         "model": name,
         "device": device,
         "plans": len(found),
-        "classes": len(space.folded.nodes),
+        "classes": len(space.classes.nodes),
         "ops": len(plan.graph.nodes),
         "spearman_seconds": round(spearman(*zip(*seconds, strict=True)), 4),
         "spearman_bytes": round(spearman(*zip(*peaks, strict=True)), 4),
@@ -159,7 +159,7 @@ def searching(num_layers: int, estimates: int) -> dict[str, Any]:
     spent = time.process_time() - started
     return {
         "layers": num_layers,
-        "classes": len(space.folded.nodes),
+        "classes": len(space.classes.nodes),
         "ops": len(plan.graph.nodes),
         "estimates": len(search.candidates),
         "milliseconds": round(1e3 * spent / len(search.candidates), 2),

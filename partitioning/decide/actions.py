@@ -13,8 +13,8 @@ from ..simulator.simulate import Simulation
 from ..simulator.topology import Segment
 from .flops import OpFlops
 from .graph import Graph, Node
-from .propagate import Conflict, fits, propagate, settle
-from .sharding import ATOMIC, Decision, Decisions
+from .propagate import Conflict, assign_factor, fits, propagate
+from .sharding import REPLICATED_DIM, Decision, Decisions
 
 
 class Choice:
@@ -29,7 +29,7 @@ class Choice:
 
 
 REPLICATED = Choice(
-    "REPLICATED", "Keep the array whole on the axis, and let nothing propagate through it."
+    "REPLICATED", "Replicate the array over the axis, and let nothing propagate through it."
 )
 FIRST_DIVISIBLE = Choice(
     "FIRST_DIVISIBLE",
@@ -60,7 +60,7 @@ class Action:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settle:
+class ForceFactor:
     """An action on an op: it takes a factor, whatever its operands and results ask for.
 
     Attributes:
@@ -128,7 +128,7 @@ class Tactic(Protocol):
     @property
     def axis(self) -> str: ...
 
-    def actions(self, context: Context) -> Sequence[Action | Settle]: ...
+    def actions(self, context: Context) -> Sequence[Action | ForceFactor]: ...
 
 
 class Context:
@@ -163,13 +163,13 @@ class Context:
 
     def tile_of(self, value: Value, axis: str) -> int | None:
         """The dimension tiled over the axis, or None."""
-        dim = self.state.tiles.get(value, {}).get(axis, ATOMIC)
-        return None if dim == ATOMIC else dim
+        dim = self.state.tiles.get(value, {}).get(axis, REPLICATED_DIM)
+        return None if dim == REPLICATED_DIM else dim
 
-    def trial(self, actions: Sequence[Action | Settle]) -> Trial:
+    def trial(self, actions: Sequence[Action | ForceFactor]) -> Trial:
         """Applies actions and propagates, to be looked at and then kept or taken back."""
         start, notes = len(self.state.journal), len(self.notes)
-        seeds = apply(self, actions)
+        seeds = apply_actions(self, actions)
         del self.notes[notes:]
         return Trial(self, start, propagate(self.graph, self.state, seeds))
 
@@ -198,7 +198,7 @@ class Trial:
         return self.context.state.journal[self.start :]
 
     @property
-    def settled(self) -> list[tuple[Node, int]]:
+    def assigned(self) -> list[tuple[Node, int]]:
         """The nodes that took a factor, with it."""
         return [(d.node, d.what) for d in self.decisions if d.value is None and d.node is not None]
 
@@ -209,7 +209,9 @@ class Trial:
         self.context.state.rewind(self.start)
 
 
-def apply(context: Context, actions: Sequence[Action | Settle]) -> list[tuple[Value, str]]:
+def apply_actions(
+    context: Context, actions: Sequence[Action | ForceFactor]
+) -> list[tuple[Value, str]]:
     """Enters actions into the state.
 
     Args:
@@ -225,18 +227,18 @@ def apply(context: Context, actions: Sequence[Action | Settle]) -> list[tuple[Va
     state = context.state
     seeds: list[tuple[Any, str]] = []
     for action in actions:
-        if isinstance(action, Settle):
+        if isinstance(action, ForceFactor):
             node, axis = action.node, action.axis
             open_ = axis not in state.factors.get(node, {})
             if open_ and state.mesh[axis] > 1 and fits(node, action.factor, axis, state):
-                seeds.extend((v, axis) for v in settle(state, node, axis, action.factor))
+                seeds.extend((v, axis) for v in assign_factor(state, node, axis, action.factor))
             continue
         value, axis = action.value, action.axis
         if action.what is UNKNOWN or state.mesh[axis] == 1 or value.data is not None:
             continue
         known = state.tiles.get(value, {}).get(axis)
         if action.what is REPLICATED:
-            what = ATOMIC
+            what = REPLICATED_DIM
         elif action.what is FIRST_DIVISIBLE:
             if known is not None:
                 continue
@@ -245,7 +247,7 @@ def apply(context: Context, actions: Sequence[Action | Settle]) -> list[tuple[Va
                 if value.shape:
                     sizes = ", ".join(map(str, value.shape))
                     context.notes.append(
-                        f"{label(value)} [{sizes}] stays whole: no dimension divides by "
+                        f"{label(value)} [{sizes}] stays replicated: no dimension divides by "
                         f"{axis}={state.mesh[axis]}"
                     )
                 continue
@@ -259,10 +261,10 @@ def apply(context: Context, actions: Sequence[Action | Settle]) -> list[tuple[Va
             continue
         state.set_value(value, axis, what, None)
         seeds.append((value, axis))
-        if what == ATOMIC:
+        if what == REPLICATED_DIM:
             after = context.graph.updated.get(value)
             if after is not None and axis not in state.tiles.get(after, {}) and after.data is None:
-                state.set_value(after, axis, ATOMIC, None)
+                state.set_value(after, axis, REPLICATED_DIM, None)
                 seeds.append((after, axis))
     return seeds
 
@@ -311,7 +313,7 @@ def _dimension(what: int, value: Value, axis: str, context: Context, known: int 
 
 def _contradiction(value: Value, axis: str, what: int, known: int, context: Context) -> str:
     def text(dim: int) -> str:
-        return "kept whole (REPLICATED)" if dim == ATOMIC else f"tiled on dimension {dim}"
+        return "replicated" if dim == REPLICATED_DIM else f"tiled on dimension {dim}"
 
     state = context.state
     cause = next(d for d in state.journal if d.value is value and d.axis == axis)

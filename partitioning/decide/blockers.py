@@ -1,20 +1,20 @@
-"""Where a tiling ends: the op, why, and how much of the work that follows is then not split."""
+"""Blockers: the ops at which a tiling ends, why, and how much of the work after them is unsplit."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from ..ir.program import Op, Value
-from ..rules import WHOLE
+from ..rules import REPLICATED_FACTOR
 from .flops import OpFlops
 from .graph import Graph, Node
 from .propagate import fits
-from .sharding import ATOMIC, Decisions
+from .sharding import REPLICATED_DIM, Decisions
 
 
 @dataclasses.dataclass(frozen=True)
-class Ending:
-    """An op that gets a tiled array whole, and gives nothing tiled.
+class Blocker:
+    """An op that takes a tiled array replicated, and gives nothing tiled.
 
     Attributes:
       op: the primitive's name.
@@ -23,7 +23,7 @@ class Ending:
       value: the tiled array; one of them, where a line of the source has several such ops.
       dim: its tiled dimension.
       reason: why no factor of the op goes on with it.
-      lost: the share of the program's operations that follow from it and are not split.
+      unsplit: the share of the program's operations that follow from it and are not split.
       values: all the tiled arrays.
     """
 
@@ -33,7 +33,7 @@ class Ending:
     value: Value = dataclasses.field(repr=False)
     dim: int
     reason: str
-    lost: float
+    unsplit: float
     values: frozenset[Value] = dataclasses.field(repr=False)
 
     def __str__(self) -> str:
@@ -41,42 +41,47 @@ class Ending:
         name = f"{self.value.path} " if self.value.path else ""
         return (
             f"{self.axis}: the tiling of {name}{self.value.type_text()}, dimension {self.dim}, "
-            f"ends at {self.op}{where}: {self.reason}; {self.lost:.2f} of the work follows whole"
+            f"ends at {self.op}{where}: {self.reason}; {self.unsplit:.2f} of the work follows "
+            "unsplit"
         )
 
 
-def endings(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[Ending]:
+def blockers(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[Blocker]:
     """Every op, loop or branch at which a tiling over the axis ends, costliest first.
 
     Ops with several fitting factors are conflicts, and not among them.
     """
     users = _users(graph)
-    found: dict[tuple[str, str, str], Ending] = {}
+    found: dict[tuple[str, str, str], Blocker] = {}
 
     def note(owner: Op, value: Value, dim: int, reason: str, results: tuple[Value, ...]) -> None:
-        lost = _following(graph, state, axis, work, results, users)
-        lost += 0.0 if owner.regions else work.of.get(owner, 0.0)
-        ending = Ending(
+        unsplit = _following(graph, state, axis, work, results, users)
+        unsplit += 0.0 if owner.regions else work.of.get(owner, 0.0)
+        blocker = Blocker(
             owner.name, owner.source, axis, value, dim, reason,
-            lost / work.total if work.total else 0.0, frozenset([value]),
+            unsplit / work.total if work.total else 0.0, frozenset([value]),
         )  # fmt: skip
         key = owner.name, owner.source, reason
         if (other := found.get(key)) is not None:
-            both = other.values | ending.values
-            ending = dataclasses.replace(max(other, ending, key=_lost), values=both)
-        found[key] = ending
+            both = other.values | blocker.values
+            blocker = dataclasses.replace(max(other, blocker, key=_unsplit), values=both)
+        found[key] = blocker
 
     def tiled(value: Value) -> int:
-        return state.tiles.get(value, {}).get(axis, ATOMIC)
+        return state.tiles.get(value, {}).get(axis, REPLICATED_DIM)
 
     for node in graph.nodes:
         if node.owner is None or axis in state.factors.get(node, ()):
             continue
         count = len(node.values) if node.op is None else len(node.rule.operands)
-        held = [(i, v, tiled(v)) for i, v in enumerate(node.values[:count]) if tiled(v) != ATOMIC]
-        if not held or any(tiled(v) != ATOMIC for v in node.values[count:]):
+        held = [
+            (i, v, tiled(v))
+            for i, v in enumerate(node.values[:count])
+            if tiled(v) != REPLICATED_DIM
+        ]
+        if not held or any(tiled(v) != REPLICATED_DIM for v in node.values[count:]):
             continue
-        factors = {node.dims[i][dim] for i, _, dim in held} - {WHOLE}
+        factors = {node.dims[i][dim] for i, _, dim in held} - {REPLICATED_FACTOR}
         if len(factors) > 1 or (node.op is None and len(held) == len(node.values)):
             continue
         _, value, dim = held[0]
@@ -86,10 +91,12 @@ def endings(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[En
         )
     for op, _ in graph.unruled:
         for value in op.inputs:
-            if tiled(value) != ATOMIC and not any(tiled(v) != ATOMIC for v in op.outputs):
+            if tiled(value) != REPLICATED_DIM and not any(
+                tiled(v) != REPLICATED_DIM for v in op.outputs
+            ):
                 note(op, value, tiled(value), "it has no rule", op.outputs)
                 break
-    return sorted(found.values(), key=_lost, reverse=True)
+    return sorted(found.values(), key=_unsplit, reverse=True)
 
 
 def tiled_from(graph: Graph, state: Decisions, axis: str, value: Value) -> set[Value]:
@@ -100,14 +107,17 @@ def tiled_from(graph: Graph, state: Decisions, axis: str, value: Value) -> set[V
             if axis not in state.factors.get(node, ()):
                 continue
             for other in node.values if node.op is None else node.op.outputs:
-                if other not in found and state.tiles.get(other, {}).get(axis, ATOMIC) != ATOMIC:
+                if (
+                    other not in found
+                    and state.tiles.get(other, {}).get(axis, REPLICATED_DIM) != REPLICATED_DIM
+                ):
                     found.add(other)
                     stack.append(other)
     return found
 
 
-def _lost(ending: Ending) -> float:
-    return ending.lost
+def _unsplit(blocker: Blocker) -> float:
+    return blocker.unsplit
 
 
 def _reason(node: Node, dim: int, factors: set[int], axis: str, state: Decisions) -> str:
@@ -115,10 +125,10 @@ def _reason(node: Node, dim: int, factors: set[int], axis: str, state: Decisions
     if not factors:
         if node.op is None:
             return f"the loop runs over dimension {dim}"
-        return f"it needs dimension {dim} whole"
+        return f"it needs dimension {dim} replicated"
     (factor,) = factors
     if fits(node, factor, axis, state):
-        return f"dimension {dim} is kept whole there"
+        return f"dimension {dim} is replicated there"
     return f"{node.rule.sizes[factor]} does not divide by {axis}={size}"
 
 
@@ -144,7 +154,7 @@ def _following(
     total = 0.0
     while stack:
         value = stack.pop()
-        if state.tiles.get(value, {}).get(axis, ATOMIC) != ATOMIC:
+        if state.tiles.get(value, {}).get(axis, REPLICATED_DIM) != REPLICATED_DIM:
             continue
         reached: list[Value] = []
         for op in users.get(value, ()):

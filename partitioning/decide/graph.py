@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from ..ir.program import Op, Program, Value
 from ..rules import rule_of, traits_of
-from ..rules.factor import WHOLE, Dims, Rule
+from ..rules.factor import REPLICATED_FACTOR, Dims, Rule
 
 
 class Node:
@@ -52,7 +52,7 @@ class Graph:
       touching: the nodes that read or make a value.
       makers: the op that makes a value.
       unruled: ops whose primitive has no rule, with how many loops they are inside.
-      joined: of nodes that stand for several ops, how many turns it takes to get through them; a
+      delays: of nodes that stand for several ops, how many turns it takes to get through them; a
         program's own nodes stand for one.
       state: (input, output, output's position) of arrays that come in and go out updated.
     """
@@ -64,7 +64,7 @@ class Graph:
         self.touching: dict[Value, list[Node]] = {}
         self.makers: dict[Value, Op] = {}
         self.unruled: list[tuple[Op, int]] = []
-        self.joined: dict[Node, int] = {}
+        self.delays: dict[Node, int] = {}
         self._add_program(program, 0)
         self.state = state_pairs(program, self.makers)
         self.updated = {before: after for before, after, _ in self.state}
@@ -102,7 +102,7 @@ class Graph:
             return
         first, skipped = kept[0]
         sizes = first.shape[skipped:]
-        dims = tuple((WHOLE,) * skip + tuple(range(len(sizes))) for _, skip in kept)
+        dims = tuple((REPLICATED_FACTOR,) * skip + tuple(range(len(sizes))) for _, skip in kept)
         self._add(Node(None, owner, Rule(dims, (), sizes), tuple(v for v, _ in kept), loops))
 
     def _add_regions(self, op: Op, loops: int) -> None:

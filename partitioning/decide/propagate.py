@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterable
 
 from ..ir.program import Value
-from ..rules.factor import WHOLE
+from ..rules.factor import REPLICATED_FACTOR
 from .graph import Graph, Node
-from .sharding import ATOMIC, Decisions
+from .sharding import REPLICATED_DIM, Decisions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]
     Returns:
       The conflicts met, in program order of meeting; those still open at the end.
     """
-    touching, joined = graph.touching, graph.joined
+    touching, delays = graph.touching, graph.delays
     tiles, factors = state.tiles, state.factors
     queue: deque[tuple[Node, str]] = deque()
     queued: set[tuple[Node, str]] = set()
@@ -66,40 +66,40 @@ def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]
         item = queue.popleft()
         queued.discard(item)
         node, axis = item
-        settled = factors.get(node)
-        if settled is not None and axis in settled:
+        assigned = factors.get(node)
+        if assigned is not None and axis in assigned:
             continue
-        if node in joined and (left := waits.get(item, joined[node])) > 0:
+        if node in delays and (left := waits.get(item, delays[node])) > 0:
             waits[item] = left - 1
             queue.append(item)
             queued.add(item)
             continue
-        factor = WHOLE
+        factor = REPLICATED_FACTOR
         clash = False
         for value, dims in zip(node.values, node.dims, strict=True):
             known = tiles.get(value)
             if known is None:
                 continue
-            dim = known.get(axis, ATOMIC)
-            if dim == ATOMIC:
+            dim = known.get(axis, REPLICATED_DIM)
+            if dim == REPLICATED_DIM:
                 continue
             candidate = dims[dim]
-            if candidate in (WHOLE, factor):
+            if candidate in (REPLICATED_FACTOR, factor):
                 continue
-            if factor != WHOLE:
+            if factor != REPLICATED_FACTOR:
                 clash = True
                 break
             factor = candidate
-        if clash and node in joined:
+        if clash and node in delays:
             factor = _most_asked(node, axis, state)
         elif clash:
             open_conflicts[item] = _conflict(node, axis, state)
             continue
-        if factor == WHOLE or not fits(node, factor, axis, state):
+        if factor == REPLICATED_FACTOR or not fits(node, factor, axis, state):
             continue
-        for value in settle(state, node, axis, factor):
+        for value in assign_factor(state, node, axis, factor):
             for neighbour in touching.get(value, ()):
-                # What is settled already would be passed over.
+                # What is assigned already would be passed over.
                 if axis in factors.get(neighbour, ()):
                     continue
                 item = neighbour, axis
@@ -109,7 +109,7 @@ def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]
     return list(open_conflicts.values())
 
 
-def settle(state: Decisions, node: Node, axis: str, factor: int) -> list[Value]:
+def assign_factor(state: Decisions, node: Node, axis: str, factor: int) -> list[Value]:
     """Gives the node a factor; the values that carry it follow, where they are open and divide.
 
     Returns:
@@ -141,8 +141,8 @@ def _most_asked(node: Node, axis: str, state: Decisions) -> int:
     """The factor that most values of a node ask for; of several the first that is asked for."""
     asked: dict[int, int] = {}
     for value, dims in zip(node.values, node.dims, strict=True):
-        dim = state.tiles.get(value, {}).get(axis, ATOMIC)
-        if dim != ATOMIC and dims[dim] != WHOLE:
+        dim = state.tiles.get(value, {}).get(axis, REPLICATED_DIM)
+        if dim != REPLICATED_DIM and dims[dim] != REPLICATED_FACTOR:
             asked[dims[dim]] = asked.get(dims[dim], 0) + 1
     return max(asked, key=lambda factor: asked[factor])
 
@@ -151,8 +151,8 @@ def _conflict(node: Node, axis: str, state: Decisions) -> Conflict:
     candidates: dict[int, str] = {}
     operands = len(node.rule.operands)
     for position, (value, dims) in enumerate(zip(node.values, node.dims, strict=True)):
-        dim = state.tiles.get(value, {}).get(axis, ATOMIC)
-        if dim != ATOMIC and dims[dim] != WHOLE and dims[dim] not in candidates:
+        dim = state.tiles.get(value, {}).get(axis, REPLICATED_DIM)
+        if dim != REPLICATED_DIM and dims[dim] != REPLICATED_FACTOR and dims[dim] not in candidates:
             kind, at = (
                 ("operand", position) if position < operands else ("result", position - operands)
             )

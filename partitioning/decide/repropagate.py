@@ -3,7 +3,7 @@
 Propagation settles what follows from rules, op by op. A split into micro-batches that do not divide
 by the axis, rows picked by index, a scan over the tiled dimension: there it ends, and every device
 would do all the work that follows. The rows themselves go on, spread over other dimensions
-(:mod:`.spread`). Here those are tried in program order, and kept where more of the work is then
+(:mod:`.row_flow`). Here those are tried in program order, and kept where more of the work is then
 split. The rows move once, there; results are as they were, for every layout of a value is a right
 one.
 """
@@ -14,22 +14,22 @@ import dataclasses
 from collections.abc import Sequence
 
 from ..ir.program import Op, Value
-from ..rules import WHOLE, traits_of
-from .actions import Action, Context, Settle, apply
+from ..rules import REPLICATED_FACTOR, traits_of
+from .actions import Action, Context, ForceFactor, apply_actions
 from .flops import OpFlops
 from .graph import Node
 from .propagate import Conflict, fits, propagate
-from .row_flow import Spread
-from .sharding import ATOMIC
+from .row_flow import RowFlow
+from .sharding import REPLICATED_DIM
 
 #: The least share of a program's work for which a tiling is taken up again.
-_WORTH = 1e-3
+_LEAST_GAIN = 1e-3
 #: Most dimensions tried for one tactic; each costs a propagation.
 _TRIALS = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class Resumed:
+class Repropagation:
     """A tiling that ended and was taken up again.
 
     Attributes:
@@ -56,10 +56,10 @@ class Resumed:
         )
 
 
-def together(resumed: Sequence[Resumed]) -> list[str]:
+def summaries(repropagated: Sequence[Repropagation]) -> list[str]:
     """A line for each place at which tilings were taken up again."""
-    places: dict[tuple[str, str], list[Resumed]] = {}
-    for found in resumed:
+    places: dict[tuple[str, str], list[Repropagation]] = {}
+    for found in repropagated:
         places.setdefault((found.axis, found.place), []).append(found)
     return [
         str(found[0]) + (f" and {len(found) - 1} more" if len(found) > 1 else "")
@@ -67,9 +67,9 @@ def together(resumed: Sequence[Resumed]) -> list[str]:
     ]
 
 
-def settle(
-    context: Context, actions: Sequence[Action | Settle], axis: str, work: OpFlops
-) -> tuple[list[Conflict], list[Resumed]]:
+def apply_tactic(
+    context: Context, actions: Sequence[Action | ForceFactor], axis: str, work: OpFlops
+) -> tuple[list[Conflict], list[Repropagation]]:
     """Enters a tactic's actions, propagates, and takes tilings of what is fed up again.
 
     Args:
@@ -82,17 +82,17 @@ def settle(
       The conflicts that stay, and what was taken up again.
     """
     start, notes = len(context.state.journal), len(context.notes)
-    first: list[Settle] = []
+    first: list[ForceFactor] = []
     while True:
-        seeds = apply(context, [*first, *actions])
+        seeds = apply_actions(context, [*first, *actions])
         conflicts = propagate(context.graph, context.state, seeds)
         attempt = _Attempt(context, axis, start, conflicts, work)
-        resumed = attempt.run()
-        picked = attempt.better_gathered()
+        repropagated = attempt.run()
+        picked = attempt.cheaper_gathered()
         if not picked:
             factors = context.state.factors
             left = [c for c in conflicts if axis not in factors.get(c.node, ())]
-            return left, [_gathered(action) for action in first] + resumed
+            return left, [_gathered(action) for action in first] + repropagated
         first += picked
         context.state.rewind(start)
         del context.notes[notes:]
@@ -115,17 +115,17 @@ class _Attempt:
         self.seeds = [
             (d.value, d.what)
             for d in context.state.journal[start:]
-            if d.value in fed and d.what != ATOMIC and d.axis == axis
+            if d.value in fed and d.what != REPLICATED_DIM and d.axis == axis
         ]
-        self.rows: Spread | None = None
+        self.rows: RowFlow | None = None
 
-    def run(self) -> list[Resumed]:
+    def run(self) -> list[Repropagation]:
         """Takes up what can be; most programs have nothing."""
         if not self.seeds or not self._ends():
             return []
         state = self.context.state
-        self.rows = rows = Spread(self.context.graph, self.seeds)
-        resumed: list[Resumed] = []
+        self.rows = rows = RowFlow(self.context.graph, self.seeds)
+        repropagated: list[Repropagation] = []
         for value, op in rows.entries.items():
             if self.axis in state.tiles.get(value, ()) or value.data is not None:
                 continue
@@ -133,11 +133,11 @@ class _Attempt:
                 if dim == 0 and value in self.context.scanned:
                     continue
                 if state.divides(value, dim, self.axis) and self._try(self._tiled(value, op, dim)):
-                    resumed.append(Resumed(op, value, self.axis, dim))
+                    repropagated.append(Repropagation(op, value, self.axis, dim))
                     break
         for conflict in self.conflicts:
             self._resolve(conflict, rows)
-        return resumed
+        return repropagated
 
     def _ends(self) -> bool:
         """Whether the tiling ends anywhere, or rows are looked for on every device."""
@@ -145,7 +145,7 @@ class _Attempt:
         seen: set[Node] = set()
         for decision in state.journal[self.start :]:
             if decision.value is None:
-                if decision.node is not None and _looks_up(decision.node, decision.what):
+                if decision.node is not None and _searches_share(decision.node, decision.what):
                     return True
                 continue
             for node in graph.touching.get(decision.value, ()):
@@ -155,30 +155,30 @@ class _Attempt:
                         return True
         return False
 
-    def _tiled(self, value: Value, op: Op, dim: int) -> list[Action | Settle]:
+    def _tiled(self, value: Value, op: Op, dim: int) -> list[Action | ForceFactor]:
         """What tiles a dimension of an op's result: its factor, where it has one that fits."""
         node, state = self.context.graph.of.get(op), self.context.state
         if node is None or value not in op.outputs or self.axis in state.factors.get(node, ()):
             return [Action(value, self.axis, dim)]
         factor = node.rule.results[op.outputs.index(value)][dim]
-        if factor != WHOLE and fits(node, factor, self.axis, state):
-            return [Settle(node, self.axis, factor)]
+        if factor != REPLICATED_FACTOR and fits(node, factor, self.axis, state):
+            return [ForceFactor(node, self.axis, factor)]
         return [Action(value, self.axis, dim)]
 
-    def _try(self, actions: list[Action | Settle]) -> bool:
+    def _try(self, actions: list[Action | ForceFactor]) -> bool:
         """Keeps actions by which more of the work is split."""
         if self.trials >= _TRIALS:
             return False
         self.trials += 1
         trial = self.context.trial(actions)
-        gain = sum(self.work.node(node, factor) for node, factor in trial.settled)
-        if gain < _WORTH * self.work.total:
+        gain = sum(self.work.node(node, factor) for node, factor in trial.assigned)
+        if gain < _LEAST_GAIN * self.work.total:
             self.context.state.rewind(trial.start)
             return False
         self.conflicts += trial.conflicts
         return True
 
-    def _resolve(self, conflict: Conflict, rows: Spread) -> None:
+    def _resolve(self, conflict: Conflict, rows: RowFlow) -> None:
         """Settles an elementwise op whose operands hold the rows in different dimensions."""
         node, state = conflict.node, self.context.state
         if node.op is None or not traits_of(node.op.name).elementwise:
@@ -186,14 +186,14 @@ class _Attempt:
         if self.axis in state.factors.get(node, ()):
             return
         for value in node.values:
-            dim = state.tiles.get(value, {}).get(self.axis, ATOMIC)
-            if dim != ATOMIC and dim not in rows.dims.get(value, ()):
+            dim = state.tiles.get(value, {}).get(self.axis, REPLICATED_DIM)
+            if dim != REPLICATED_DIM and dim not in rows.dims.get(value, ()):
                 return
         for factor in conflict.factors:
-            if self._try([Settle(node, self.axis, factor)]):
+            if self._try([ForceFactor(node, self.axis, factor)]):
                 return
 
-    def better_gathered(self) -> list[Settle]:
+    def cheaper_gathered(self) -> list[ForceFactor]:
         """Lookups in tiled rows that move less if the rows are gathered, once for all loops.
 
         As they are, every device picks what it holds, and what was picked is summed over the
@@ -202,32 +202,32 @@ class _Attempt:
         rows, state = self.rows, self.context.state
         if rows is None:
             return []
-        found: list[Settle] = []
+        found: list[ForceFactor] = []
         for decision in state.journal[self.start :]:
             node = decision.node
             if decision.value is not None or node is None or node.op is None:
                 continue
-            if not _looks_up(node, decision.what) or node.op.inputs[0] not in rows.dims:
+            if not _searches_share(node, decision.what) or node.op.inputs[0] not in rows.dims:
                 continue
             (result,) = node.op.outputs
-            dim = state.tiles.get(result, {}).get(self.axis, ATOMIC)
-            factor = WHOLE if dim == ATOMIC else node.rule.results[0][dim]
-            if factor == WHOLE or factor in node.rule.special:
+            dim = state.tiles.get(result, {}).get(self.axis, REPLICATED_DIM)
+            factor = REPLICATED_FACTOR if dim == REPLICATED_DIM else node.rule.results[0][dim]
+            if factor == REPLICATED_FACTOR or factor in node.rule.special:
                 continue
             table = node.op.inputs[0]
             gathered = table.nbytes * rows.turns.get(table, 1)
             if gathered <= result.nbytes * rows.turns.get(result, 1):
-                found.append(Settle(node, self.axis, factor))
+                found.append(ForceFactor(node, self.axis, factor))
         return found
 
 
-def _gathered(action: Settle) -> Resumed:
+def _gathered(action: ForceFactor) -> Repropagation:
     """A lookup whose rows are gathered, by the dimension of what is picked."""
     op, rule = action.node.op, action.node.rule
     assert op is not None
-    return Resumed(op, op.outputs[0], action.axis, rule.results[0].index(action.factor))
+    return Repropagation(op, op.outputs[0], action.axis, rule.results[0].index(action.factor))
 
 
-def _looks_up(node: Node, factor: int) -> bool:
+def _searches_share(node: Node, factor: int) -> bool:
     """Whether a lookup with this factor searches each device's share of its table."""
     return node.op is not None and factor in node.rule.special and traits_of(node.op.name).lookup

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..ir.program import Op, Program, Value
-from ..rules import WHOLE, rule_of
+from ..rules import REPLICATED_FACTOR, rule_of
 from .graph import Graph, ties
 
 
-class Spread:
+class RowFlow:
     """The dimensions over which rows are spread, in every value that follows from them.
 
     Attributes:
@@ -47,7 +47,7 @@ class Spread:
         for i, value in known:
             for dim in self.dims[value]:
                 factor = rule.operands[i][dim]
-                if factor != WHOLE:
+                if factor != REPLICATED_FACTOR:
                     for result, dims in zip(op.outputs, rule.results, strict=True):
                         if factor in dims:
                             self.dims.setdefault(result, set()).add(dims.index(factor))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from ..ir.program import Layout, Value
 from .graph import Node
 
-#: Marks a value that must stay whole on an axis, and through which nothing propagates.
-ATOMIC = -1
+#: Marks a value that is replicated on an axis, and through which nothing propagates.
+REPLICATED_DIM = -1
 
 
 class Decision(NamedTuple):
@@ -23,7 +23,7 @@ class Decision(NamedTuple):
       value: the value decided on, or None.
       node: the node decided on, or (with `value`) the one that caused it; None where a tactic said
         so.
-      what: a dimension or ATOMIC of `value`; a factor of `node` where there is no value.
+      what: a dimension or REPLICATED_DIM of `value`; a factor of `node` where there is no value.
     """
 
     tactic: int
@@ -38,7 +38,7 @@ class Decisions:
 
     Attributes:
       mesh: sizes of axes.
-      tiles: {axis: dimension or ATOMIC} of each value that has any, in order.
+      tiles: {axis: dimension or REPLICATED_DIM} of each value that has any, in order.
       factors: {axis: factor} of each node that has any, in order.
       journal: every decision.
       tactic: the index under which new decisions are noted.

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from ..decide.graph import Graph
-from ..decide.sharding import ATOMIC, Decisions
+from ..decide.sharding import REPLICATED_DIM, Decisions
 from ..ir.program import Layout, Op, Program, Value
 from ..ir.trace import trace
 from ..rules import is_zero, rule_of, traits_of
@@ -272,8 +272,8 @@ class Emitter:
         """Stores results in the layouts that were decided for them."""
         for value, local in zip(op.outputs, results, strict=True):
             tiles = self.state.tiles.get(value)
-            if tiles and ATOMIC in tiles.values():
-                local.whole = tuple(a for a, dim in tiles.items() if dim == ATOMIC)
+            if tiles and REPLICATED_DIM in tiles.values():
+                local.whole = tuple(a for a, dim in tiles.items() if dim == REPLICATED_DIM)
             self.env[value] = self.reshard(local, self.state.layout(value), op)
 
     # Ops with regions.

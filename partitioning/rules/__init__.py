@@ -9,7 +9,7 @@ from . import random as random
 from . import reduction as reduction
 from . import shape as shape
 from . import worked as worked
-from .factor import WHOLE as WHOLE
+from .factor import REPLICATED_FACTOR as REPLICATED_FACTOR
 from .factor import Rule as Rule
 from .factor import RuleBuilder as RuleBuilder
 from .registry import has_rule as has_rule

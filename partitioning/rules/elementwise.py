@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.program import Op
-from .factor import WHOLE, Rule
+from .factor import REPLICATED_FACTOR, Rule
 from .registry import register
 from .traits import TABLE
 
@@ -25,7 +25,9 @@ def elementwise(op: Op) -> Rule:
         elif not value.shape:
             operands.append(())
         else:  # sizes of 1 are broadcast implicitly
-            operands.append(tuple(i if n == shape[i] else WHOLE for i, n in enumerate(value.shape)))
+            operands.append(
+                tuple(i if n == shape[i] else REPLICATED_FACTOR for i, n in enumerate(value.shape))
+            )
     return Rule(tuple(operands), (dims,) * len(op.outputs), shape)
 
 

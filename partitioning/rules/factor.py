@@ -11,9 +11,9 @@ import jax
 from ..ir.program import Layout, Op, Value
 
 #: The factor of a dimension that the op needs whole.
-WHOLE = -1
+REPLICATED_FACTOR = -1
 
-#: For each dimension, its factor or WHOLE.
+#: For each dimension, its factor or REPLICATED_FACTOR.
 Dims = tuple[int, ...]
 
 #: From an op, and the local shapes of its operands and results, to the params the local op runs
@@ -121,15 +121,15 @@ def _letter(factor: int) -> str:
 
 
 def _dims_text(dims: Dims) -> str:
-    return "[" + " ".join("_" if f == WHOLE else _letter(f) for f in dims) + "]"
+    return "[" + " ".join("_" if f == REPLICATED_FACTOR else _letter(f) for f in dims) + "]"
 
 
 class RuleBuilder:
     """Numbers factors while a rule is written."""
 
     def __init__(self, op: Op):
-        self.operands = [[WHOLE] * v.ndim for v in op.inputs]
-        self.results = [[WHOLE] * v.ndim for v in op.outputs]
+        self.operands = [[REPLICATED_FACTOR] * v.ndim for v in op.inputs]
+        self.results = [[REPLICATED_FACTOR] * v.ndim for v in op.outputs]
         self.sizes: list[int] = []
         self.monoids: dict[int, str] = {}
         self.special: set[int] = set()

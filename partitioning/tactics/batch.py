@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from ..decide.actions import REPLICATED, Action, Context, Settle, Trial, label
+from ..decide.actions import REPLICATED, Action, Context, ForceFactor, Trial, label
 from ..ir.program import Value
 from .structure import data, is_matmul
 
@@ -73,7 +73,7 @@ class SequenceParallel:
     inputs: tuple[str, ...] = ()
     name: str = "sequence"
 
-    def actions(self, context: Context) -> list[Action | Settle]:
+    def actions(self, context: Context) -> list[Action | ForceFactor]:
         """Tiles positions; keeps whole the second operand of products that pair them.
 
         In attention those are keys and values: each device then holds its share of the queries, and
@@ -84,7 +84,7 @@ class SequenceParallel:
             for v in _fed(context, self.inputs, self.dim)
             if _divides(context, v, self.dim, self.axis)
         ]
-        actions: list[Action | Settle] = [Action(v, self.axis, self.dim) for v in wanted]
+        actions: list[Action | ForceFactor] = [Action(v, self.axis, self.dim) for v in wanted]
         for _ in range(8):
             with context.trial(actions) as trial:
                 whole = _paired(trial, self.axis)
@@ -115,7 +115,7 @@ def _paired(trial: Trial, axis: str) -> list[Value]:
             if left is not right and all(tile_of(v, axis) is not None for v in (left, right)):
                 found[right] = None
     when = {d.value: i for i, d in enumerate(trial.decisions) if d.axis == axis}
-    for node, factor in trial.settled:
+    for node, factor in trial.assigned:
         op = node.op
         if op is None or not is_matmul(op) or op.backward or factor not in node.rule.monoids:
             continue
@@ -125,16 +125,16 @@ def _paired(trial: Trial, axis: str) -> list[Value]:
     return list(found)
 
 
-def _summed(trial: Trial, axis: str) -> list[Action | Settle]:
+def _summed(trial: Trial, axis: str) -> list[Action | ForceFactor]:
     """Sums over the device's positions, for products of the backward pass that could also tile.
 
     What is asked of their results is then cut from the sum.
     """
-    found: list[Action | Settle] = []
+    found: list[Action | ForceFactor] = []
     for conflict in trial.conflicts:
         op = conflict.node.op
         if op is not None and is_matmul(op) and op.backward:
             factor = next((f for f in conflict.factors if f in conflict.node.rule.monoids), None)
             if factor is not None:
-                found.append(Settle(conflict.node, axis, factor))
+                found.append(ForceFactor(conflict.node, axis, factor))
     return found

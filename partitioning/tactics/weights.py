@@ -7,7 +7,7 @@ import dataclasses
 from ..decide.actions import Action, Context, label
 from ..decide.graph import Node
 from ..ir.program import Value
-from ..rules import WHOLE, traits_of
+from ..rules import REPLICATED_FACTOR, traits_of
 from .structure import origins, weight_products
 
 
@@ -101,7 +101,7 @@ class Megatron:
         assert node.op is not None
         value = node.op.inputs[held]
         for dim, factor in enumerate(node.rule.operands[held]):
-            if factor == WHOLE or factor in node.rule.monoids:
+            if factor == REPLICATED_FACTOR or factor in node.rule.monoids:
                 continue
             if factor in node.rule.operands[1 - held] or not context.state.divides(
                 value, dim, self.axis
@@ -113,7 +113,7 @@ class Megatron:
             with context.trial([action]) as trial:
                 rows = [
                     n
-                    for n, f in trial.settled
+                    for n, f in trial.assigned
                     if n in weight_of and f in contracted[n] and weight_of[n] is not weight
                 ]
                 if rows and not trial.conflicts:

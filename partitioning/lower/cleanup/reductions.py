@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jax import lax
 
 from ...ir.program import Layout, Op, Program, Value
-from ...rules import WHOLE, rule_of, traits_of
+from ...rules import REPLICATED_FACTOR, rule_of, traits_of
 from ..reshard import retiled
 from .rewrite import Region, stays_whole
 
@@ -181,7 +181,7 @@ def _past(op: Op, at: int, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, 
 def _follows(op: Op, at: int, dim: int, result_dim: int, parts: int) -> bool:
     """Whether tiling the operand's dimension in so many parts tiles the result's."""
     rule = rule_of(op)
-    if rule is None or (factor := rule.operands[at][dim]) == WHOLE:
+    if rule is None or (factor := rule.operands[at][dim]) == REPLICATED_FACTOR:
         return False
     return factor == rule.results[0][result_dim] and rule.sizes[factor] % parts == 0
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from ...ir.program import Op, Program, Value
-from ...rules import WHOLE, rule_of, traits_of
+from ...rules import REPLICATED_FACTOR, rule_of, traits_of
 from ..reshard import retiled, steps
 from .rewrite import Region
 
@@ -196,7 +196,11 @@ def gather_early(program: Program, mesh: Mapping[str, int]) -> bool:
 def _origin(view: Op, dim: int) -> int | None:
     """The operand dimension that is the result's `dim`, whole; None where there is none."""
     rule = rule_of(view)
-    if rule is None or (factor := rule.results[0][dim]) == WHOLE or factor not in rule.operands[0]:
+    if (
+        rule is None
+        or (factor := rule.results[0][dim]) == REPLICATED_FACTOR
+        or factor not in rule.operands[0]
+    ):
         return None
     found = rule.operands[0].index(factor)
     sizes = view.inputs[0].shape[found], view.outputs[0].shape[dim]

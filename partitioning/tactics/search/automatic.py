@@ -19,7 +19,7 @@ from .tree import Candidate, Search
 #: Plans whose predictions differ by less are alike; the simpler one is taken.
 _NEARLY = 5e-4
 #: How much more than the limit a candidate may need that computes activations again.
-_ACTIVATIONS = 3.0
+_MOST_RECOMPUTED = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _saving(seconds: float) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Decided:
+class SearchOutcome:
     """What a search decided: moves, which are tactics of their own, and its log."""
 
     moves: tuple[Move, ...]
@@ -192,7 +192,7 @@ class Automatic:
         """Finds what to split over the axes, by search; several are written "model+data"."""
         return cls(tuple(part.strip() for part in text.split("+")))
 
-    def search(self, context: Context) -> Decided:
+    def search(self, context: Context) -> SearchOutcome:
         """Searches from what is decided.
 
         Raises:
@@ -204,15 +204,15 @@ class Automatic:
             raise ValueError(f"tactic {self.name!r} is entered by a plan, which knows the device")
         axes = tuple(a for a in self.axes if context.mesh[a] > 1)
         limit = (self.goal.memory or 1.0) * judge.device.memory_bytes
-        again = judge.recomputed_to
-        if again is not None:
-            limit = again if self.goal.memory is None else min(limit, again)
+        recomputed_to = judge.recomputed_to
+        if recomputed_to is not None:
+            limit = recomputed_to if self.goal.memory is None else min(limit, recomputed_to)
         space = Space(context, axes)
         if self.goal.memory is not None:
             self._check_goal(space, limit)
 
         def cost(estimated: Estimated) -> float:
-            return _cost(estimated.seconds, estimated.peak, limit, again is not None)
+            return _cost(estimated.seconds, estimated.peak, limit, recomputed_to is not None)
 
         budget = self.budget
         search = Search(space, cost, budget.estimates, budget.seconds, budget.seed)
@@ -232,17 +232,17 @@ class Automatic:
                 f"{amount(least, 'B', 1024)} and the goal is {amount(limit, 'B', 1024)} of "
                 f"{judge.device.name}; give more devices, a larger goal, or more estimates"
             )
-        whole = simulated.predicted_seconds.total
-        saves = tuple(other.predicted_seconds.total - whole for other in without)
+        seconds = simulated.predicted_seconds.total
+        saves = tuple(other.predicted_seconds.total - seconds for other in without)
         log = SearchLog(
             len(search.candidates),
-            (len(space.folded.nodes), len(context.graph.nodes)),
+            (len(space.classes.nodes), len(context.graph.nodes)),
             time.monotonic() - started,
             _best_so_far(search.candidates),
             tuple(_tried(c, s, simulated, limit) for c, s in judged),
             saves,
         )
-        return Decided(taken.moves, log)
+        return SearchOutcome(taken.moves, log)
 
     def actions(self, context: Context) -> Sequence[Any]:
         """What the search decides first; a plan enters its moves one by one."""
@@ -251,8 +251,9 @@ class Automatic:
 
     def _check_goal(self, space: Space, limit: float) -> None:
         """That what is held throughout fits, were it split as far as it can be."""
-        whole, axes = space.estimate.baseline, [a for a in self.axes if space.context.mesh[a] > 1]
-        least = least_bytes([*whole.arguments, *whole.results], space.context.state, axes)
+        baseline = space.estimate.baseline
+        axes = [a for a in self.axes if space.context.mesh[a] > 1]
+        least = least_bytes([*baseline.arguments, *baseline.results], space.context.state, axes)
         if least > limit:
             raise ValueError(
                 f"tactic {self.name!r}: the goal is {amount(limit, 'B', 1024)} of "
@@ -263,15 +264,15 @@ class Automatic:
             )
 
 
-def _cost(seconds: float, nbytes: float, limit: float, again: bool = False) -> float:
+def _cost(seconds: float, nbytes: float, limit: float, recomputes: bool = False) -> float:
     """Seconds, many more where memory does not suffice; of equal ones, less memory is better.
 
     Where activations may be computed again, they take up to half of the time once more, and no more
     than so much of memory is theirs.
     """
     over = max(nbytes / limit - 1.0, 0.0)
-    if again:
-        over = 0.03 * min(over, _ACTIVATIONS) + max(over - _ACTIVATIONS, 0.0)
+    if recomputes:
+        over = 0.03 * min(over, _MOST_RECOMPUTED) + max(over - _MOST_RECOMPUTED, 0.0)
     return seconds * (1.0 + 10.0 * over + 1e-4 * min(nbytes / limit, 1.0))
 
 

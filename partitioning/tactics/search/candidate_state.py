@@ -1,4 +1,4 @@
-"""What an estimate has looked at, and what it goes on from when more is decided."""
+"""The state of a candidate as an estimate knows it, extended as more is decided."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...ir.program import Layout, Value
 from .timeline import Exchange
 
 #: No axes.
-NONE: frozenset[str] = frozenset()
+NO_AXES: frozenset[str] = frozenset()
 
 
 class Tiling(NamedTuple):
@@ -22,79 +22,81 @@ class Tiling(NamedTuple):
       layout: the axes of each dimension.
       share: of it that a device holds.
       number: the same for equal layouts, and quicker to compare.
-      over: the axes of the layout.
-      whole: the axes over which it must stay whole.
+      axes: the axes of the layout.
+      replicated: the axes over which it must be replicated.
     """
 
     layout: Layout
     share: float
     number: int
-    over: frozenset[str]
-    whole: frozenset[str]
+    axes: frozenset[str]
+    replicated: frozenset[str]
 
 
-class Ask(NamedTuple):
-    """What a node wants of a value.
+class ReshardRequest(NamedTuple):
+    """A value that a node needs in another layout.
 
     Attributes:
       value: the value.
       target: the layout in which it is wanted.
-      more: the axes over which it is sliced for that.
+      sliced: the axes over which it is sliced for that.
       transfer: what brings it there; nothing is sent where that takes no time.
-      result: whether it is what the node makes, brought to where it is kept.
+      is_result: whether it is what the node makes, brought to where it is kept.
     """
 
     value: Value
     target: Layout
-    more: frozenset[str]
+    sliced: frozenset[str]
     transfer: Exchange
-    result: bool
+    is_result: bool
 
 
-class Look(NamedTuple):
-    """What was seen of a node, for what is decided of it and around it.
+class NodeCost(NamedTuple):
+    """The collectives and shares of a node, for what is decided of it and of its values.
 
     Attributes:
-      asks: the values that it wants in another layout.
-      owed: the axes over which its results are still to be summed.
-      share: of its work that a device does.
-      operands: of a product, the share of each operand that it reads.
-      made: for each result the axes over which it is tiled as it is made; last, those of the node.
-      results: for each result the share of it that is made, and what is left of that in memory.
+      reshards: the values that it needs in another layout.
+      pending: the axes over which its results are still to be reduced.
+      work_share: of its work that a device does.
+      operand_shares: of a product, the share of each operand that it reads.
+      result_axes: for each result the axes over which it is tiled as it is made; last, those of
+        the node.
+      result_shares: for each result the share of it that is made, and the share of it that stays
+        in memory.
     """
 
-    asks: list[Ask]
-    owed: tuple[str, ...]
-    share: float
-    operands: tuple[float, ...]
-    made: tuple[frozenset[str], ...]
-    results: tuple[float, ...]
+    reshards: list[ReshardRequest]
+    pending: tuple[str, ...]
+    work_share: float
+    operand_shares: tuple[float, ...]
+    result_axes: tuple[frozenset[str], ...]
+    result_shares: tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
-    """What was seen of a state; more decisions are looked at on a copy.
+class CandidateState:
+    """The layouts, node costs and shares that follow from decisions; more are entered on a copy.
 
     Attributes:
-      tiled: how values lie.
-      looks: what was last seen of nodes; those around which nothing is decided are missing.
-      asks: of nodes, what they want in another layout.
-      owed: of nodes, the axes over which their results are to be summed.
-      share: what a device has of values, of nodes' work, of products' operands, and of what is
+      tilings: how values lie.
+      costs: of nodes, but those around which nothing is decided.
+      reshards: of nodes, what they need in another layout.
+      pending: of nodes, the axes over which their results are to be reduced.
+      shares: what a device has of values, of nodes' work, of products' operands, and of what is
         made.
     """
 
-    tiled: dict[Value, Tiling]
-    looks: dict[Node, Look]
-    asks: dict[Node, list[Ask]]
-    owed: dict[Node, tuple[str, ...]]
-    share: np.ndarray
+    tilings: dict[Value, Tiling]
+    costs: dict[Node, NodeCost]
+    reshards: dict[Node, list[ReshardRequest]]
+    pending: dict[Node, tuple[str, ...]]
+    shares: np.ndarray
 
-    def copy(self) -> Seen:
-        return Seen(
-            self.tiled.copy(),
-            self.looks.copy(),
-            self.asks.copy(),
-            self.owed.copy(),
-            self.share.copy(),
+    def copy(self) -> CandidateState:
+        return CandidateState(
+            self.tilings.copy(),
+            self.costs.copy(),
+            self.reshards.copy(),
+            self.pending.copy(),
+            self.shares.copy(),
         )

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ...decide.graph import Node
 from ...decide.sharding import Decisions
 from ...ir.program import Value
-from ...rules import WHOLE, Rule
+from ...rules import REPLICATED_FACTOR, Rule
 from ...rules.factor import Dims
 
 
@@ -132,7 +132,7 @@ def _chain(
         count, place = len(node.rule.operands), dims[node]
         for i, (value, own) in enumerate(zip(node.values, node.dims, strict=True)):
             if value in touching and value not in inside:
-                at = tuple([WHOLE if f == WHOLE else place[f] for f in own])
+                at = tuple([REPLICATED_FACTOR if f == REPLICATED_FACTOR else place[f] for f in own])
                 (read if i < count else made)[value, at] = None
     operands, results = (sorted(some, key=lambda v: (order[v[0]], v[1])) for some in (read, made))
     first = members[0]
@@ -168,7 +168,7 @@ def _is_full(node: Node, value: Value, dims: Dims) -> bool:
     """Whether a value's dimensions are the result's, each in its place."""
     found = [d for v, d in zip(node.values, node.dims, strict=True) if v is value]
     through = tuple(range(len(dims)))
-    return all(WHOLE not in d and tuple([dims[f] for f in d]) == through for d in found)
+    return all(REPLICATED_FACTOR not in d and tuple([dims[f] for f in d]) == through for d in found)
 
 
 def _only(node: Node, touching: Mapping[Value, Sequence[Node]]) -> Value | None:
@@ -180,6 +180,6 @@ def _only(node: Node, touching: Mapping[Value, Sequence[Node]]) -> Value | None:
         return None
     ((value, dims),) = found.items()
     alike = all(d == dims for v, d in zip(node.values, node.dims, strict=True) if v is value)
-    free = WHOLE not in dims and len(set(dims)) == len(dims)
+    free = REPLICATED_FACTOR not in dims and len(set(dims)) == len(dims)
     whole = tuple(node.rule.sizes[d] for d in dims) == value.shape
     return value if alike and free and whole else None

@@ -16,32 +16,32 @@ from typing import Any
 
 import numpy as np
 
-from ...decide.actions import Action, Context, Settle
+from ...decide.actions import Action, Context, ForceFactor
 from ...decide.graph import Graph, Node
 from ...decide.sharding import Decisions
 from ...ir.program import Value
 from ...rules import traits_of
 from .chains import join
 
-#: How far values look around. Fewer fold what is not alike, more leave the ends of a model apart.
+#: How far values look around. Fewer join what is not alike, more leave the ends of a model apart.
 ROUNDS = 6
 #: How many ops of a chain are about as far from its ends as each other.
 _BREADTH = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Apart:
+class OpClasses:
     """Classes of nodes, op by op.
 
     Attributes:
       nodes: one of each, in the order of the first.
-      alike: to all nodes of the program that it stands for.
+      node_members: to all nodes of the program that it stands for.
       of: from a node of the program to the one that stands for it.
       touching: for a class's value the nodes that read or make it.
     """
 
     nodes: list[Node]
-    alike: dict[Node, list[Node]]
+    node_members: dict[Node, list[Node]]
     of: dict[Node, Node]
     touching: dict[Value, list[Node]]
 
@@ -55,7 +55,7 @@ def _touching(nodes: Iterable[Node], values: Container[Value]) -> dict[Value, li
     return found
 
 
-class Folded:
+class ClassGraph:
     """A graph of classes: what propagation and tactics' actions need of a graph, and the way back.
 
     A node of it stands for all nodes whose op, rule and decisions are alike and whose values are of
@@ -64,23 +64,23 @@ class Folded:
 
     Args:
       graph: the program.
-      state: what is decided already: only what was decided alike is folded together.
+      state: what is decided already: only what was decided alike is of one class.
       rounds: how often colours are refined.
       named: values of the program of which something is going to be said; others may be hidden
         inside of chains.
 
     Attributes:
-      program: the traced program, unfolded.
-      apart: classes of nodes, op by op.
+      program: the traced program.
+      by_op: classes of nodes, op by op.
       chains: how they are joined.
-      joined: for a chain, how many turns propagation takes to get through it: as op by op, what
+      delays: for a chain, how many turns propagation takes to get through it: as op by op, what
         is next to it is asked by others meanwhile.
       nodes: classes of nodes with chains joined, in the order of the first of each.
       touching: for a class's value the nodes that read or make it, but for what is inside a chain.
       updated: state that comes in to state that comes out.
       class_of: a value of the program to the one that stands for it.
       members: that one to all, in program order.
-      alike: a node to all nodes of the program that it stands for.
+      node_members: a node to all nodes of the program that it stands for.
       colour: for a class's value or a node, a number that depends on structure alone.
     """
 
@@ -107,7 +107,7 @@ class Folded:
             self.class_of[value] = stands
             self.members.setdefault(stands, []).append(value)
             self.colour[stands] = colour
-        self.apart = self._fold_nodes(graph, kinds)
+        self.by_op = self._classify_nodes(graph, kinds)
         ends = (*graph.program.inputs, *graph.program.outputs, *named)
         self._join_chains(state, {self.class_of[v] for v in ends if v in self.class_of})
         self.updated = {
@@ -119,107 +119,109 @@ class Folded:
             dict.fromkeys(self.class_of[v] for v in graph.program.inputs if v in self.class_of)
         )
 
-    def _fold_nodes(self, graph: Graph, kinds: list[int]) -> Apart:
+    def _classify_nodes(self, graph: Graph, kinds: list[int]) -> OpClasses:
         found: dict[tuple[int, ...], Node] = {}
-        alike: dict[Node, list[Node]] = {}
+        members: dict[Node, list[Node]] = {}
         of: dict[Node, Node] = {}
         class_of, colour = self.class_of, self.colour
         for node, kind in zip(graph.nodes, kinds, strict=True):
             standing = tuple([class_of.get(v, v) for v in node.values])
             key = (kind, *[colour.get(v, 0) for v in standing])
-            folded = found.get(key)
-            if folded is None:
-                folded = found[key] = Node(node.op, node.owner, node.rule, standing, node.loops)
-                self.colour[folded] = hash(key)
-            alike.setdefault(folded, []).append(node)
-            of[node] = folded
+            stands = found.get(key)
+            if stands is None:
+                stands = found[key] = Node(node.op, node.owner, node.rule, standing, node.loops)
+                self.colour[stands] = hash(key)
+            members.setdefault(stands, []).append(node)
+            of[node] = stands
         nodes = list(found.values())
-        return Apart(nodes, alike, of, _touching(nodes, self.members))
+        return OpClasses(nodes, members, of, _touching(nodes, self.members))
 
     def _join_chains(self, state: Decisions, kept: Collection[Value]) -> None:
         """One node for each chain of elementwise ops."""
-        apart, colour = self.apart, self.colour
-        decided = self._apart(state)
-        chains = self.chains = join(apart.nodes, apart.touching, decided, kept, colour)
-        self.joined = {n: len(parts) // _BREADTH for n, parts in chains.parts.items()}
+        by_op, colour = self.by_op, self.colour
+        decided = self._decided_by_op(state)
+        chains = self.chains = join(by_op.nodes, by_op.touching, decided, kept, colour)
+        self.delays = {n: len(parts) // _BREADTH for n, parts in chains.parts.items()}
         self.nodes = chains.nodes
-        outside = {v for v in apart.touching if v not in chains.inside}
+        outside = {v for v in by_op.touching if v not in chains.inside}
         self.touching = _touching(self.nodes, outside)
-        self.alike: dict[Node, list[Node]] = {}
-        for node in apart.nodes:
+        self.node_members: dict[Node, list[Node]] = {}
+        for node in by_op.nodes:
             if node in chains.of:
-                self.alike.setdefault(chains.of[node], []).extend(apart.alike[node])
+                self.node_members.setdefault(chains.of[node], []).extend(by_op.node_members[node])
         for node, parts in chains.parts.items():
             if node not in colour:
                 colour[node] = hash(tuple(sorted(colour[part] for part in parts)))
 
-    def of(self, node: Node) -> Node | None:
+    def class_of_node(self, node: Node) -> Node | None:
         """What stands for a node of the program; None where that goes along with a value."""
-        return self.chains.of.get(self.apart.of[node])
+        return self.chains.of.get(self.by_op.of[node])
 
     def decisions(self, state: Decisions) -> Decisions:
         """What was decided, of classes."""
-        return self._joined(self._apart(state))
+        return self._decided_of_chains(self._decided_by_op(state))
 
-    def _apart(self, state: Decisions) -> Decisions:
+    def _decided_by_op(self, state: Decisions) -> Decisions:
         """What was decided, of classes op by op."""
-        folded = Decisions(state.mesh)
+        decided = Decisions(state.mesh)
         for decision in state.journal:
-            folded.tactic, axis = decision.tactic, decision.axis
+            decided.tactic, axis = decision.tactic, decision.axis
             if decision.value is not None:
                 value = self.class_of.get(decision.value)
-                if value is not None and axis not in folded.tiles.get(value, ()):
-                    cause = None if decision.node is None else self.apart.of[decision.node]
-                    folded.set_value(value, axis, decision.what, cause)
+                if value is not None and axis not in decided.tiles.get(value, ()):
+                    cause = None if decision.node is None else self.by_op.of[decision.node]
+                    decided.set_value(value, axis, decision.what, cause)
             elif decision.node is not None:
-                node = self.apart.of[decision.node]
-                if axis not in folded.factors.get(node, ()):
-                    folded.set_node(node, axis, decision.what)
-        folded.tactic = state.tactic
-        return folded
+                node = self.by_op.of[decision.node]
+                if axis not in decided.factors.get(node, ()):
+                    decided.set_node(node, axis, decision.what)
+        decided.tactic = state.tactic
+        return decided
 
-    def _joined(self, apart: Decisions) -> Decisions:
+    def _decided_of_chains(self, by_op: Decisions) -> Decisions:
         """What was decided of classes, with chains joined."""
-        folded, chains = Decisions(apart.mesh), self.chains
-        for decision in apart.journal:
-            folded.tactic, axis, node = decision.tactic, decision.axis, decision.node
+        decided, chains = Decisions(by_op.mesh), self.chains
+        for decision in by_op.journal:
+            decided.tactic, axis, node = decision.tactic, decision.axis, decision.node
             stands = None if node is None else chains.of.get(node)
             if decision.value is not None:
                 if decision.value not in chains.inside:
-                    folded.set_value(decision.value, axis, decision.what, stands)
-            elif stands is not None and axis not in folded.factors.get(stands, ()):
+                    decided.set_value(decision.value, axis, decision.what, stands)
+            elif stands is not None and axis not in decided.factors.get(stands, ()):
                 dims = chains.dims.get(node) if node is not None else None
                 factor = decision.what if dims is None else dims[decision.what]
-                folded.set_node(stands, axis, factor)
-        folded.tactic = apart.tactic
-        return folded
+                decided.set_node(stands, axis, factor)
+        decided.tactic = by_op.tactic
+        return decided
 
     def context(self, state: Decisions, tactics: tuple[str, ...]) -> Context:
         """What actions on classes are entered into: this graph in the place of the program's."""
         return Context(self, state, tactics)  # type: ignore[arg-type]
 
-    def fold(self, actions: Sequence[Action | Settle]) -> list[Action | Settle]:
+    def to_classes(self, actions: Sequence[Action | ForceFactor]) -> list[Action | ForceFactor]:
         """Actions on the program as actions on classes, each once."""
-        found: dict[Action | Settle, None] = {}
+        found: dict[Action | ForceFactor, None] = {}
         for action in actions:
-            if isinstance(action, Settle):
-                if (node := self.of(action.node)) is not None:
-                    dims = self.chains.dims.get(self.apart.of[action.node])
+            if isinstance(action, ForceFactor):
+                if (node := self.class_of_node(action.node)) is not None:
+                    dims = self.chains.dims.get(self.by_op.of[action.node])
                     factor = action.factor if dims is None else dims[action.factor]
-                    found[Settle(node, action.axis, factor)] = None
+                    found[ForceFactor(node, action.axis, factor)] = None
             elif (value := self.class_of.get(action.value)) is not None:
                 found[Action(value, action.axis, action.what)] = None
         return list(found)
 
-    def expand(self, actions: Sequence[Action | Settle]) -> list[Action | Settle]:
+    def to_members(self, actions: Sequence[Action | ForceFactor]) -> list[Action | ForceFactor]:
         """Actions on classes as actions on all their members."""
-        found: list[Action | Settle] = []
+        found: list[Action | ForceFactor] = []
         for action in actions:
-            if isinstance(action, Settle):
+            if isinstance(action, ForceFactor):
                 for part in self.chains.parts.get(action.node, (action.node,)):
                     dims = self.chains.dims.get(part)
                     factor = action.factor if dims is None else dims.index(action.factor)
-                    found += [Settle(n, action.axis, factor) for n in self.apart.alike[part]]
+                    found += [
+                        ForceFactor(n, action.axis, factor) for n in self.by_op.node_members[part]
+                    ]
             else:
                 found += [Action(v, action.axis, action.what) for v in self.members[action.value]]
         return found

@@ -1,4 +1,4 @@
-"""Where the members of classes are made and read, and what ways a sum that is owed may go.
+"""Definitions and uses of the members of classes, and the ops behind which a reduction may wait.
 
 None of it depends on decisions, so that it is found once.
 """
@@ -13,36 +13,36 @@ from ...decide.graph import Node
 from ...ir.program import Op, Value
 from ...rules import traits_of
 from .baseline import Places
-from .classes import Folded
+from .classes import ClassGraph
 
 #: The place of what never happens.
 NEVER = np.iinfo(np.int64).max
 
 
-class Ways:
-    """The fixed ways of a folded program.
+class DefUse:
+    """Definitions and uses in a program's classes.
 
     Args:
-      folded: the program's classes.
+      classes: the program's classes.
       places: where every op of the program stands.
       runs: the first and the last place at which an op is computed, where it runs within others.
 
     Attributes:
       end: the place after all ops.
       times: how often what stands at a place runs.
-      member: a value's position among the members of its class.
-      made, turns: for a class where each member is made, and how often anew.
-      read: for a class and a node that reads it, where each member is read first and last.
-      made_by: the node that makes a class, where it is one and no chain hides the class, and which
+      member_index: a value's position among the members of its class.
+      defined, turns: for a class where each member is made, and how often anew.
+      uses: for a class and a node that reads it, where each member is read first and last.
+      maker: the node that makes a class, where it is one and no chain hides the class, and which
         of its results that is.
-      later: behind which linear op a sum may wait, for a class that nothing else reads.
-      sums: the sum in which it is a term, likewise.
+      deferred: behind which linear op a sum may wait, for a class that nothing else reads.
+      summed_into: the sum in which it is a term, likewise.
       after_loop: for what a loop adds up, how it comes out of the loop.
-      view: what it is another view of, with the member there for each member here.
+      view_of: what it is another view of, with the member there for each member here.
     """
 
-    def __init__(self, folded: Folded, places: Places, runs: Mapping[Op, tuple[int, int]]):
-        self.folded = folded
+    def __init__(self, classes: ClassGraph, places: Places, runs: Mapping[Op, tuple[int, int]]):
+        self.classes = classes
         self.places = places
         self.runs = runs
         self._find_places()
@@ -50,25 +50,27 @@ class Ways:
 
     def _find_places(self) -> None:
         """Where members of classes are made and read."""
-        folded, places = self.folded, self.places
+        classes, places = self.classes, self.places
         self.end = len(places.times)
         self.times = np.array([*places.times, 1], float)
-        self.member = {v: i for values in folded.members.values() for i, v in enumerate(values)}
-        self.made = {
+        self.member_index = {
+            v: i for values in classes.members.values() for i, v in enumerate(values)
+        }
+        self.defined = {
             v: np.array([places.made.get(m, -1) for m in members])
-            for v, members in folded.members.items()
+            for v, members in classes.members.items()
         }
         self.turns = {
             v: np.array([float(places.turns.get(m, 1)) for m in members])
-            for v, members in folded.members.items()
+            for v, members in classes.members.items()
         }
-        self.read: dict[Value, dict[Node, list[np.ndarray]]] = {}
-        for part, nodes in folded.apart.alike.items():
-            reader = folded.chains.of.get(part, part)
+        self.uses: dict[Value, dict[Node, list[np.ndarray]]] = {}
+        for part, nodes in classes.by_op.node_members.items():
+            reader = classes.chains.of.get(part, part)
             for node in nodes:
                 owner = node.owner
                 for value in dict.fromkeys(node.values):
-                    stands = folded.class_of.get(value)
+                    stands = classes.class_of.get(value)
                     if stands is None:
                         continue
                     if owner is None:
@@ -82,12 +84,12 @@ class Ways:
                         span = self.runs.get(node.op, (places.of[node.op],) * 2)
                     else:
                         continue
-                    self._note(stands, reader, self.member[value], span)
+                    self._note(stands, reader, self.member_index[value], span)
 
     def _note(self, value: Value, node: Node, member: int, span: tuple[int, int]) -> None:
-        known = self.read.setdefault(value, {})
+        known = self.uses.setdefault(value, {})
         if node not in known:
-            count = len(self.folded.members[value])
+            count = len(self.classes.members[value])
             known[node] = [np.full(count, NEVER), np.full(count, -1)]
         first, last = known[node]
         first[member] = min(first[member], span[0])
@@ -95,18 +97,18 @@ class Ways:
             last[member] = max(last[member], span[1])
 
     def _find_chains(self) -> None:
-        """Where a sum that is owed may wait: behind a linear op, or behind a sum of its like."""
-        folded = self.folded
-        outputs = {folded.class_of.get(v) for v in self.folded.program.outputs}
-        self.later: dict[Value, Value] = {}
-        self.sums: dict[Value, Value] = {}
-        self.made_by: dict[Value, tuple[Node, int]] = {}
+        """Finds where a pending sum may wait: behind a linear op, or behind a sum of its like."""
+        classes = self.classes
+        outputs = {classes.class_of.get(v) for v in self.classes.program.outputs}
+        self.deferred: dict[Value, Value] = {}
+        self.summed_into: dict[Value, Value] = {}
+        self.maker: dict[Value, tuple[Node, int]] = {}
         self.after_loop: dict[Value, Value] = {}
-        self.view: dict[Value, tuple[Value, np.ndarray]] = {}
-        for value in folded.members:
+        self.view_of: dict[Value, tuple[Value, np.ndarray]] = {}
+        for value in classes.members:
             readers = [
                 n
-                for n in folded.apart.touching.get(value, ())
+                for n in classes.by_op.touching.get(value, ())
                 if n.op is None or value in n.values[: len(n.op.inputs)]
             ]
             self._find_view(value)
@@ -117,44 +119,44 @@ class Ways:
             if node.op is None or list(node.values).count(value) != 1:
                 continue
             at, traits = node.values.index(value), traits_of(node.op.name)
-            result = folded.class_of.get(node.op.outputs[0])
+            result = classes.class_of.get(node.op.outputs[0])
             if result is None:
                 continue
             others = [v for i, v in enumerate(node.op.inputs) if i != at]
             if traits.signs and all(v.shape == value.shape for v in others):
-                self.sums[value] = result
+                self.summed_into[value] = result
             elif at in traits.linear and all(v.data is not None or not v.shape for v in others):
-                self.later[value] = result
+                self.deferred[value] = result
 
     def _find_loop(self, value: Value, node: Node) -> None:
-        """Whether a value is what a loop adds up: what it owes is then reduced once, afterwards."""
+        """Finds a value that a loop adds up: a pending sum of it is done once, after the loop."""
         if node.op is not None or node.owner is None or len(node.values) != 4:
             return
         _, carry, turned, result = node.values
-        added = [n for n in self.folded.apart.touching.get(carry, ()) if n is not node]
-        if turned is value and len(added) == 1 and self.sums.get(carry, value) is value:
+        added = [n for n in self.classes.by_op.touching.get(carry, ()) if n is not node]
+        if turned is value and len(added) == 1 and self.summed_into.get(carry, value) is value:
             (op,) = [n.op for n in added]
-            if op is not None and traits_of(op.name).signs and result in self.folded.members:
+            if op is not None and traits_of(op.name).signs and result in self.classes.members:
                 self.after_loop[value] = result
 
     def _find_view(self, value: Value) -> None:
         """What a value is only another view of, with where each member comes from."""
-        folded = self.folded
-        makers = [n for n in folded.apart.touching.get(value, ()) if n.op is not None]
+        classes = self.classes
+        makers = [n for n in classes.by_op.touching.get(value, ()) if n.op is not None]
         makers = [n for n in makers if n.values[-1] is value and n.op.outputs]  # type: ignore[union-attr]
         if len(makers) != 1:
             return
         (node,) = makers
         assert node.op is not None
-        stands = folded.chains.of.get(node)
-        if stands is not None and value not in folded.chains.inside:
+        stands = classes.chains.of.get(node)
+        if stands is not None and value not in classes.chains.inside:
             count = len(stands.rule.operands)
-            self.made_by[value] = stands, stands.values.index(value, count) - count
+            self.maker[value] = stands, stands.values.index(value, count) - count
         traits = traits_of(node.op.name)
-        if not (traits.rearranges and traits.relayout) or node.values[0] not in folded.members:
+        if not (traits.rearranges and traits.relayout) or node.values[0] not in classes.members:
             return
         source = node.values[0]
-        at = np.zeros(len(folded.members[value]), np.int64)
-        for full in folded.apart.alike[node]:
-            at[self.member[full.values[-1]]] = self.member[full.values[0]]
-        self.view[value] = source, at
+        at = np.zeros(len(classes.members[value]), np.int64)
+        for full in classes.by_op.node_members[node]:
+            at[self.member_index[full.values[-1]]] = self.member_index[full.values[0]]
+        self.view_of[value] = source, at

@@ -10,17 +10,17 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ...decide.actions import Action, Context, Settle, Tactic, label
+from ...decide.actions import Action, Context, ForceFactor, Tactic, label
 from ...decide.flops import OpFlops
 from ...decide.propagate import Conflict, fits
-from ...decide.repropagate import settle
+from ...decide.repropagate import apply_tactic
 from ...decide.sharding import Decisions
 from ...ir.program import Value
 from ..batch import BatchParallel, SequenceParallel
 from ..structure import optimizer_state, parameters
 from ..weights import Embedding, Expert, Megatron
 from ..zero import Zero1, Zero2, Zero3
-from .classes import Folded
+from .classes import ClassGraph
 
 #: Bytes of what is large.
 _LARGE = 256 * 1024
@@ -47,33 +47,33 @@ class Move:
     Attributes:
       name: what it does, for people.
       axis: the mesh axis.
-      actions_on_classes: what it enters into the folded program.
-      folded: the classes.
+      actions_on_classes: what it enters into the program's classes.
+      classes: the classes.
       tactic: the known tactic that it is; None for actions of its own.
       order: where it stands among moves of equal worth; it depends on structure alone.
     """
 
     name: str
     axis: str
-    actions_on_classes: tuple[Action | Settle, ...]
-    folded: Folded
+    actions_on_classes: tuple[Action | ForceFactor, ...]
+    classes: ClassGraph
     tactic: Tactic | None
     order: tuple[int, ...]
 
-    def actions(self, context: Context) -> Sequence[Action | Settle]:
+    def actions(self, context: Context) -> Sequence[Action | ForceFactor]:
         """What it does to the whole program, as far as earlier moves allow."""
         if self.tactic is None:
-            found = self.folded.expand(self.actions_on_classes)
+            found = self.classes.to_members(self.actions_on_classes)
         else:
             found = [*self.tactic.actions(context)]
         return [soft for action in found if (soft := _possible(action, context)) is not None]
 
 
-class Known(NamedTuple):
+class KnownTactic(NamedTuple):
     """A known tactic, what it does to the whole program, and where it stands among moves."""
 
     tactic: Tactic
-    actions: tuple[Action | Settle, ...]
+    actions: tuple[Action | ForceFactor, ...]
     order: tuple[int, ...]
 
     @property
@@ -82,9 +82,9 @@ class Known(NamedTuple):
         return (a.value for a in self.actions if isinstance(a, Action))
 
 
-def _possible(action: Action | Settle, context: Context) -> Action | Settle | None:
+def _possible(action: Action | ForceFactor, context: Context) -> Action | ForceFactor | None:
     """The action without insisting on it; None where the dimension does not divide."""
-    if isinstance(action, Settle):
+    if isinstance(action, ForceFactor):
         return action
     value, axis, what = action.value, action.axis, action.what
     if axis not in context.state.tiles.get(value, ()) and isinstance(what, int):
@@ -97,21 +97,21 @@ def _possible(action: Action | Settle, context: Context) -> Action | Settle | No
     return dataclasses.replace(action, firm=False)
 
 
-def known_tactics(context: Context, axes: Sequence[str], work: OpFlops) -> Iterator[Known]:
+def known_tactics(context: Context, axes: Sequence[str], work: OpFlops) -> Iterator[KnownTactic]:
     """What the known tactics do here, on each axis."""
     state = context.state
-    told: set[tuple[Action | Settle, ...]] = set()
+    told: set[tuple[Action | ForceFactor, ...]] = set()
     for rank, make in enumerate(_KNOWN):
         for axis in axes:
             tactic: Tactic = make(axis)
             start, notes = len(state.journal), len(context.notes)
-            found: list[Action | Settle] = []
+            found: list[Action | ForceFactor] = []
             try:
                 found += tactic.actions(context)
                 if isinstance(tactic, BatchParallel | SequenceParallel):
                     # Where rows move, as through a shuffle, is found on the program itself.
-                    _, resumed = settle(context, found, axis, work)
-                    found += [Action(r.value, r.axis, r.dim) for r in resumed]
+                    _, repropagated = apply_tactic(context, found, axis, work)
+                    found += [Action(r.value, r.axis, r.dim) for r in repropagated]
             except ValueError:
                 continue  # A dimension that does not divide, say: no move here.
             finally:
@@ -119,33 +119,33 @@ def known_tactics(context: Context, axes: Sequence[str], work: OpFlops) -> Itera
                 del context.notes[notes:]
             if found and tuple(found) not in told:
                 told.add(tuple(found))
-                yield Known(tactic, tuple(found), (0, rank, axes.index(axis)))
+                yield KnownTactic(tactic, tuple(found), (0, rank, axes.index(axis)))
 
 
-def macros(known: Sequence[Known], folded: Folded) -> Iterator[Move]:
+def known_moves(known: Sequence[KnownTactic], classes: ClassGraph) -> Iterator[Move]:
     """Known tactics as moves on classes."""
     for tactic, found, order in known:
         name = f"{tactic.name} over {tactic.axis}"
-        yield Move(name, tactic.axis, tuple(folded.fold(found)), folded, tactic, order)
+        yield Move(name, tactic.axis, tuple(classes.to_classes(found)), classes, tactic, order)
 
 
 def tilings(
-    context: Context, folded: Folded, axes: Sequence[str], state: Decisions
+    context: Context, classes: ClassGraph, axes: Sequence[str], state: Decisions
 ) -> Iterator[Move]:
     """Every tiling of an input, but those that lead to the same decisions as one before.
 
     Args:
       context: the program.
-      folded: its classes.
+      classes: its classes.
       axes: over which.
       state: what is decided of the classes; as it was, afterwards.
     """
     roles = dict.fromkeys(parameters(context), 0)
     roles |= dict.fromkeys(optimizer_state(context), 2)
     inputs = sorted(
-        folded.inputs, key=lambda v: (roles.get(v, 1), -v.nbytes, folded.colour.get(v, 0))
+        classes.inputs, key=lambda v: (roles.get(v, 1), -v.nbytes, classes.colour.get(v, 0))
     )
-    inside = folded.context(state, context.tactics)
+    inside = classes.context(state, context.tactics)
     seen: set[int] = set()
     reached: set[tuple[Value, str, int]] = set()
     for axis in axes:
@@ -164,17 +164,17 @@ def tilings(
                         what = decision.value if decision.value is not None else decision.node
                         if decision.value is not None:
                             reached.add((decision.value, axis, decision.what))
-                        effect ^= hash((folded.colour[what], axes.index(axis), decision.what))
+                        effect ^= hash((classes.colour[what], axes.index(axis), decision.what))
                 if effect in seen:
                     continue
                 seen.add(effect)
-                order = (1, roles.get(value, 1), -value.nbytes, folded.colour[value], dim)
-                name = f"dimension {dim} of {_class_name(value, folded)} over {axis}"
-                yield Move(name, axis, (action,), folded, None, order)
+                order = (1, roles.get(value, 1), -value.nbytes, classes.colour[value], dim)
+                name = f"dimension {dim} of {_class_name(value, classes)} over {axis}"
+                yield Move(name, axis, (action,), classes, None, order)
 
 
-def ends_of_conflicts(
-    conflicts: Sequence[Conflict], folded: Folded, state: Decisions, work: OpFlops
+def conflict_moves(
+    conflicts: Sequence[Conflict], classes: ClassGraph, state: Decisions, work: OpFlops
 ) -> list[Move]:
     """For the conflicts in which most work waits, each factor that the op might take."""
     waiting = {}
@@ -182,8 +182,8 @@ def ends_of_conflicts(
         node = conflict.node
         if conflict.axis in state.factors.get(node, ()):
             continue
-        done = sum(work.of.get(n.op, 0.0) for n in folded.alike[node] if n.op is not None)
-        waiting[node, conflict.axis] = (-done, folded.colour[node]), conflict
+        done = sum(work.of.get(n.op, 0.0) for n in classes.node_members[node] if n.op is not None)
+        waiting[node, conflict.axis] = (-done, classes.colour[node]), conflict
     found = []
     for _, conflict in sorted(waiting.values(), key=lambda item: item[0])[:_CONFLICTS]:
         node, axis = conflict.node, conflict.axis
@@ -191,11 +191,13 @@ def ends_of_conflicts(
             if fits(node, factor, axis, state):
                 where = f" at {conflict.source}" if conflict.source else ""
                 name = f"{conflict.op}{where} by {text} over {axis}"
-                order = (2, folded.colour[node], factor)
-                found.append(Move(name, axis, (Settle(node, axis, factor),), folded, None, order))
+                order = (2, classes.colour[node], factor)
+                found.append(
+                    Move(name, axis, (ForceFactor(node, axis, factor),), classes, None, order)
+                )
     return found
 
 
-def _class_name(value: Value, folded: Folded) -> str:
-    count = len(folded.members[value])
+def _class_name(value: Value, classes: ClassGraph) -> str:
+    count = len(classes.members[value])
     return label(value) + (f" and {count - 1} more" if count > 1 else "")

@@ -1,4 +1,4 @@
-"""Sums that devices owe each other, followed to where they are done."""
+"""Sums of what is on several devices, followed to where they are done."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 from ...decide.graph import Node
 from ...ir.program import Value
-from .candidate_state import NONE, Seen
-from .def_use import Ways
+from .candidate_state import NO_AXES, CandidateState
+from .def_use import DefUse
 
 #: For each value and each node that reads it, the axes over which the node takes a slice of it.
 Sliced = Mapping[Value, Mapping[Node, frozenset[str]]]
 
 
-class Sums:
+class PendingReductions:
     """The sums of one candidate.
 
     Args:
-      ways: what ways sums may go.
-      seen: what is decided.
+      def_use: where values are made and read, and where sums may be deferred to.
+      state: what is decided.
       sliced: what of values is read in slices.
 
     Attributes:
@@ -26,21 +26,21 @@ class Sums:
         several terms.
     """
 
-    def __init__(self, ways: Ways, seen: Seen, sliced: Sliced):
-        self.ways = ways
-        self.seen = seen
+    def __init__(self, def_use: DefUse, state: CandidateState, sliced: Sliced):
+        self.def_use = def_use
+        self.state = state
         self.sliced = sliced
         self.terms: dict[tuple[Value, tuple[str, ...]], list[Value]] = {}
 
-    def follow(self, value: Value, owed: tuple[str, ...]) -> None:
-        """Follows a sum that is owed to where it is done: alone, or with the terms of a sum."""
+    def follow(self, value: Value, axes: tuple[str, ...]) -> None:
+        """Follows a pending sum to where it is done: alone, or with the terms of a sum."""
         start, term = value, value
-        later, sums = self.ways.later, self.ways.sums
+        later, sums = self.def_use.deferred, self.def_use.summed_into
         for _ in range(64):
-            outside = self._loop_total(term) if self.ways.after_loop else None
+            outside = self._loop_total(term) if self.def_use.after_loop else None
             cut = self._cut(term)
             # What is to be whole before it is sliced cannot be scattered after the loop.
-            if outside is not None and cut <= set(owed) - self._whole(term):
+            if outside is not None and cut <= set(axes) - self._replicated(term):
                 term = outside
             elif cut:
                 break
@@ -52,38 +52,38 @@ class Sums:
                     term = sums[term]
                     if self._kept(term):
                         break
-                self.terms.setdefault((term, owed), []).append(leaf)
+                self.terms.setdefault((term, axes), []).append(leaf)
                 return
             else:
                 break
             if term is start:
                 break
-        self.terms.setdefault((term, owed), []).append(term)
+        self.terms.setdefault((term, axes), []).append(term)
 
     def _loop_total(self, value: Value) -> Value | None:
         """What a loop adds up of a value, as it comes out of the loop."""
         for _ in range(64):
-            if value in self.ways.after_loop:
-                return self.ways.after_loop[value]
-            if value not in self.ways.sums:
+            if value in self.def_use.after_loop:
+                return self.def_use.after_loop[value]
+            if value not in self.def_use.summed_into:
                 return None
-            value = self.ways.sums[value]
+            value = self.def_use.summed_into[value]
         return None
 
-    def scattered(self, value: Value, owed: tuple[str, ...]) -> frozenset[str]:
-        """The axes over which what is owed is sliced as soon as it is summed."""
-        found = {a for a in owed if a in self._held(value)}
+    def scattered(self, value: Value, axes: tuple[str, ...]) -> frozenset[str]:
+        """The axes over which what is pending is sliced as soon as it is summed."""
+        found = {a for a in axes if a in self._held(value)}
         by = self.sliced.get(value)
         if by:
-            readers = self.ways.read.get(value, {})
-            for axis in owed:
+            readers = self.def_use.uses.get(value, {})
+            for axis in axes:
                 if all(axis in by.get(node, ()) for node in readers):
                     found.add(axis)
-        return frozenset(found) - self._whole(value)
+        return frozenset(found) - self._replicated(value)
 
     def made(self, value: Value) -> frozenset[str]:
         """The axes over which a value is tiled as its op makes it, before it is resharded."""
-        maker = self.ways.made_by.get(value)
+        maker = self.def_use.maker.get(value)
         return self._held(value) if maker is None else self._made(*maker)
 
     def _cut(self, value: Value) -> frozenset[str]:
@@ -93,19 +93,19 @@ class Sums:
 
     def _kept(self, value: Value) -> frozenset[str]:
         """The axes over which less of a value is kept than its op makes."""
-        tiling = self.seen.tiled.get(value)
-        return tiling.over - self.made(value) if tiling and tiling.over else NONE
+        tiling = self.state.tilings.get(value)
+        return tiling.axes - self.made(value) if tiling and tiling.axes else NO_AXES
 
-    def _whole(self, value: Value) -> frozenset[str]:
+    def _replicated(self, value: Value) -> frozenset[str]:
         """The axes over which a tactic wants a value whole."""
-        tiling = self.seen.tiled.get(value)
-        return tiling.whole if tiling else NONE
+        tiling = self.state.tilings.get(value)
+        return tiling.replicated if tiling else NO_AXES
 
     def _held(self, value: Value) -> frozenset[str]:
         """The axes over which a value is tiled; what is inside of a chain is tiled as it is."""
-        tiling = self.seen.tiled.get(value)
-        return tiling.over if tiling else self._made(self.ways.folded.chains.inside[value], -1)
+        tiling = self.state.tilings.get(value)
+        return tiling.axes if tiling else self._made(self.def_use.classes.chains.inside[value], -1)
 
     def _made(self, node: Node, result: int) -> frozenset[str]:
-        look = self.seen.looks.get(node)
-        return look.made[result] if look else NONE
+        cost = self.state.costs.get(node)
+        return cost.result_axes[result] if cost else NO_AXES

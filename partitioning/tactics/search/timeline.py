@@ -14,7 +14,7 @@ from ...ir.program import Value
 from ...simulator.device import Curve
 from ...simulator.timing import Wires
 from .baseline import Baseline
-from .classes import Folded
+from .classes import ClassGraph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,49 +96,49 @@ class Timeline:
     """The whole program's kernels and buffers as arrays, and what becomes of them.
 
     Args:
-      folded: the program's classes.
+      classes: the program's classes.
       baseline: the whole program on one device.
       overlap: whether collectives run beside kernels.
       value_at, node_at, operand_at, made_at: where the shares of values, of nodes' work, of a
         product's operands, and of values as they are made and as they are kept stand in the array
         of shares.
-      whole: where a share of one stands.
+      one_at: where a share of one stands.
     """
 
     def __init__(
         self,
-        folded: Folded,
+        classes: ClassGraph,
         baseline: Baseline,
         overlap: bool,
         value_at: Mapping[Value, int],
         node_at: Mapping[Node, int],
         operand_at: Mapping[Node, int],
         made_at: Mapping[Value, tuple[int, int]],
-        whole: int,
+        one_at: int,
     ):
         self.baseline = baseline
         self.overlap = overlap
         self._end = len(baseline.places.times)
         self._value_at, self._node_at, self._operand_at = value_at, node_at, operand_at
         self._made_at = made_at
-        self._whole = whole
-        self._tables(folded)
+        self._one_at = one_at
+        self._tables(classes)
 
-    def _tables(self, folded: Folded) -> None:
+    def _tables(self, classes: ClassGraph) -> None:
         """The baseline's kernels and buffers as arrays of numbers."""
         base = self.baseline
         table = base.kernels
 
         def value_at(value: Value | None) -> int:
-            stands = folded.class_of.get(value) if value is not None else None
-            return self._whole if stands is None else self._value_at[stands]
+            stands = classes.class_of.get(value) if value is not None else None
+            return self._one_at if stands is None else self._value_at[stands]
 
         def made_at(value: Value | None) -> tuple[int, int]:
-            stands = folded.class_of.get(value) if value is not None else None
+            stands = classes.class_of.get(value) if value is not None else None
             at = value_at(value)
             return (at, at) if stands is None else self._made_at.get(stands, (at, at))
 
-        of, apart = folded.graph.of, folded.apart.of
+        of, apart = classes.graph.of, classes.by_op.of
         nodes = [apart[of[op]] if op in of else None for op in table.op]
         self._kernel_place = np.array(table.place, np.int64)
         self._kernel_times = np.array(table.times)
@@ -146,7 +146,7 @@ class Timeline:
         self._kernel_arithmetic = np.array(table.arithmetic)
         self._products = _products(table.product)
         self._kernel_share = np.array(
-            [self._whole if n is None else self._node_at[n] for n in nodes], np.int64
+            [self._one_at if n is None else self._node_at[n] for n in nodes], np.int64
         )
         rows, shares, sizes = [], [], []
         for row, value, at, nbytes in table.traffic:

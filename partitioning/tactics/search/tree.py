@@ -18,20 +18,20 @@ from collections.abc import Callable, Sequence
 from ...decide.propagate import Conflict
 from ...decide.sharding import Decision, shared
 from ...ir.garbage import no_garbage_collection
-from .candidate_state import Seen
-from .moves import Move, ends_of_conflicts
+from .candidate_state import CandidateState
+from .moves import Move, conflict_moves
 from .space import Space
 from .timeline import Estimated
 
 #: How much an untried move is worth a look against a good one.
-_CURIOSITY = 2.4
+_EXPLORATION = 2.4
 #: The share of the estimates that goes to single moves at the root, and to the tree with them.
 _LOOKS, _TREE = 0.4, 0.55
 #: Costs closer than this are the same.
 _ALIKE = 1e-4
 
 
-class _Spent(Exception):
+class _BudgetSpent(Exception):
     """The budget is."""
 
 
@@ -58,23 +58,23 @@ class Candidate:
 
 
 @dataclasses.dataclass(eq=False)
-class _Node:
+class _TreeNode:
     candidate: Candidate
     decisions: list[Decision]
     conflicts: list[Conflict]
     key: int
-    seen: Seen
+    candidate_state: CandidateState
     best: float
     gain: float
     visits: int = 1
     moves: list[Move] | None = None
-    tried: dict[Move, _Node | None] = dataclasses.field(default_factory=dict)
+    tried: dict[Move, _TreeNode | None] = dataclasses.field(default_factory=dict)
     idle: set[Move] = dataclasses.field(default_factory=set)
     exhausted: bool = False
 
 
 class Search:
-    """A search on one folded program.
+    """A search on one program's classes.
 
     Args:
       space: what is searched.
@@ -102,10 +102,10 @@ class Search:
         self.stop = math.inf if seconds is None else time.monotonic() + seconds
         self.random = random.Random(seed)
         self.base = len(self.state.journal)
-        self.known: dict[int, _Node] = {}
+        self.known: dict[int, _TreeNode] = {}
         self.candidates: list[Candidate] = []
         self.best = math.inf
-        self.root = self._node((), [], [], 0, space.seen)
+        self.root = self._node((), [], [], 0, space.initial)
 
     # -- one candidate ----------------------------------------------------------------------------
 
@@ -115,35 +115,35 @@ class Search:
         decisions: list[Decision],
         conflicts: list[Conflict],
         key: int,
-        seen: Seen,
-    ) -> _Node:
-        """Estimates what was seen, and makes a node of it."""
+        candidate_state: CandidateState,
+    ) -> _TreeNode:
+        """Estimates a state, and makes a node of it."""
         if len(self.candidates) >= self.limit or time.monotonic() > self.stop:
-            raise _Spent
-        estimated = self.space.estimate(seen)
+            raise _BudgetSpent
+        estimated = self.space.estimate(candidate_state)
         candidate = Candidate(moves, estimated, self.cost(estimated), len(self.candidates) + 1)
         self.candidates.append(candidate)
         self.best = min(self.best, candidate.cost)
         cost = candidate.cost
         gain = self._gain(cost) if self.known else 0.0
-        node = _Node(candidate, decisions, conflicts, key, seen, cost, gain)
+        node = _TreeNode(candidate, decisions, conflicts, key, candidate_state, cost, gain)
         self.known[key] = node
         return node
 
-    def _go(self, node: _Node) -> None:
+    def restore(self, node: _TreeNode) -> None:
         """Brings the state to a node."""
         same = shared(self.state.journal, node.decisions, self.base)
         self.state.rewind(self.base + same)
         self.state.enter(node.decisions[same:])
 
-    def _child(self, node: _Node, move: Move) -> _Node | None:
+    def _child(self, node: _TreeNode, move: Move) -> _TreeNode | None:
         """The node that a move leads to; None where it does nothing or cannot be made."""
         if move in node.tried:
             return node.tried[move]
         if move in node.idle:
             node.tried[move] = None
             return None
-        self._go(node)
+        self.restore(node)
         conflicts = self.space.enter(move.actions_on_classes)
         if conflicts is None:
             node.tried[move] = None
@@ -154,9 +154,11 @@ class Search:
         key = estimate.key_of(new, node.key)
         child = self.known.get(key)
         if child is None:
-            seen = estimate.see(self.state, new, node.seen)
+            candidate_state = estimate.advance(self.state, new, node.candidate_state)
             open_ = [*node.conflicts, *conflicts]
-            child = self._node((*node.candidate.moves, move), decisions, open_, key, seen)
+            child = self._node(
+                (*node.candidate.moves, move), decisions, open_, key, candidate_state
+            )
             # Decisions are never undone: one action that had nothing left to decide has nothing
             # further on. Of several, one that could not be made may be passed over there.
             child.idle |= {m for m in node.idle if len(m.actions_on_classes) == 1}
@@ -170,7 +172,7 @@ class Search:
         try:
             with no_garbage_collection():
                 self._search()
-        except _Spent:
+        except _BudgetSpent:
             pass
         finally:
             self.state.rewind(self.base)
@@ -212,16 +214,16 @@ class Search:
             move: weight / sum(weights) for move, weight in zip(self.moves, weights, strict=True)
         }
 
-    def _open(self, node: _Node) -> list[Move]:
+    def _open(self, node: _TreeNode) -> list[Move]:
         """The moves of a node that do something there, as far as is known."""
         return [m for m in self._all(node) if m not in node.tried or node.tried[m] is not None]
 
-    def _all(self, node: _Node) -> list[Move]:
+    def _all(self, node: _TreeNode) -> list[Move]:
         """The moves of a node, of those of equal worth the likelier first."""
         if node.moves is None:
-            self._go(node)
-            ends = ends_of_conflicts(
-                node.conflicts, self.space.folded, self.state, self.space.judge.work
+            self.restore(node)
+            ends = conflict_moves(
+                node.conflicts, self.space.classes, self.state, self.space.judge.work
             )
             node.moves = sorted([*ends, *self.moves], key=self._prior, reverse=True)
         return node.moves
@@ -250,7 +252,7 @@ class Search:
             if place + 1 < len(path) and path[place + 1].best < path[place].best:
                 path[place].best, path[place].gain = path[place + 1].best, path[place + 1].gain
 
-    def _next(self, node: _Node) -> Move | None:
+    def _next(self, node: _TreeNode) -> Move | None:
         """The move of the highest bound: one that was tried, or the likeliest of the others."""
         tried, prior = node.tried, self._prior
         least, often = self._least_gain(), math.sqrt(node.visits)
@@ -258,13 +260,13 @@ class Search:
         for move, child in tried.items():
             if child is not None and not child.exhausted:
                 bound = self._worth(child.gain, least)
-                bound += _CURIOSITY * prior(move) * often / (1 + child.visits)
+                bound += _EXPLORATION * prior(move) * often / (1 + child.visits)
                 if bound > highest:
                     chosen, highest = move, bound
         new = next((move for move in self._all(node) if move not in tried), None)
         if new is not None:
             alone = self._worth(self._gain(node.candidate.cost), least)
-            if alone + _CURIOSITY * prior(new) * often > highest:
+            if alone + _EXPLORATION * prior(new) * often > highest:
                 chosen = new
         return chosen
 
@@ -290,17 +292,17 @@ class Search:
         begun: set[Move | None] = set()
         while best := next((c for c in self.ranked() if c.first not in begun), None):
             begun.add(best.first)
-            if (node := self._at(best.moves)) is not None:
+            if (node := self._follow(best.moves)) is not None:
                 self._climb(node)
 
-    def _climb(self, node: _Node) -> None:
+    def _climb(self, node: _TreeNode) -> None:
         """Adds what helps and drops what does not, until neither is found."""
         before = None
         while node is not before:
             before = node
-            node = self._drop(self._before(self._behind(node)))
+            node = self._drop_move(self._prepend_move(self._append_moves(node)))
 
-    def _behind(self, node: _Node) -> _Node:
+    def _append_moves(self, node: _TreeNode) -> _TreeNode:
         """Adds one move after the other where that does good."""
         for move in self._open(node):
             child = self._child(node, move)
@@ -308,33 +310,33 @@ class Search:
                 node = child
         return node
 
-    def _is_better(self, node: _Node, than: _Node) -> bool:
+    def _is_better(self, node: _TreeNode, than: _TreeNode) -> bool:
         return node.candidate.cost < than.candidate.cost * (1 - _ALIKE)
 
-    def _before(self, node: _Node) -> _Node:
+    def _prepend_move(self, node: _TreeNode) -> _TreeNode:
         """Puts a move or a known tactic before the others, where that does good: what comes first
         is laid out as it likes.
         """
         moves = node.candidate.moves
         for move in (*moves[1:], *(m for m in self.moves if m.tactic and m not in moves)):
-            found = self._at((move, *(m for m in moves if m is not move)))
+            found = self._follow((move, *(m for m in moves if m is not move)))
             if found is not None and self._is_better(found, node):
                 return found
         return node
 
-    def _at(self, moves: Sequence[Move]) -> _Node | None:
+    def _follow(self, moves: Sequence[Move]) -> _TreeNode | None:
         """The node that moves lead to."""
-        node: _Node | None = self.root
+        node: _TreeNode | None = self.root
         for move in moves:
             if node is not None:
                 node = self._child(node, move) or node
         return node
 
-    def _drop(self, node: _Node) -> _Node:
+    def _drop_move(self, node: _TreeNode) -> _TreeNode:
         """Leaves out one move after the other where that does no harm."""
         moves = node.candidate.moves
         for i in range(len(moves) - 1, -1, -1):
-            fewer = self._at((*moves[:i], *moves[i + 1 :]))
+            fewer = self._follow((*moves[:i], *moves[i + 1 :]))
             if fewer is None or len(fewer.candidate.moves) >= len(moves):
                 continue
             if fewer.candidate.cost <= node.candidate.cost * (1 + _ALIKE):

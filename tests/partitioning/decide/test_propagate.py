@@ -106,7 +106,7 @@ def test_first_divisible_skips_what_a_loop_scans_and_what_does_not_divide() -> N
     schedule = [pt.Manual("share", {"**": pt.FIRST_DIVISIBLE}, "data")]
     found = plan(fn, f(8, 3, 4), f(3, 5), schedule=schedule)
     assert found.input_shardings[0] == jax.sharding.PartitionSpec(None, None, "data")
-    assert found.steps[0].notes == ("odd [3, 5] stays whole: no dimension divides by data=4",)
+    assert found.steps[0].notes == ("odd [3, 5] stays replicated: no dimension divides by data=4",)
 
 
 def test_callables_choose_by_path_and_leaf() -> None:

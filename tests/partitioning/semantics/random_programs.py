@@ -29,7 +29,7 @@ class Drawn:
       steps: what to compute.
       differentiate: whether the gradient with respect to the float inputs is asked for too.
       decisions: (kind, index, what, axis): "input" or "tag" number index tiled on dimension `what`
-        (or kept whole, for -1) over the axis.
+        (or replicated, for -1) over the axis.
     """
 
     shapes: list[tuple[int, ...]]

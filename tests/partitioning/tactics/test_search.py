@@ -1,5 +1,5 @@
-"""The automatic tactic: what is alike is folded, estimates order plans as the simulator does, and
-searches find what people would say, whatever arrays are called."""
+"""The automatic tactic: what is alike is one class, estimates order plans as the simulator does,
+and searches find what people would say, whatever arrays are called."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from troupe import partitioning as pt
 from troupe.baselines.speed import steps
 from troupe.baselines.speed.search import estimating
 from troupe.partitioning import models
-from troupe.partitioning.decide.repropagate import settle
+from troupe.partitioning.decide.repropagate import apply_tactic
 from troupe.partitioning.simulator.device import Curve, get_device
-from troupe.partitioning.tactics.search.classes import Folded
+from troupe.partitioning.tactics.search.classes import ClassGraph
 from troupe.partitioning.tactics.search.space import Space
 from troupe.partitioning.tactics.search.tree import Search
 
@@ -66,18 +66,18 @@ def space(name: str, **sizes: Any) -> Space:
 
 def test_more_layers_make_no_more_classes() -> None:
     plans = [planned(models.make("mlp", num_layers=n, optimizer="adam")) for n in (10, 20)]
-    few, many = (Folded(plan.graph, plan.state) for plan in plans)
+    few, many = (ClassGraph(plan.graph, plan.state) for plan in plans)
     assert len(many.graph.nodes) > 1.9 * len(few.graph.nodes)
     assert len(many.nodes) == len(few.nodes) < 0.6 * len(few.graph.nodes)
-    assert sum(len(nodes) for nodes in many.apart.alike.values()) == len(many.graph.nodes)
+    assert sum(len(nodes) for nodes in many.by_op.node_members.values()) == len(many.graph.nodes)
 
 
 def test_what_is_decided_for_one_class_alone_parts_it() -> None:
     example = models.make("mlp", num_layers=6, optimizer="adam")
     one = planned(example, pt.Manual("one", {"state/params/layer_3/up/w": 1}, "model"))
-    apart = Folded(one.graph, one.state)
+    classes = ClassGraph(one.graph, one.state)
     (marked,) = (v for v in one.graph.program.inputs if v.path == "state/params/layer_3/up/w")
-    assert apart.members[apart.class_of[marked]] == [marked]
+    assert classes.members[classes.class_of[marked]] == [marked]
 
 
 @pytest.mark.parametrize("names", ["batch:data", "megatron:model", "batch:data,zero3:data"])
@@ -88,15 +88,15 @@ def test_decisions_on_classes_are_those_on_members(names: str) -> None:
     for tactic in pt.parse_schedule(names):
         move = known[type(tactic), tactic.axis]
         found.enter(move.actions_on_classes)
-        settle(found.context, move.actions(found.context), move.axis, found.judge.work)
-    folded, whole = found.state, found.context.state
-    fold = found.folded
-    for part, stands in fold.chains.of.items():
-        dims = fold.chains.dims.get(part) or range(len(part.rule.sizes))
-        for node in fold.apart.alike[part]:
+        apply_tactic(found.context, move.actions(found.context), move.axis, found.judge.work)
+    by_class, whole = found.state, found.context.state
+    classes = found.classes
+    for part, stands in classes.chains.of.items():
+        dims = classes.chains.dims.get(part) or range(len(part.rule.sizes))
+        for node in classes.by_op.node_members[part]:
             factors = {axis: dims[factor] for axis, factor in whole.factors.get(node, {}).items()}
-            assert str(factors) == str(folded.factors.get(stands, {}))
-    folded.rewind(start)
+            assert str(factors) == str(by_class.factors.get(stands, {}))
+    by_class.rewind(start)
     whole.rewind(0)
 
 
@@ -109,7 +109,7 @@ def test_where_two_tilings_meet_in_a_chain_it_takes_one_of_them() -> None:
         open_ += found.enter(known[type(tactic), tactic.axis].actions_on_classes) or []
     whole = [c for c in open_ if c.axis not in found.state.factors.get(c.node, ())]
     found.state.rewind(start)
-    assert not {c.node for c in whole} & set(found.folded.chains.parts)
+    assert not {c.node for c in whole} & set(found.classes.chains.parts)
 
 
 # -- estimates ------------------------------------------------------------------------------------
@@ -150,10 +150,10 @@ def test_gradients_made_whole_find_no_room_in_shares_of_arguments(names: str) ->
 
 def test_what_is_read_within_a_later_kernel_is_waited_for_there() -> None:
     found = space("mlp", **WIDE)
-    baseline, reads = found.estimate.baseline, found.estimate.ways.read
+    baseline, reads = found.estimate.baseline, found.estimate.def_use.uses
     read_at = {
         reads[value][node][0][0]: baseline.runs[node.op][0]
-        for node in found.folded.apart.alike
+        for node in found.classes.by_op.node_members
         if node.op in baseline.runs
         if baseline.runs[node.op][0] > baseline.places.of[node.op]
         for value in node.op.inputs
@@ -165,11 +165,11 @@ def test_what_is_read_within_a_later_kernel_is_waited_for_there() -> None:
 
 def test_what_comes_out_of_a_loop_is_not_read_there() -> None:
     found = space("lstm")
-    for loop in found.folded.graph.program.walk():
+    for loop in found.classes.graph.program.walk():
         for value in loop.outputs if loop.regions else ():
-            stands = found.folded.class_of.get(value)
-            for node, (first, _) in found.estimate.ways.read.get(stands, {}).items():
-                at = found.estimate.ways.member[value]
+            stands = found.classes.class_of.get(value)
+            for node, (first, _) in found.estimate.def_use.uses.get(stands, {}).items():
+                at = found.estimate.def_use.member_index[value]
                 assert first[at] > found.estimate.baseline.places.of[loop], node
 
 
@@ -216,7 +216,7 @@ def test_a_move_that_had_nothing_left_to_decide_has_nothing_further_on(name: str
     search.run()
     passed_on = 0
     for node in search.known.values():
-        search._go(node)
+        search.restore(node)
         here = len(search.state.journal)
         for move in node.idle:
             assert found.enter(move.actions_on_classes) is None
