@@ -19,7 +19,7 @@ from .configs import ActorCriticConfig, OfflineConfig, OffPolicyConfig, Priority
 from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learning.learner import SGDLearner
 from .networks.core import require_box
-from .programs.mesh import Partitioning
+from .programs.placement import Partition
 from .replay import Dataset, EmbeddedReplay, Replay, ReplayFactory
 from .replay.items import Item, ReplaySpec, Sample, Transitions
 from .variables.client import VariableClient
@@ -171,7 +171,7 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         replay: Replay | None = None,
         *,
         device: jax.Device | None = None,
-        partition: Partitioning | None = None,
+        partition: Partition | None = None,
     ) -> SGDLearner:
         """The learner; priorities go back to `replay` where one is given and wants them."""
         prioritised = replay is not None and replay.spec.priority_exponent is not None

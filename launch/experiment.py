@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..agents.bounds import MOST, MOST_STEPS, Above, AllBounds, check, show
+from ..agents.programs.placement import Partition
 from .callbacks import Callback
 from .callbacks import check as check_callbacks
 from .clock import ACTOR_STEPS, LEARNER_STEPS, StepCount
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from ..agents.builder import Builder
     from ..agents.replay.offline.dataset import Dataset
     from ..environments import EnvironmentSpec, Vector
+
+
+DEVICES = ("auto", "cpu", "gpu", "tpu")
+"""What an actor or a learner may be told to compute on."""
 
 
 class EnvironmentFactory(Protocol):
@@ -92,20 +97,6 @@ class Checkpointing:
 
 
 @dataclasses.dataclass(frozen=True)
-class Partition:
-    """How the learner's step is spread over devices."""
-
-    mesh: Any
-    """A `partitioning` mesh, over the devices of this process."""
-    schedule: Any
-    """Tactics of `partitioning`, in order."""
-    recompute: Any = None
-    """A `partitioning.Recompute`: how much memory the step may need; None: what it needs."""
-    placement: str | None = None
-    """"auto": axes and sums are laid onto the hierarchy of links; None: in the mesh's order."""
-
-
-@dataclasses.dataclass(frozen=True)
 class Experiment:
     """One agent learning one environment, from one seed, within one budget."""
 
@@ -129,6 +120,11 @@ class Experiment:
     `data.load`) or a dataset."""
     num_learner_steps: int | None = None
     """Budget of learning from data: gradient steps."""
+    actor_device: str = "auto"
+    """On what actors and evaluators compute: cpu, gpu or tpu; auto: in one process what is
+    quickest, the host where there are several."""
+    learner_device: str = "auto"
+    """On what the learner computes: cpu, gpu or tpu; auto: what is quickest."""
     callbacks: Sequence[Callback] = ()
     """Told of metrics, evaluations and checkpoints, in the process that begins the run."""
 
@@ -156,6 +152,11 @@ class Experiment:
             if not (callable(value) or (name == "network_factory" and value is None)):
                 raise RequestError(f"{name} is {show(value)}; it must be a function.")
         check(self, RequestError)
+        for who in ("actor", "learner"):
+            if (name := getattr(self, f"{who}_device")) not in DEVICES:
+                raise RequestError(
+                    f"the {who}'s device is {show(name)}; it must be one of {', '.join(DEVICES)}."
+                )
         check_callbacks(self.callbacks)
         budgets = ("num_actor_steps", "num_learner_steps")
         due, other = budgets if self.acts else reversed(budgets)

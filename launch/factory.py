@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -134,12 +135,18 @@ class ComponentFactory:
             "make_replay_tables make it with its argument make_replay, or launch in one process."
         )
 
-    def learner(self, replay: Replay, partition: Partition | None = None) -> Any:
+    def learner(
+        self,
+        replay: Replay,
+        partition: Partition | None = None,
+        device: jax.Device | None = None,
+    ) -> Any:
         """The learner.
 
         Args:
           replay: what it draws from.
           partition: in place of the experiment's.
+          device: where it runs; None: jax's default device.
         """
         return self.builder.make_learner(
             self.key("learner"),
@@ -148,6 +155,28 @@ class ComponentFactory:
             self.builder.make_dataset_iterator(replay),
             replay,
             partition=partition or self.experiment.partition,
+            **device_argument(device),
+        )
+
+    def trial_learner(self, samples: Iterator[Any], device: jax.Device) -> Any:
+        """A learner of given batches on a device, to see how quick it is there."""
+        key = self.key("learner")
+        on = device_argument(device)
+        return self.builder.make_learner(key, self.networks, self.spec, samples, **on)
+
+    def trial_actor(self, device: jax.Device) -> Any:
+        """An actor with the first parameters on a device, which writes nothing."""
+        update = self.builder.make_update(self.networks, self.spec)
+        variables = jax.jit(lambda key: update.variables(update.init(key)))(self.key("learner"))
+        source = _Fixed(variables)
+        num_envs = self.builder.num_envs
+        return self.builder.make_actor(
+            self.key("actor"),
+            self.policy,
+            self.spec,
+            source,
+            num_envs=num_envs,
+            **device_argument(device),
         )
 
     def actor(
@@ -158,6 +187,7 @@ class ComponentFactory:
         *,
         num_envs: int,
         first_stream: int = 0,
+        device: jax.Device | None = None,
     ) -> Any:
         """An actor that explores.
 
@@ -167,14 +197,32 @@ class ComponentFactory:
           replay: what it writes to.
           num_envs: environments in which it acts.
           first_stream: number of the first of them among those of all actors.
+          device: where it computes; None: jax's default device.
         """
         adder = self.builder.make_adder(replay)
         actor = self.builder.make_actor(
-            key, self.policy, self.spec, source, adder, num_envs=num_envs
+            key, self.policy, self.spec, source, adder, num_envs=num_envs, **device_argument(device)
         )
         if first_stream and self.policy.set_stream is not None:
             actor.set_streams(first_stream)
         return actor
+
+
+class _Fixed:
+    """A source of variables that never change."""
+
+    version = 0
+
+    def __init__(self, variables: dict[str, Any]):
+        self._variables = variables
+
+    def get_variables(self, names: Sequence[str]) -> list[Any]:
+        return [self._variables[name] for name in names]
+
+
+def device_argument(device: jax.Device | None) -> dict[str, Any]:
+    """The argument of a builder's method, which builders of users need not take."""
+    return {} if device is None else {"device": device}
 
 
 def _load(source: Any, spec: EnvironmentSpec) -> Any:

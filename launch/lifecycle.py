@@ -91,6 +91,7 @@ class RunLifecycle:
     """One run, from `entered`: `reopen` where it goes on, `begin`, the loop, `finish`.
 
     Attributes:
+      experiment: what is run.
       directory: of the run.
       stop: looked at by its loop.
       before: counters of the checkpoint that it goes on from; empty at its start.
@@ -111,7 +112,7 @@ class RunLifecycle:
         self.before: Counts = {}
         self.train_seconds = 0.0
         self.warn = reporter.line
-        self._experiment, self._reporter, self._stack = experiment, reporter, stack
+        self.experiment, self._reporter, self._stack = experiment, reporter, stack
         self._began = time.perf_counter()
         self._resumed = False
         self._checkpoint: Checkpoint | None = None
@@ -154,7 +155,7 @@ class RunLifecycle:
         self._resumed, self._checkpoint = True, find()
         self.before = self._checkpoint.counters
         self.train_seconds = self.before["train_seconds"]
-        experiment, result = self._experiment, self.directory.read_result()
+        experiment, result = self.experiment, self.directory.read_result()
         clock = experiment.clock
         if result is not None and self.before[clock.name] >= experiment.spent_at:
             raise RequestError(
@@ -192,7 +193,7 @@ class RunLifecycle:
           RequestError: if the directory is not empty or cannot be written, or so the address of
             checkpoints.
         """
-        directory, experiment = self.directory, self._experiment
+        directory, experiment = self.directory, self.experiment
         clock = experiment.clock
         if not self._resumed:
             Store(directory.checkpoints, address=experiment.checkpointing.copies).claim()
@@ -249,7 +250,7 @@ class RunLifecycle:
         if self.stop.signal_number is not None:
             raise Interrupted(
                 self.stop.signal_number,
-                f"stopped at {steps:,} {self._experiment.clock.words}{saved}; "
+                f"stopped at {steps:,} {self.experiment.clock.words}{saved}; "
                 f"go on with `troupe resume {self.directory.path}`.",
             )
 
@@ -259,6 +260,7 @@ class RunLifecycle:
         counts: Counts,
         samples_per_insert: tuple[float | None, float],
         *,
+        devices: Mapping[str, str],
         actors: int = 1,
         learner_hosts: int = 1,
     ) -> Result:
@@ -268,10 +270,11 @@ class RunLifecycle:
           kind: of launch.
           counts: at its end.
           samples_per_insert: the target, and what was observed.
+          devices: platforms of the actor and of the learner.
           actors: how many acted.
           learner_hosts: processes that were the learner.
         """
-        experiment = self._experiment
+        experiment = self.experiment
         target, observed = samples_per_insert
         if not counts["learner_steps"]:
             self.monitor.line(
@@ -290,6 +293,7 @@ class RunLifecycle:
             actors=actors,
             learner_hosts=learner_hosts,
             mesh=None if experiment.partition is None else str(experiment.partition.mesh),
+            devices=devices,
             **counts,
             actor_steps_per_second=counts["actor_steps"] / seconds,
             learner_steps_per_second=counts["learner_steps"] / seconds,

@@ -1,122 +1,134 @@
-"""What a schedule makes of an agent's step, and what it costs: `troupe plan`. No accelerator."""
+"""Plans the gradient step of an experiment: for `troupe plan`, and before a launch."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import jax
-
-from .. import environments, partitioning
-from ..agents.programs import dispatch
+from .. import environments
+from ..agents.programs import dispatch, planning, runtime
+from ..agents.programs.placement import Partition
 from . import seeds
 from .errors import RequestError
 from .experiment import Experiment
 from .files import sharded
 
 if TYPE_CHECKING:
+    from .. import partitioning
     from ..environments import EnvironmentSpec
 
 
-def plan(experiment: Experiment, device: str = "h200") -> partitioning.Plan:
+def plan(experiment: Experiment, spec: EnvironmentSpec | None = None) -> partitioning.Plan:
     """Plans the gradient step of an experiment over the mesh of its partition.
 
     Args:
-      experiment: with a partition. Its environment is made once, for its specs.
-      device: what the plan predicts for: a preset of the simulator, or a file of a calibration.
+      experiment: with a partition.
+      spec: of one environment; None: the environment is made once for it.
 
     Raises:
       ValueError: if there is no such device, or the schedule cannot be applied.
     """
-    simulator = partitioning.Simulator(device)
-    return _plan(experiment, _spec_of(experiment), simulator)
+    return _planned(experiment, spec or spec_of(experiment), runtime.here()).plan
 
 
 def choose(
     experiment: Experiment,
     devices: int,
-    device: str = "h200",
-    recompute: partitioning.Recompute | None = None,
+    partition: Partition,
     memory: float | None = None,
-    placement: str | None = None,
 ) -> partitioning.PlanChoice:
     """Chooses a mesh and a schedule for the gradient step of an experiment.
 
     Args:
       experiment: without a partition. Its environment is made once, for its specs.
       devices: how many share the step.
-      device: as of `plan`.
-      recompute: what memory every plan is to keep to by computing activations again.
+      partition: what every plan has besides its mesh and schedule.
       memory: the share of a device's memory within which a plan fits; by default all of it.
-      placement: "auto", to lay axes and sums of every plan onto the hierarchy of links.
 
     Raises:
       ValueError: if there is no such device, or the step cannot be shared by so many.
     """
-    simulator = partitioning.Simulator(device)
-    step, shapes = _step(experiment, _spec_of(experiment))
+    from .. import partitioning
+
+    update, sample = _step(experiment, spec_of(experiment))
+    here = runtime.here()
 
     def planned(mesh: partitioning.Mesh, tactics: Any) -> partitioning.Plan:
-        options: dict[str, Any] = {"simulate": simulator, "recompute": recompute}
-        options |= partitioning.laid_out(placement)
-        return partitioning.partition(step, mesh, tactics, donate=("state",), **options).plan(
-            *shapes
-        )
+        placed = dataclasses.replace(partition, mesh=mesh, schedule=tactics)
+        return planning.plan_update(update, placed, sample, here).plan
 
     return partitioning.choose(planned, devices, 1.0 if memory is None else memory)
 
 
-def _spec_of(experiment: Experiment) -> EnvironmentSpec:
+def decided(experiment: Experiment, spec: EnvironmentSpec, devices: runtime.Devices) -> Experiment:
+    """Plans the step of an experiment for the processes that will run it.
+
+    Args:
+      experiment: with a partition or without.
+      spec: of one environment.
+      devices: those of the learner.
+
+    Returns:
+      The experiment, whose partition has the decisions of that plan: whoever makes the learner
+      uses them and searches nothing.
+
+    Raises:
+      RequestError: if it cannot be planned, or the library that saves its state is missing.
+    """
+    if experiment.partition is None:
+        return experiment
+    require_sharded(experiment.partition)
+    with refused(experiment, spec):
+        made = _planned(experiment, spec, devices).plan
+    partition = dataclasses.replace(experiment.partition, decisions=made.decisions)
+    return dataclasses.replace(experiment, partition=partition)
+
+
+def require_sharded(partition: Partition) -> None:
+    """Raises RequestError where what saves a partitioned state is not installed.
+
+    Asked for when a run begins, and not when its first checkpoint is due.
+    """
+    if partition.mesh.size > 1:
+        sharded.require()
+
+
+@contextlib.contextmanager
+def refused(experiment: Experiment, spec: EnvironmentSpec) -> Iterator[None]:
+    """Raises RequestError in place of a ValueError about the step's plan."""
+    try:
+        yield
+    except RequestError:
+        raise
+    except ValueError as error:
+        batch = experiment.builder.make_replay_spec(spec).batch_size
+        mesh = experiment.partition.mesh if experiment.partition is not None else None
+        raise RequestError(
+            f"a batch of {batch} cannot be learned from on the mesh {mesh}: {error}."
+        ) from error
+
+
+def spec_of(experiment: Experiment) -> EnvironmentSpec:
+    """Makes the environment of an experiment once, and returns its specs."""
     seed = seeds.derive(experiment.seed, "environment")
     with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
         return environments.make_spec(environment)
 
 
-def check(experiment: Experiment, spec: EnvironmentSpec) -> None:
-    """Plans the step of an experiment, where it has a partition, to see that it can be.
-
-    Raises:
-      RequestError: if it cannot: the mesh does not divide the batch, say; or if the library that
-        saves its state is missing.
-    """
-    if experiment.partition is None:
-        return
-    if experiment.partition.mesh.size > 1:
-        sharded.require()  # Now, and not when the first checkpoint is due.
-    try:
-        _plan(experiment, spec, simulator=None)
-    except ValueError as error:
-        batch = experiment.builder.make_replay_spec(spec).batch_size
-        raise RequestError(
-            f"a batch of {batch} cannot be learned from on the mesh {experiment.partition.mesh}: "
-            f"{error}."
-        ) from error
-
-
-def _plan(experiment: Experiment, spec: EnvironmentSpec, simulator: Any) -> partitioning.Plan:
+def _planned(
+    experiment: Experiment, spec: EnvironmentSpec, devices: runtime.Devices
+) -> planning.PlannedStep:
     assert experiment.partition is not None
-    step, shapes = _step(experiment, spec)
-    partitioned = partitioning.partition(
-        step,
-        experiment.partition.mesh,
-        experiment.partition.schedule,
-        donate=("state",),
-        simulate=simulator,
-        recompute=experiment.partition.recompute,
-        **({} if simulator is None else partitioning.laid_out(experiment.partition.placement)),
-    )
-    return partitioned.plan(*shapes)
+    update, sample = _step(experiment, spec)
+    return planning.plan_update(update, experiment.partition, sample, devices)
 
 
-def _step(experiment: Experiment, spec: EnvironmentSpec) -> tuple[Any, tuple[Any, Any]]:
-    """The gradient step of an experiment, and the shapes of its arguments."""
+def _step(experiment: Experiment, spec: EnvironmentSpec) -> tuple[Any, Any]:
+    """The update of an experiment, and the shapes of its global batch [B, ...]."""
     builder = experiment.builder
     networks = experiment.make_networks(spec)
     policy = builder.make_policy(networks, spec, num_streams=builder.num_envs)
-    update = builder.make_update(networks, spec)
-
-    def step(state: Any, sample: Any) -> Any:
-        return update.step(state, sample)
-
-    state = jax.eval_shape(lambda: update.init(jax.random.key(0)))
     replay = builder.make_replay_tables(spec, policy, num_envs=builder.num_envs)
-    return step, (state, dispatch.on_device(replay.sample_shapes()))
+    return builder.make_update(networks, spec), dispatch.on_device(replay.sample_shapes())

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..interfaces import Update, UpdateOutput
 from ..programs.dispatch import strongly_typed
-from ..programs.mesh import MeshProgram, Partitioning
+from ..programs.mesh import MeshProgram
+from ..programs.placement import Partition
 from ..programs.plain import LearnerProgram, PlainProgram
 from ..replay.items import Sample
 from ..snapshots import check, from_host, to_host, word_shapes, words_of
@@ -68,7 +69,7 @@ class SGDLearner:
         steps_per_dispatch: int = 1,
         write_priorities: Callable[[np.ndarray, np.ndarray], None] | None = None,
         device: jax.Device | None = None,
-        partition: Partitioning | None = None,
+        partition: Partition | None = None,
         shapes: Sample | None = None,
     ):
         update = strongly_typed(update)
@@ -105,6 +106,11 @@ class SGDLearner:
         if self._state is None:
             self._state = self._program.init(self._key)
         return self._state
+
+    @property
+    def plan(self) -> Any:
+        """The `partitioning.Plan` of one gradient step; None: it runs on one device."""
+        return getattr(self._program, "plan", None)
 
     def place(self, sample: Sample) -> Sample:
         """A batch with its arrays on the devices that learn from it, its keys on the host.
@@ -168,7 +174,9 @@ class SGDLearner:
         """The last gradient step's metrics. Waits for the device."""
         if self._output is None:
             return {}
-        return {name: float(values[-1]) for name, values in self._output.metrics.items()}
+        return {
+            name: float(np.asarray(values)[-1]) for name, values in self._output.metrics.items()
+        }
 
     @property
     def saved_shapes(self) -> Nest:

@@ -2,16 +2,15 @@
 
 On CPU a call hands its program to a thread and waits for it, unless told otherwise: a choice of an
 action took 400 us so, and 105 us in the caller's thread (one core, jax 0.6.2, two hidden layers of
-64); see `configure_cpu`. There XLA still shares out operations that do not need one another, as a
-draw and the network's first layer are: its threads' wake-ups then take most of a choice's time; see
-`jit_in_turn`, and `jit_steps` for gradient steps. A loop of steps is as fast as the steps laid out,
-and compiles once; convolutions need help for that, see `kernels`.
+64); see `runtime.configure_cpu`. There XLA still shares out operations that do not need one
+another, as a draw and the network's first layer are: its threads' wake-ups then take most of a
+choice's time; see `jit_in_turn`, and `jit_steps` for gradient steps. A loop of steps is as fast as
+the steps laid out, and compiles once; convolutions need help for that, see `kernels`.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -21,38 +20,8 @@ from .. import leading
 from ..interfaces import Update
 from ..learning import kernels
 from ..replay.items import Sample
-from . import runtime
 
 Nest = Any
-
-
-def configure_cpu() -> None:
-    """Makes calls on CPU run in the caller's thread. Call it before jax touches a device.
-
-    With several CPU devices in the process nothing is changed: they need to run side by side.
-    """
-    if (runtime.asked_for() or _num_cpu_devices()) <= 1:
-        jax.config.update("jax_cpu_enable_async_dispatch", False)
-
-
-def require_devices() -> None:
-    """Raises ValueError where jax has none of the devices that JAX_PLATFORMS asks for.
-
-    Not before `configure_cpu`, nor where processes are yet to be joined.
-    """
-    try:
-        jax.local_devices()
-    except (RuntimeError, AssertionError) as error:  # An assertion says nothing.
-        asked = os.environ.get("JAX_PLATFORMS", "")
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"JAX_PLATFORMS is {asked!r}, and jax finds no such device here"
-            f"{f' ({reason})' if reason else ''}; unset it, or set it to cpu."
-        ) from error
-
-
-def _num_cpu_devices() -> int:
-    return jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
 
 
 def jit_in_turn(fn: Callable[..., Nest], device: jax.Device) -> Callable[..., Nest]:

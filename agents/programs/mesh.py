@@ -15,7 +15,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,30 +26,12 @@ from ..interfaces import Update, UpdateOutput
 from ..learning import kernels
 from ..replay.items import Sample
 from ..snapshots import key_impl, typed, words_of
-from . import dispatch
-
-if TYPE_CHECKING:
-    from ... import partitioning
+from . import dispatch, planning
+from .placement import Partition
 
 Nest = Any
 _GATHERED_BYTES = 32 << 20
 """Variables are gathered from several processes in lots of about so many bytes."""
-
-
-class Partitioning(Protocol):
-    """How a step is spread over devices."""
-
-    @property
-    def mesh(self) -> partitioning.Mesh: ...
-
-    @property
-    def schedule(self) -> Sequence[partitioning.Tactic]: ...
-
-    @property
-    def recompute(self) -> partitioning.Recompute | None: ...
-
-    @property
-    def placement(self) -> str | None: ...
 
 
 class MeshProgram:
@@ -63,7 +45,7 @@ class MeshProgram:
     def __init__(
         self,
         update: Update,
-        partition: Partitioning,
+        partition: Partition,
         num_steps: int,
         device: jax.Device,
         key: jax.Array,
@@ -83,8 +65,6 @@ class MeshProgram:
           ValueError: if the mesh needs more devices than there are, leaves some of a gang out, or
             lacks an axis of a tactic, or the batch cannot be shared.
         """
-        from ... import partitioning  # Only who has a mesh pays for it.
-
         self._update, self._num_steps, self._device = update, num_steps, device
         self._mesh = partition.mesh.jax_mesh()
         devices = partition.mesh.devices()
@@ -97,30 +77,9 @@ class MeshProgram:
         self._everywhere = NamedSharding(self._mesh, PartitionSpec())
         self._shares = self._shared(partition.mesh.axes, samples)
 
-        def step(state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
-            return update.step(state, sample)
-
         batch = dispatch.on_device(samples, drop=1, times=self._size)
-        shapes = jax.eval_shape(update.init, key)
-        # Between processes on CPU every message costs a wake-up of each; copies cost less.
-        bundle = self._size > 1 and device.platform == "cpu"
-        simulate = None
-        if partition.recompute is not None or partition.placement is not None:
-            # What has to fit is the memory of these devices; what joins them, their processes.
-            inside = len(devices) // self._size
-            like = partitioning.nearest(device, len(jax.local_devices()))
-            joined = partitioning.hosts_topology(like.name, inside, self._size)
-            simulate = partitioning.Simulator(like, joined)
-        spread = partitioning.partition(
-            step,
-            partition.mesh,
-            partition.schedule,
-            simulate=simulate,
-            bundle=bundle,
-            recompute=partition.recompute,
-            **partitioning.laid_out(partition.placement),
-        )
-        one = spread.compile(shapes, batch)
+        planned = planning.plan_update(update, partition, batch)
+        one, (shapes, _) = planned.compile(), planned.shapes
         self.plan = one.plan
         self._follow(one)
         leaves, structure = jax.tree.flatten(shapes)
@@ -131,6 +90,7 @@ class MeshProgram:
             self._state_shardings,
         )
         self._sample_shardings, self._run = self._fused(one, shapes, batch)
+        self._sample_leaves = jax.tree.leaves(self._sample_shardings)
         self._gathers: dict[tuple[str, ...], tuple[Any, list[Callable[[Nest], list]]]] = {}
 
     def _shared(self, axes: dict[str, int], samples: Sample) -> NamedSharding:
@@ -203,26 +163,46 @@ class MeshProgram:
 
     def place(self, sample: Sample) -> Sample:
         """A batch of this process on the devices, but for the items' keys; runs no program."""
-        return jax.tree.map(self._feed, dispatch.without_keys(sample), self._sample_shardings)
+        sample = dispatch.without_keys(sample)
+        if self._size == 1:
+            return jax.device_put(sample, self._sample_shardings)
+        return jax.tree.map(self._feed, sample, self._sample_shardings)
 
     def _feed(self, leaf: Any, sharding: NamedSharding) -> jax.Array:
         if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
             return leaf
         leaf = np.asarray(leaf, jax.dtypes.canonicalize_dtype(leaf.dtype))
-        if self._size == 1:
-            return jax.device_put(leaf, sharding)
         shape = (leaf.shape[0], leaf.shape[1] * self._size, *leaf.shape[2:])
         return jax.make_array_from_process_local_data(sharding, leaf, shape)
 
     def __call__(self, state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
         """K gradient steps; the state is donated."""
-        state, (metrics, priorities) = self._settled(self._run(state, self.place(sample)))
-        if priorities is not None and self._size > 1:
-            priorities = _share(priorities)
-        return state, UpdateOutput(jax.tree.map(_local, metrics), priorities)
+        if self._size > 1:
+            sample = self.place(sample)
+        else:
+            sample = dispatch.without_keys(sample)
+            if not self._takes(sample):
+                sample = self.place(sample)
+        state, output = self._settled(self._run(state, sample))
+        if self._size > 1:
+            priorities = output.priorities
+            priorities = None if priorities is None else _share(priorities)
+            output = UpdateOutput(jax.tree.map(_local, output.metrics), priorities)
+        return state, output
+
+    def _takes(self, sample: Sample) -> bool:
+        """True if the compiled program places a batch itself, quicker than Python can.
+
+        It takes numpy arrays, and refuses arrays that are committed to other devices.
+        """
+        pairs = zip(jax.tree.leaves(sample), self._sample_leaves, strict=True)
+        return all(
+            isinstance(leaf, np.ndarray) or (isinstance(leaf, jax.Array) and leaf.sharding == own)
+            for leaf, own in pairs
+        )
 
     def _settled(self, arrays: Nest) -> Nest:
-        if self._device.platform == "cpu":
+        if self._device.platform == "cpu" and self._mesh.size > 1:
             # Collectives of two programs must not meet, and on CPU nothing keeps them apart.
             jax.block_until_ready(arrays)
         return arrays

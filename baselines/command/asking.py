@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ...launch.specification import arguments
+from ...launch.specification import arguments, stored
 from ...launch.specification.recipe import Recipe
 from ..tuned import Tuned
 
@@ -55,14 +55,15 @@ def roles(options: argparse.Namespace) -> dict[str, Any]:
         hosts=options.hosts,
         inference_servers=options.inference_servers,
         learner_hosts=options.learner_hosts,
-        learner_device=options.learner_device,
     )
 
 
 def partition(options: argparse.Namespace) -> dict[str, Any]:
     """What was said of a mesh (`parser.add_partition`)."""
-    names = ("mesh", "schedule", "recompute", "memory", "placement")
-    return {name: getattr(options, name) for name in names}
+    words = {name: getattr(options, name, None) for name in stored.PLACEMENT}
+    if words["plan"] is not None:
+        words["plan"] = str(pathlib.Path(words["plan"]).resolve())  # To be found from elsewhere.
+    return words
 
 
 def cluster(options: argparse.Namespace) -> dict[str, Any]:

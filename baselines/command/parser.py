@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from ...launch.distributed.deployment import KINDS
 from ...launch.errors import RequestError
+from ...launch.experiment import DEVICES
 from ..tuned import Tuned
 
 Command = Callable[[argparse.Namespace, Sequence[Tuned]], int]
@@ -151,13 +152,21 @@ def add_roles(group: argparse._ActionsContainer) -> None:
         metavar="N",
         help="processes that share the learner's batch; default: 1; more need processes or ray",
     )
-    group.add_argument(
-        "--learner-device", choices=("cpu", "gpu"), help="all else keeps to the CPU; default: cpu"
-    )
+
+
+def add_devices(command: argparse.ArgumentParser, default: str | None = DEVICES[0]) -> None:
+    """--actor-device and --learner-device."""
+    for who, what in (("actor", "actors and evaluators"), ("learner", "the learner")):
+        command.add_argument(
+            f"--{who}-device",
+            choices=DEVICES,
+            default=default,
+            help=f"what {what} compute on; default: auto, what is quickest",
+        )
 
 
 def add_partition(command: argparse.ArgumentParser) -> None:
-    """--mesh, --schedule, --recompute, --memory and --placement."""
+    """--mesh, --schedule, --recompute, --memory, --placement and --device."""
     command.add_argument(
         "--mesh",
         metavar="AXES",
@@ -183,6 +192,21 @@ def add_partition(command: argparse.ArgumentParser) -> None:
         "--placement",
         choices=("auto",),
         help="lay axes and sums onto the hierarchy of links as is quickest",
+    )
+    command.add_argument(
+        "--device",
+        metavar="NAME|FILE",
+        help="plan for a device of `troupe list`, or a calibration's file; default: those at hand",
+    )
+
+
+def add_plan(command: argparse.ArgumentParser) -> None:
+    """--plan, for commands that run what was planned before."""
+    command.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="spread the learner's step as `troupe plan --save-plan FILE` has written, in place of "
+        "--mesh and the flags after it",
     )
 
 

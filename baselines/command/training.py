@@ -9,7 +9,7 @@ from ...launch.experiment import Checkpointing, Evaluation
 from ...launch.specification.recipe import Recipe
 from ..tuned import Tuned
 from . import asking
-from .parser import add_data, add_launch, add_partition, add_task, count
+from .parser import add_data, add_devices, add_launch, add_partition, add_plan, add_task, count
 
 
 def add_flags(
@@ -68,7 +68,9 @@ def add_flags(
         "--wandb", metavar="PROJECT", help="log to Weights & Biases too (troupe[wandb])"
     )
     add_launch(parser)
+    add_devices(parser)
     add_partition(parser)
+    add_plan(parser)
     _add_config(parser, arguments)
 
 
@@ -115,6 +117,8 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
         evaluation=Evaluation(**evaluation),
         checkpointing=Checkpointing(**checkpointing),
         **asking.partition(options),
+        actor_device=options.actor_device,
+        learner_device=options.learner_device,
         wandb=options.wandb,
         launch=options.launch,
         roles={

@@ -31,7 +31,7 @@ import numpy as np
 
 from ... import environments
 from ...agents import find_builder
-from ...agents.programs import dispatch
+from ...agents.programs import dispatch, runtime
 from ...launch import Evaluation, Experiment
 from ...launch.evaluation.evaluator import Evaluator
 from ...launch.local.components import make as make_parts
@@ -371,7 +371,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Evaluations without a target go on to the end, as those with one out of reach.
         target = math.inf if args.target is None and args.evaluate_every else args.target
         # Jax must not have touched a device.
-        dispatch.configure_cpu()
+        runtime.configure_cpu()
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ("troupe", *against)}
         for seed in range(args.seed, args.seed + args.repeats):
             runs["troupe"].append(

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...agents.programs import dispatch
+from ...agents.programs import runtime
 from . import roles, wholes
 
 _SECONDS = 600.0
@@ -195,5 +195,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    dispatch.configure_cpu()
+    runtime.configure_cpu()
     print(json.dumps(figures(*json.loads(sys.argv[1]))))

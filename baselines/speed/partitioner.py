@@ -220,8 +220,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _with_virtual_devices() -> None:
     """Starts this command again with eight CPU devices, which are asked for before jax is there."""
-    wanted = {**runtime.environment(8), "JAX_PLATFORMS": "cpu"}
-    if runtime.asked_for() != 8 or "NPROC" not in os.environ:
+    wanted = {**runtime.with_virtual_devices(8), "JAX_PLATFORMS": "cpu"}
+    if runtime.virtual_devices() != 8 or "NPROC" not in os.environ:
         command = [sys.executable, "-m", "troupe.baselines.speed.partitioner", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, **wanted})
 

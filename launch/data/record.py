@@ -12,7 +12,7 @@ import numpy as np
 from dm_env import specs
 
 from ... import environments
-from ...agents.programs import dispatch
+from ...agents.programs import runtime
 from ...agents.replay.nests import Structure
 from ...agents.replay.offline.dataset import Episode, of_episodes
 from .. import seeds
@@ -67,7 +67,7 @@ def record(
         raise RequestError(f"{steps} steps were to be recorded; record at least 1.")
     if not 0.0 <= epsilon <= 1.0:
         raise RequestError(f"epsilon is {epsilon}; it must lie between 0 and 1.")
-    dispatch.configure_cpu()
+    runtime.configure_cpu()
     path = pathlib.Path(run, "recording.npz") if out is None else pathlib.Path(out)
     recording.require_free(path)
     found = learned(run, "newest", None, (reporter or Reporter()).line)

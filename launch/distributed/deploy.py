@@ -10,13 +10,13 @@ from typing import Any
 
 from ... import environments
 from ...agents.programs import runtime
-from .. import lifecycle, seeds
+from .. import lifecycle, planning, seeds
 from ..errors import RequestError
 from ..experiment import Experiment, require_experiment
 from ..factory import ComponentFactory, check_budget
 from ..files.checkpoints import Checkpoint
 from ..files.directory import RunDirectory
-from ..local import components, saver
+from ..local import saver
 from ..validation import updates
 from . import addresses
 from .deployment import Deployment, Reference, RolePlan, Roles, Say
@@ -72,7 +72,7 @@ def deploy(
     seed = seeds.derive(experiment.seed, "environment", 0, 0)
     with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
         spec = environments.make_spec(environment)
-    components.check_partition(experiment, spec)
+    experiment = planning.decided(experiment, spec, ranks_of.devices(experiment, numbers))
     # Callbacks are called where the run is begun, and may hold what cannot travel.
     travelling = dataclasses.replace(experiment, callbacks=())
     factory = ComponentFactory(travelling, spec, numbers.actors * experiment.builder.num_envs)
@@ -116,7 +116,7 @@ def _plans(
         "final_episodes": experiment.evaluation.final_episodes,
         "state": dict(resumed.counters["ledger"]) if resumed else None,
     }
-    acts = experiment.acts
+    acts, acts_on_accelerator = experiment.acts, experiment.actor_device not in ("auto", "cpu")
     service = _SERVICE if acts else None
     shared = {"factory": factory, "counter": _COUNTER}
     acting = {**shared, "board": _BOARD, "service": service}
@@ -134,7 +134,6 @@ def _plans(
         **acting,
         **files,
         "hosts": len(ranks),
-        "device": "gpu" if roles.learns_on_gpu else "cpu",
     }
     plans.append(RolePlan("learner", LearnerRole, leads, ranks[0]))
     for rank in range(1, len(ranks)):
@@ -153,12 +152,15 @@ def _plans(
         asked = [Reference("inference", index=i % servers) if servers else None for i in indices]
         board = None if servers else _BOARD
         crew = {**acting, "board": board, "indices": tuple(indices), "servers": asked}
-        settings = _settings(reverb=True, hang_seconds=roles.hang_seconds)
+        settings = _settings(
+            accelerator=acts_on_accelerator, reverb=True, hang_seconds=roles.hang_seconds
+        )
         plans.append(RolePlan("actor", ActorCrew, crew, settings))
     for index in range(roles.evaluators):
         best = str(RunDirectory(path).best)
         judging = {**shared, "board": _BOARD, "index": index, "best": best}
-        plans.append(RolePlan("evaluator", EvaluatorRole, judging, _settings()))
+        settings = _settings(accelerator=acts_on_accelerator)
+        plans.append(RolePlan("evaluator", EvaluatorRole, judging, settings))
     return plans
 
 
@@ -180,7 +182,8 @@ def _inference(factory: ComponentFactory, roles: Roles) -> RolePlan:
         "wait_seconds": roles.inference_wait,
         "board": _BOARD,
     }
-    settings = _settings(accelerator=roles.learns_on_gpu, hang_seconds=120.0)
+    sees = ranks_of.sees_accelerator(factory.experiment, roles)
+    settings = _settings(accelerator=sees, hang_seconds=120.0)
     return RolePlan("inference", InferenceRole, arguments, settings, 2 * clients + 4)
 
 
@@ -188,4 +191,4 @@ def _settings(**settings: Any) -> Settings:
     """Settings of a role that sees no virtual devices: they are meant for the learner."""
     if settings.get("accelerator"):
         return Settings(**settings)
-    return Settings(environment=tuple(runtime.environment(None).items()), **settings)
+    return Settings(environment=tuple(runtime.with_virtual_devices(None).items()), **settings)

@@ -42,11 +42,9 @@ class Roles:
     """Seconds for which the first request of a batch waits for others."""
     learner_hosts: int = 1
     """Processes that are the learner together, each with its share of every batch."""
-    learner_device: str = "cpu"
-    """cpu or gpu. Only the learner and the inference servers see the accelerator."""
     learner_gpus: int | None = None
     """Of Ray: GPUs that each process of the learner has of its node; None: those of this machine,
-    as `learner_device` says."""
+    as `Experiment.learner_device` says."""
     listen: str = "127.0.0.1"
     """IPv4 address of this machine on which the replay and the other servers listen. Whoever can
     connect to it can run code."""
@@ -82,11 +80,6 @@ class Roles:
                 f"there are {self.inference_servers} inference servers for {self.actors} actors; "
                 "have at most one for each actor."
             )
-        if self.learner_device not in ("cpu", "gpu"):
-            raise RequestError(
-                f"the learner's device is {self.learner_device!r}; it must be cpu or gpu."
-            )
-
         if self.hosts is not None:
             _check_hosts(self.host_names, self.listen)
 
@@ -94,10 +87,6 @@ class Roles:
     def host_names(self) -> tuple[str, ...]:
         """Those of `hosts`; without, none."""
         return tuple(self.hosts.split(",")) if self.hosts is not None else ()
-
-    @property
-    def learns_on_gpu(self) -> bool:
-        return self.learner_device != "cpu" or self.learner_gpus is not None
 
     def given(self) -> dict[str, Any]:
         """The fields that are not as by default."""

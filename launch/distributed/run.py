@@ -146,6 +146,7 @@ def conduct(
             engine.kind,
             counts,
             (target, observed),
+            devices=conductor.devices(),
             actors=deployment.roles.actors if experiment.acts else 0,
             learner_hosts=deployment.roles.learner_hosts,
         )
@@ -197,6 +198,12 @@ class _Conductor:
         replay = status.get("replay", {})
         observed = replay.get("samples_per_insert", 0.0)
         return Numbers(replay.get("size", 0), observed, status.get("metrics", {}))
+
+    def devices(self) -> Mapping[str, str]:
+        """Platforms of the actors and of the learner, as they said."""
+        actor = self._run.experiment.actor_device
+        host = "cpu" if actor == "auto" else actor
+        return {"actor": host, "learner": self._seen["learner"].get("device", "cpu")}
 
     def conduct(self, running: Running) -> tuple[Mapping[str, Any], float]:
         """Goes on until the run is done; counts, and samples per insert as observed."""

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from ... import environments
-from ...agents.programs import dispatch
+from ...agents.programs import runtime
 from .. import seeds
 from ..errors import RequestError
 from ..experiment import Experiment
@@ -51,8 +51,8 @@ def evaluate(
     """
     if episodes is not None and episodes < 1:
         raise RequestError(f"{episodes} episodes were to be played; play at least 1.")
-    dispatch.configure_cpu()
-    dispatch.require_devices()
+    runtime.configure_cpu()
+    runtime.require_devices()
     found = learned(run, which, experiment, (reporter or Reporter()).line)
     if which == "best" and (episodes, seed, save_video) == (None, None, None):
         return _again(found)

@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import seeds
 from ..experiment import Experiment
+from ..factory import device_argument
 from ..files.best import BestPolicy
 from ..signals import Stop
 
@@ -87,7 +88,14 @@ class Evaluator:
     training does not notice it.
     """
 
-    def __init__(self, experiment: Experiment, spec: EnvironmentSpec, networks: Any, source: Any):
+    def __init__(
+        self,
+        experiment: Experiment,
+        spec: EnvironmentSpec,
+        networks: Any,
+        source: Any,
+        device: jax.Device | None = None,
+    ):
         """Makes the policy.
 
         Args:
@@ -95,8 +103,9 @@ class Evaluator:
           spec: of one environment.
           networks: as the builder takes them.
           source: variable source that is asked for "policy".
+          device: where the policy computes; None: jax's default device.
         """
-        self._experiment = experiment
+        self._experiment, self._device = experiment, device
         self._spec = spec
         self._policy = experiment.builder.make_policy(networks, spec, evaluation=True)
         self._source = Held(source)
@@ -151,7 +160,12 @@ class Evaluator:
         if num_envs not in self._actors:
             key = jax.random.key(seeds.derive(self._experiment.seed, "evaluation_actor"))
             actor = self._experiment.builder.make_actor(
-                key, self._policy, self._spec, self._source, num_envs=num_envs
+                key,
+                self._policy,
+                self._spec,
+                self._source,
+                num_envs=num_envs,
+                **device_argument(self._device),
             )
             self._actors[num_envs] = (actor, actor.save())
         actor, fresh = self._actors[num_envs]

@@ -25,6 +25,8 @@ class Result:
     """Processes that were the learner together."""
     mesh: str | None
     """Axes and sizes, as the command line takes them; None: one device."""
+    devices: Mapping[str, str]
+    """Platforms on which the `actor` and the `learner` computed: cpu, gpu or tpu."""
     actor_steps: int
     learner_steps: int
     """Gradient steps."""

@@ -27,6 +27,8 @@ class Job:
     """Directory of the run, in a folder that all nodes see."""
     roles: Roles
     """Of the run, whose place is reckoned with."""
+    learner_device: str = "auto"
+    """What the learner computes on, as of `Experiment`."""
     launch: str = RAY
     """What the roles are: actors of Ray, or processes of the hosts."""
     nodes: int = 2
@@ -77,7 +79,7 @@ class Job:
 
     @property
     def gpus_of_a_node(self) -> int:
-        return self.roles.learner_gpus or (1 if self.roles.learns_on_gpu else 0)
+        return self.roles.learner_gpus or (1 if self.learner_device in ("gpu", "tpu") else 0)
 
     @property
     def begin(self) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import jax
+
 from ... import environments
-from .. import seeds
+from .. import devices, seeds
 from ..evaluation.evaluator import Evaluator
 from ..experiment import Experiment
 from ..factory import ComponentFactory
@@ -28,6 +30,7 @@ class Components:
     actor: Any
     """None where nobody acts."""
     evaluator: Evaluator
+    devices: devices.ChosenDevices
 
     def __enter__(self) -> Components:
         return self
@@ -66,18 +69,24 @@ def make(experiment: Experiment, environment: Vector, *, check: bool = False) ->
     replay = factory.replay(num_envs) if experiment.acts else factory.offline_replay()
     if check:
         updates.check(factory, factory.networks, replay.sample_shapes())
-    check_partition(experiment, spec)
-    learner = factory.learner(replay)
+    samples = replay.sample_shapes(experiment.builder.steps_per_dispatch)
+    chosen = devices.choose(factory, samples, replay.spec if experiment.acts else None)
+    learner = _make_learner(factory, replay, chosen.learner)
     actor = None
     if experiment.acts:
-        actor = factory.actor(factory.key("actor"), learner, replay, num_envs=num_envs)
-    evaluator = Evaluator(experiment, spec, factory.networks, learner)
-    return Components(spec, environment, replay, learner, actor, evaluator)
+        key = factory.key("actor")
+        actor = factory.actor(key, learner, replay, num_envs=num_envs, device=chosen.actor)
+    evaluator = Evaluator(experiment, spec, factory.networks, learner, chosen.actor)
+    return Components(spec, environment, replay, learner, actor, evaluator, chosen)
 
 
-def check_partition(experiment: Experiment, spec: EnvironmentSpec) -> None:
-    """Raises RequestError where the learner's step cannot be spread as the experiment says."""
-    if experiment.partition is not None:
-        from .. import planning  # Only who has a mesh pays for it.
+def _make_learner(factory: ComponentFactory, replay: Replay, device: jax.Device | None) -> Any:
+    """The learner, whose step is planned here where it has a partition."""
+    experiment = factory.experiment
+    if experiment.partition is None:
+        return factory.learner(replay, device=device)
+    from .. import planning  # Only who has a mesh pays for it.
 
-        planning.check(experiment, spec)
+    planning.require_sharded(experiment.partition)
+    with planning.refused(experiment, factory.spec):
+        return factory.learner(replay)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import environments
-from ...agents.programs import dispatch
+from ...agents.programs import runtime
 from .. import lifecycle
 from ..callbacks import CallbackError
 from ..errors import DivergedError, Interrupted, RunError
@@ -56,8 +56,8 @@ def run(
     """
     require_experiment(experiment)
     experiment.require_data()
-    dispatch.configure_cpu()
-    dispatch.require_devices()
+    runtime.configure_cpu()
+    runtime.require_devices()
     with lifecycle.entered(experiment, out, reporter, progress) as run:
         checkpoint = (
             run.reopen(lambda: lifecycle.newest(experiment, out, run.warn)) if resume else None
@@ -79,6 +79,8 @@ def run(
 
             max_size = replay.spec.max_size if experiment.acts else None
             run.begin(request, max_size, numbers)
+            if made.devices.note:
+                run.monitor.line(made.devices.note)
             return _Trainer(experiment, run, made, resumed).run()
 
 
@@ -143,7 +145,8 @@ class _Trainer:
         replay = self._parts.replay
         pace = replay.spec.samples_per_insert, replay.observed_samples_per_insert
         actors = int(self._parts.actor is not None)
-        return self._run.finish("one-process", self._counts(), pace, actors=actors)
+        devices = self._parts.devices.to_json()
+        return self._run.finish("one-process", self._counts(), pace, devices=devices, actors=actors)
 
     def _train(self) -> None:
         loop, run, experiment = self._loop, self._run, self._experiment

@@ -45,7 +45,11 @@ class Begun:
     recompute: str | None = None
     memory: float | None = None
     placement: str | None = None
+    device: str | None = None
+    plan: str | None = None
     """Of a `Partition`, as of its mesh and its schedule."""
+    actor_device: str = "auto"
+    learner_device: str = "auto"
 
     def experiment(self) -> Experiment:
         """The experiment.
@@ -66,6 +70,8 @@ class Begun:
             evaluation=self.evaluation,
             checkpointing=self.checkpointing,
             partition=self._partition(),
+            actor_device=self.actor_device,
+            learner_device=self.learner_device,
             **parts,
         )
         asked = {name: getattr(self, name) for name in ("agent", "env", "seed", "config")}
@@ -92,16 +98,13 @@ class Begun:
         return imports.find(place)
 
     def _partition(self) -> Partition | None:
-        if self.mesh is None:
-            return None
-        if self.schedule is None:
+        if self.mesh is not None and self.schedule is None and self.plan is None:
             raise RequestError(
                 f"the run was begun in Python over the mesh {self.mesh}; give --mesh and "
                 f"--schedule, or where there is an experiment {_PASS}."
             )
-        return stored.partition(
-            self.mesh, self.schedule, self.recompute, self.memory, self.placement
-        )
+        words = {name: getattr(self, name) for name in stored.PLACEMENT}
+        return stored.partition(**(words if self.plan is None else {"plan": self.plan}))
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -145,6 +148,8 @@ def begun(experiment: Experiment, launch: str, roles: Mapping[str, Any]) -> Begu
         launch=launch,
         roles=roles,
         python=python,
+        actor_device=experiment.actor_device,
+        learner_device=experiment.learner_device,
     )
 
 

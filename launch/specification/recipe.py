@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..distributed.deployment import KINDS, Roles
 from ..errors import RequestError
-from ..experiment import Checkpointing, Evaluation, Experiment, Partition
+from ..experiment import Checkpointing, Evaluation, Experiment
 from ..logging.wandb import WandbLogger
 from . import fields, origins, stored
 
@@ -44,6 +44,14 @@ class Recipe:
     """How much of a device's memory the step may need, as a share of it."""
     placement: str | None = None
     """"auto": axes and sums are laid onto the hierarchy of links."""
+    device: str | None = None
+    """What the step is planned for, a preset or a calibration's file; None: the devices at hand."""
+    plan: str | None = None
+    """File of a plan made before, in place of the mesh and all after it."""
+    actor_device: str = "auto"
+    """On what actors compute: auto, cpu, gpu or tpu."""
+    learner_device: str = "auto"
+    """On what the learner computes."""
     wandb: str | None = None
     """Project of Weights & Biases to which the run is logged too."""
     launch: str = "one-process"
@@ -107,7 +115,9 @@ class Recipe:
             seed=self.seed,
             evaluation=self.evaluation,
             checkpointing=self.checkpointing,
-            partition=self._partition(),
+            partition=stored.partition(**{n: getattr(self, n) for n in stored.PLACEMENT}),
+            actor_device=self.actor_device,
+            learner_device=self.learner_device,
             callbacks=() if self.wandb is None else (WandbLogger(self.wandb),),
         )
 
@@ -151,19 +161,4 @@ class Recipe:
             values,
             "it was not started by `troupe train`; resume it with "
             "troupe.launch.run(experiment, out, resume=True)",
-        )
-
-    def _partition(self) -> Partition | None:
-        if self.mesh is None and self.schedule is None:
-            for name in ("recompute", "memory", "placement"):
-                if getattr(self, name) is not None:
-                    raise RequestError(
-                        f"--{name} was given without --mesh and --schedule, whose step it is of."
-                    )
-            return None
-        if self.mesh is None or self.schedule is None:
-            given, missing = ("schedule", "mesh") if self.mesh is None else ("mesh", "schedule")
-            raise RequestError(f"--{given} was given without --{missing}; give both or neither.")
-        return stored.partition(
-            self.mesh, self.schedule, self.recompute, self.memory, self.placement
         )

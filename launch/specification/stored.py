@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pathlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import RequestError
 from ..experiment import Checkpointing, Evaluation, Partition
 
+if TYPE_CHECKING:
+    from ... import partitioning
+
 Kind = TypeVar("Kind")
 
-ALONE: dict[str, Any] = dict.fromkeys(
-    ("mesh", "schedule", "recompute", "memory", "placement", "data")
-)
+PLACEMENT = ("mesh", "schedule", "recompute", "memory", "placement", "device", "plan")
+"""The words of a `Partition`."""
+ALONE: dict[str, Any] = dict.fromkeys((*PLACEMENT, "data"))
 """What a run has beside its policy, and is made without to judge that: one device, no data."""
 
 
@@ -40,13 +46,15 @@ def from_json(kind: type[Kind], values: Mapping[str, Any], otherwise: str) -> Ki
 
 
 def partition(
-    mesh: str,
-    schedule: str,
+    mesh: str | None = None,
+    schedule: str | None = None,
     recompute: str | None = None,
     memory: float | None = None,
     placement: str | None = None,
-) -> Partition:
-    """How a step is spread, from words.
+    device: str | None = None,
+    plan: str | None = None,
+) -> Partition | None:
+    """Makes a partition of words; of none, None.
 
     Args:
       mesh: "data=4,model=2".
@@ -54,12 +62,62 @@ def partition(
       recompute: "auto", to compute activations again where memory does not suffice.
       memory: how much of a device's memory the step may need, as a share of it.
       placement: "auto", to lay axes and sums onto the hierarchy of links.
+      device: what the step is planned for: a preset or the file of a calibration.
+      plan: file of a plan (`save_plan`), which says all of these.
 
     Raises:
-      ValueError: if there is no such mesh, schedule or placement, or the share is none.
+      ValueError: if there is no such mesh, schedule, placement or plan, or the share is none.
     """
     from ... import partitioning
 
+    words = {"recompute": recompute, "memory": memory, "placement": placement, "device": device}
+    given = [name for name, word in words.items() if word is not None]
+    if plan is not None:
+        asked = [*(name for name, word in (("mesh", mesh), ("schedule", schedule)) if word), *given]
+        if asked:
+            raise RequestError(f"--{asked[0]} was given beside --plan {plan}, which says it.")
+        return _planned(plan)
+    if mesh is None and schedule is None:
+        if given:
+            raise RequestError(
+                f"--{given[0]} was given without --mesh and --schedule, whose step it is of."
+            )
+        return None
+    if mesh is None or schedule is None:
+        one, missing = ("schedule", "mesh") if mesh is None else ("mesh", "schedule")
+        raise RequestError(f"--{one} was given without --{missing}; give both or neither.")
     tactics, again = partitioning.parse_spread(schedule, recompute, memory)
     partitioning.laid_out(placement)
-    return Partition(partitioning.parse_mesh(mesh), tactics, again, placement)
+    return Partition(partitioning.parse_mesh(mesh), tactics, again, placement, device)
+
+
+def save_plan(
+    path: str | os.PathLike[str], words: Mapping[str, Any], plan: partitioning.Plan
+) -> None:
+    """Writes a plan that `partition` reads: its words, and all that was decided by them."""
+    said = {name: words.get(name) for name in PLACEMENT if name not in ("device", "plan")}
+    content = {"words": said, "decisions": plan.decisions.to_json()}
+    pathlib.Path(path).write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _planned(path: str) -> Partition:
+    from ... import partitioning
+
+    try:
+        content = json.loads(pathlib.Path(path).read_text())
+        words, decisions = content["words"], content["decisions"]
+    except OSError as error:
+        raise RequestError(f"--plan {path} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RequestError(
+            f"--plan {path} is no plan; `troupe plan ... --save-plan FILE` writes one."
+        ) from error
+    spread = (words["schedule"], words["recompute"], words["memory"])
+    tactics, again = partitioning.parse_spread(*spread)
+    return Partition(
+        partitioning.parse_mesh(words["mesh"]),
+        tactics,
+        again,
+        words["placement"],
+        decisions=partitioning.PlanDecisions.from_json(decisions),
+    )

@@ -15,6 +15,7 @@ from ... import environments
 from ...agents.networks.core import describe as describe_spec
 from ...agents.programs import dispatch
 from ...agents.replay import ReplaySpec
+from .. import planning
 from ..errors import RequestError
 from ..experiment import Experiment
 from ..factory import ComponentFactory
@@ -182,8 +183,11 @@ def _evaluation(subject: Subject) -> str:
 
 
 def _mesh(subject: Subject) -> str:
-    components.check_partition(subject.experiment, subject.spec)
     partition = subject.experiment.partition
+    if partition is not None:
+        planning.require_sharded(partition)
+        with planning.refused(subject.experiment, subject.spec):
+            planning.plan(subject.experiment, subject.spec)
     where = (
         "" if subject.has_devices else f"; jax has {len(jax.devices())} here, so what runs is not"
     )

@@ -26,10 +26,10 @@ def check(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     if recipe.data is not None:  # Of gradient steps then, in whole lots; none is spent here.
         recipe = dataclasses.replace(recipe, steps=recipe.builder().steps_per_dispatch)
     experiment = recipe.experiment()
-    from ....agents.programs import dispatch
+    from ....agents.programs import runtime
     from ....launch.validation import table
 
-    dispatch.configure_cpu()
+    runtime.configure_cpu()
     began, failed, count = time.perf_counter(), 0, 0
     width = max(len(row.name) for row in table.TABLE)
     print(f"{recipe.agent} on {recipe.env}")

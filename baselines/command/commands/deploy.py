@@ -54,7 +54,8 @@ def deploy(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         raise RequestError("there is no command line that begins this run elsewhere.")
     names = ("nodes", "cpus", "minutes", "image", "claim")
     given = asking.given(**{name: getattr(options, name) for name in names})
-    job = Job(train, options.out, Roles.of(recipe.roles), recipe.launch, **given)
+    roles = Roles.of(recipe.roles)
+    job = Job(train, options.out, roles, recipe.learner_device, recipe.launch, **given)
     if options.where == "slurm":
         print(slurm.script(job), end="")
     else:

@@ -24,10 +24,10 @@ def register(commands: Commands) -> None:
         metavar="N",
         help="with neither mesh nor schedule: choose both for so many devices",
     )
-    parser.add_argument(
-        "--device", default="h200", help="a device of `troupe list`, or a calibration's file"
-    )
     parser.add_argument("--save", metavar="FILE", help="draw memory, time and tactics")
+    parser.add_argument(
+        "--save-plan", metavar="FILE", help="write the plan, for `troupe train --plan FILE`"
+    )
     parser.add_argument("--save-search", metavar="FILE", help="draw what an auto:AXIS tried")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
 
@@ -41,26 +41,31 @@ def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
             + ("not both ways at once." if asked else "nothing was given of either.")
         )
     from ....launch import planning
+    from ....launch.experiment import Partition
+    from ....launch.specification import stored
     from ....partitioning import parse_spread, printing
     from ....partitioning.simulator import pictures
     from ....partitioning.tactics.search import search_drawing
 
     if asked:
-        recipe = asking.recipe(options, tuned, **asking.partition(options))
-        made = planning.plan(recipe.experiment(), options.device)
+        words = asking.partition(options)
+        made = planning.plan(asking.recipe(options, tuned, **words).experiment())
         print(made.to_json() if options.json else printing.report(made))
     else:
         memory = options.memory
         _, again = parse_spread("auto:data", options.recompute, memory)
         experiment = asking.recipe(options, tuned).experiment()
-        found = planning.choose(
-            experiment, options.devices, options.device, again, memory, options.placement
-        )
+        asked_for = Partition(None, (), again, options.placement, options.device)
+        found = planning.choose(experiment, options.devices, asked_for, memory)
         made = found.plan
+        best = {"mesh": found.best.mesh, "schedule": found.best.schedule}
+        words = {**asking.partition(options), **best}
         if options.json:
             print(json.dumps({**json.loads(made.to_json()), "choice": found.to_json()}, indent=2))
         else:
             print(f"{printing.report(made)}\n{found}")
+    if options.save_plan is not None:
+        stored.save_plan(options.save_plan, words, made)
     if options.save is not None:
         pictures.save_plan(made, options.save)
     if options.save_search is not None:

@@ -7,10 +7,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from ....launch.files.directory import RunDirectory
+from ....launch.specification import stored
 from ....launch.specification.begun import asked_of
 from ...tuned import Tuned
 from .. import asking, running
-from ..parser import Commands, add_cluster, add_hosts, add_partition, count
+from ..parser import Commands, add_cluster, add_devices, add_hosts, add_partition, add_plan, count
 
 
 def register(commands: Commands) -> None:
@@ -21,7 +22,9 @@ def register(commands: Commands) -> None:
     parser.add_argument("--listen", metavar="ADDRESS", help="another than before (see train)")
     add_hosts(parser)
     add_cluster(parser)
+    add_devices(parser, None)
     add_partition(parser)
+    add_plan(parser)
 
 
 def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
@@ -33,5 +36,10 @@ def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         **asking.cluster(options),
     }
     spread = asking.given(**asking.partition(options))
-    recipe = dataclasses.replace(recipe, roles={**recipe.roles, **changed}, **spread)
+    if "plan" in spread:
+        spread = {**dict.fromkeys(stored.PLACEMENT), "plan": spread["plan"]}
+    elif spread:
+        spread["plan"] = None  # Another placement is planned anew.
+    where = asking.given(actor_device=options.actor_device, learner_device=options.learner_device)
+    recipe = dataclasses.replace(recipe, roles={**recipe.roles, **changed}, **spread, **where)
     return running.run(recipe, options.run, resume=True)

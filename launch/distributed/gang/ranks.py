@@ -7,6 +7,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from ....agents.programs import runtime
+from ...devices import has_accelerator
 from ...errors import RequestError
 from ..supervision.role import Settings
 
@@ -28,7 +29,7 @@ def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> lis
       RequestError: if the batch, the mesh or the accelerators cannot be shared out equally, the
         mesh has more devices than there are GPUs.
     """
-    hosts, on_device = roles.learner_hosts, roles.learns_on_gpu
+    hosts, on_device = roles.learner_hosts, sees_accelerator(experiment, roles)
     common: dict[str, Any] = {
         "reverb": experiment.acts,
         "hang_seconds": _HANG_SECONDS,
@@ -47,6 +48,36 @@ def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> lis
     else:
         environments = [_processors(experiment, spec, hosts)] * hosts
     return [Settings(environment=one, accelerator=on_device, **common) for one in environments]
+
+
+def devices(experiment: Experiment, roles: Roles) -> runtime.Devices:
+    """Describes the devices that the learner's processes will have; touches none."""
+    name = experiment.learner_device
+    platform = "gpu" if name == "auto" else name
+    if not sees_accelerator(experiment, roles):
+        platform = "cpu"
+    hosts, partition = roles.learner_hosts, experiment.partition
+    each = 1 if partition is None else max(partition.mesh.size // hosts, 1)
+    return runtime.elsewhere(platform, each, hosts)
+
+
+def sees_accelerator(experiment: Experiment, roles: Roles) -> bool:
+    """True if the learner and the inference servers may use an accelerator.
+
+    By default they may where there is one; those of several processes or of a mesh where the
+    processes can share this machine's equally.
+    """
+    if experiment.learner_device != "auto" or roles.learner_gpus is not None:
+        return experiment.learner_device != "cpu"
+    if not has_accelerator():
+        return False
+    if roles.learner_hosts == 1 and experiment.partition is None:
+        return True
+    try:
+        _accelerators(experiment, roles.learner_hosts, len(roles.host_names) or 1)
+    except RequestError:
+        return False
+    return True
 
 
 def _check_batch(experiment: Experiment, spec: EnvironmentSpec, hosts: int) -> None:
@@ -72,14 +103,14 @@ def _processors(
     if experiment.partition is not None:
         devices = experiment.partition.mesh.size // hosts
     else:
-        devices = runtime.asked_for() or 1
+        devices = runtime.virtual_devices() or 1
         batch = experiment.builder.make_replay_spec(spec).batch_size
         if batch % (devices * hosts):
             raise RequestError(
                 f"{hosts} learner hosts with {devices} devices each (XLA_FLAGS) cannot share a "
                 f"batch of {batch} equally; make it a multiple of {devices * hosts}."
             )
-    return tuple(runtime.environment(devices).items())
+    return tuple(runtime.with_virtual_devices(devices).items())
 
 
 def _check_mesh(experiment: Experiment, gpus: int) -> None:

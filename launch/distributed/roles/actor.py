@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ... import seeds
+from ... import devices, seeds
 from ...errors import RunError
 from ...local.loop import Loop
 from ...signals import Stop
@@ -73,6 +73,7 @@ class ActorRole:
             replay,
             num_envs=num_envs,
             first_stream=self._index * num_envs,
+            device=devices.named(self._experiment.actor_device, "actor"),
         )
         if taken := counts["actor_steps"] // factory.num_streams:
             # Schedules go by the count: whoever starts again, or joins, must not begin them anew.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ... import devices
 from ...evaluation.evaluator import Evaluator
 from ...files.best import BestPolicy
 from ..supervision import role
@@ -45,7 +46,8 @@ class EvaluatorRole:
 
     def run(self) -> None:
         reader, factory = self._board.reader(), self._factory
-        evaluator = Evaluator(factory.experiment, factory.spec, factory.networks, reader)
+        device = devices.named(factory.experiment.actor_device, "actor")
+        evaluator = Evaluator(factory.experiment, factory.spec, factory.networks, reader, device)
         while not role.pause(_ASK_SECONDS):
             order = rpc.insist(self._counter.next_evaluation, self._name)
             if order is None:

@@ -47,7 +47,7 @@ class FollowerRole:
         self._gang.join()
         replay = make_replay(self._factory, self._service, self._gang.size, self._gang.rank)
         try:
-            learner = make_learner(self._factory, replay, self._gang.size)
+            learner, _ = make_learner(self._factory, replay, self._gang.size, lambda line: None)
             self._follow(learner, replay)
         finally:
             replay.close()

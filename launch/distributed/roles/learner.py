@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
 
+from ... import devices
 from ...experiment import Partition
 from ...files.checkpoints import Store
 from ...local import finite
 from ...local.saver import data_counters, keeps_replay, restore_learner, resume_data
-from .. import accelerator
 from ..gang import protocol
 from ..supervision import heartbeat, role
 from . import rpc
@@ -40,7 +41,6 @@ class LearnerRole:
         service: ReplayService | None,
         replay_folder: str,
         hosts: int = 1,
-        device: str = "cpu",
     ):
         """Connects to the others; nothing is made yet.
 
@@ -52,9 +52,7 @@ class LearnerRole:
           service: the replay; None: it learns from data.
           replay_folder: where it writes its own part of checkpoints.
           hosts: processes of the learner; see `follower` for the others.
-          device: cpu or gpu, which it must then have.
         """
-        self._device = device
         self._factory, self._experiment, self._spec = factory, factory.experiment, factory.spec
         self._incarnation = role.current().incarnation
         kept = self._experiment.checkpointing
@@ -68,12 +66,12 @@ class LearnerRole:
 
     def run(self) -> None:
         self._gang.join()
-        if self._device == "gpu":
-            accelerator.require_own()
         checkpoint = self._store.newest(self._notes.append, needs=("learner",))
         hosts = self._gang.size
         self._replay = make_replay(self._factory, self._service, hosts)
-        self._learner = make_learner(self._factory, self._replay, hosts)
+        self._learner, self._platform = make_learner(
+            self._factory, self._replay, hosts, self._notes.append
+        )
         if checkpoint is not None:
             self._gang.say(protocol.FROM, checkpoint.path.name)
             restore_learner(checkpoint, self._learner)
@@ -154,6 +152,7 @@ class LearnerRole:
         status = {
             **self._status,
             "steps": self._learner.steps,
+            "device": self._platform,
             "version": self._publisher.version,
             "metrics": finite.metrics(self._learner),
             "replay": {
@@ -237,14 +236,20 @@ def make_replay(
     return factory.replay(factory.num_streams, service.reader(hosts))
 
 
-def make_learner(factory: ComponentFactory, replay: Replay, hosts: int) -> Any:
-    """The learner of one process.
+def make_learner(
+    factory: ComponentFactory, replay: Replay, hosts: int, say: Callable[[str], None]
+) -> tuple[Any, str]:
+    """The learner of one process, and the platform that it computes on.
 
     Args:
       factory: of the learner.
       replay: this process's proxy of the replay.
       hosts: processes of the learner, joined already. Where the experiment has no partition, each
         of their devices takes its share of the batch.
+      say: told on which device it is quickest, where there was a choice.
+
+    Raises:
+      RequestError: if the process has no device of the kind that it is to use.
     """
     partition = factory.experiment.partition
     if hosts > 1 and partition is None:
@@ -252,7 +257,15 @@ def make_learner(factory: ComponentFactory, replay: Replay, hosts: int) -> Any:
 
         mesh = partitioning.Mesh({"data": jax.device_count()})
         partition = Partition(mesh, partitioning.parse_schedule("batch:data"))
-    return factory.learner(replay, partition)
+    if partition is not None:
+        name = factory.experiment.learner_device
+        platform = next(iter(devices.find(name, "learner")))
+        return factory.learner(replay, partition), platform
+    samples = replay.sample_shapes(factory.builder.steps_per_dispatch)
+    chosen = devices.choose(factory, samples)
+    if chosen.note:
+        say(chosen.note)
+    return factory.learner(replay, device=chosen.learner), chosen.to_json()["learner"]
 
 
 def _version(learner: Any) -> int:

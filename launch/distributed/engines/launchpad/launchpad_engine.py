@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .....agents.bounds import show
+from .... import devices
 from ....errors import RequestError
 from ....experiment import Experiment
 from ....files.result import Result
 from ....logging import report
-from ... import accelerator
 from ...deployment import Roles, Say
 from ...run import Supervised, conduct
 from . import launcher, servers
@@ -36,8 +36,7 @@ class Launchpad:
                 "a program over several hosts is run by "
                 "launch.running.runner('processes', roles)(experiment, out), on each of them."
             )
-        if program.deployment.roles.learner_device == "gpu":
-            accelerator.require_any()
+        devices.require_accelerator(program.deployment.experiment.learner_device)
         self.kind, self._program = kind, program
 
     @contextlib.contextmanager

@@ -12,7 +12,7 @@ from launchpad import address as lp_address
 from launchpad.nodes import base as lp_base
 from launchpad.nodes.courier import courier_utils
 
-from .....agents.programs import dispatch
+from .....agents.programs import runtime
 from ...roles import rpc
 from ...supervision.role import Settings
 from . import servers
@@ -26,7 +26,7 @@ class _Fresh(lp.PyClassNode):
 
     def run(self) -> None:
         self._instance = None
-        dispatch.configure_cpu()
+        runtime.configure_cpu()
         with contextlib.suppress(rpc.Stopped):
             self._work()
 

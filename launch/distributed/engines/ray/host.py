@@ -190,9 +190,9 @@ class RoleHost:
         try:
             constructor, arguments = ray.cloudpickle.loads(payload)
             if "jax" in sys.modules:
-                from .....agents.programs import dispatch
+                from .....agents.programs import runtime
 
-                dispatch.configure_cpu()
+                runtime.configure_cpu()
             made = constructor(**arguments)
             if isinstance(made, rpc.Service):
                 made.prepare()

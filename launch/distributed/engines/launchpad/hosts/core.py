@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .... import accelerator, addresses
+from .... import addresses
 from ....deployment import Say
 from ....gang.rendezvous import Rendezvous
 from ....hosts import CORE, Hosts, place
@@ -79,8 +79,6 @@ class CoreEngine:
     def __init__(self, program: LaunchProgram, hosts: Hosts, facts: Mapping[str, Any]):
         """Takes what all hosts must have alike as `facts`."""
         launcher.check(program, self.kind)
-        if program.deployment.roles.learner_device == "gpu":
-            accelerator.require_any()
         self._program, self._hosts, self._facts = program, hosts, facts
 
     @contextlib.contextmanager

@@ -1,0 +1,125 @@
+"""Plans a step once, for the devices it will run on, with the donation it will have.
+
+What is printed, checked before a launch, run, and handed to the processes of a learner comes from
+here: nobody else calls `partitioning.partition`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from ..interfaces import Update
+from ..replay.items import Sample
+from . import dispatch, runtime
+from .placement import Partition
+
+if TYPE_CHECKING:
+    from ... import partitioning
+
+Nest = Any
+STATE = "state"
+"""Name of the argument that a step donates."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedStep:
+    """A step and the shapes of its arguments, planned when it is first asked for.
+
+    Attributes:
+      step: made by `partitioning.partition`.
+      shapes: of its arguments, `jax.ShapeDtypeStruct`.
+    """
+
+    step: partitioning.Partitioned
+    shapes: tuple[Nest, ...]
+
+    @functools.cached_property
+    def plan(self) -> partitioning.Plan:
+        """The plan; raises ValueError where a tactic cannot be applied."""
+        return self.step.plan(*self.shapes)
+
+    def compile(self) -> Any:
+        """The step bound to the devices of its mesh; see `partitioning.Partitioned.compile`."""
+        return self.step.compile(*self.shapes)
+
+
+def plan_step(
+    fn: Callable[..., Any],
+    partition: Partition,
+    shapes: tuple[Nest, ...],
+    devices: runtime.Devices | None = None,
+) -> PlannedStep:
+    """Plans a function over the mesh of a partition, without touching a device.
+
+    Args:
+      fn: positional pytrees in, a pytree out; its argument `state`, if it has one, is donated.
+      partition: where it runs. With decisions nothing is searched.
+      shapes: of its arguments.
+      devices: those at hand, for which it is planned where the partition names none; None: those
+        of this process.
+
+    Raises:
+      ValueError: if the mesh lacks an axis of a tactic, there is no such device, or the decisions
+        are of another step.
+    """
+    from ... import partitioning  # Only who has a mesh pays for it.
+
+    devices = devices or runtime.here(partition.mesh.devices())
+    options: dict[str, Any] = {"decisions": partition.decisions}
+    if partition.decisions is None:
+        options = {
+            "simulate": _simulator(partition, devices),
+            "recompute": partition.recompute,
+            **partitioning.laid_out(partition.placement),
+        }
+    step = partitioning.partition(
+        fn,
+        partition.mesh,
+        partition.schedule,
+        donate=(STATE,),
+        # Between processes on CPU every message costs a wake-up of each; copies cost less.
+        bundle=devices.processes > 1 and devices.platform == "cpu",
+        **options,
+    )
+    return PlannedStep(step, shapes)
+
+
+def plan_update(
+    update: Update, partition: Partition, sample: Sample, devices: runtime.Devices | None = None
+) -> PlannedStep:
+    """Plans one gradient step.
+
+    Args:
+      update: written for one device and the global batch.
+      partition: where it runs.
+      sample: shapes of the global batch [B, ...], as the update sees it.
+      devices: as of `plan_step`.
+
+    Raises:
+      ValueError: as of `plan_step`.
+    """
+
+    update = dispatch.strongly_typed(update)  # As the learner runs it.
+
+    def step(state: Nest, sample: Sample) -> Any:
+        return update.step(state, sample)
+
+    state = jax.eval_shape(lambda: update.init(jax.random.key(0)))
+    return plan_step(step, partition, (state, sample), devices)
+
+
+def _simulator(partition: Partition, devices: runtime.Devices) -> partitioning.Simulator:
+    """Predicts for the device that a partition names, or for those at hand."""
+    from ... import partitioning
+
+    if partition.device is not None:
+        return partitioning.Simulator(partition.device)
+    inside = max(partition.mesh.size // devices.processes, 1)
+    like = partitioning.nearest(devices, max(devices.per_process, inside))
+    joined = partitioning.hosts_topology(like.name, inside, devices.processes)
+    return partitioning.Simulator(like, joined)
