@@ -34,7 +34,6 @@ class PlanJudge:
       given: what the plan is simulated with.
       mesh: sizes of axes.
       donated: names of the donated arguments.
-      gather_again: whether the backward pass gathers again.
       work: the floating point operations of the program.
       recompute: what memory the plan is to keep to by computing activations again.
       candidate: what was decided up to now, as a step.
@@ -43,7 +42,6 @@ class PlanJudge:
     given: Callable[[Any], Simulation]
     mesh: Mapping[str, int]
     donated: tuple[str, ...]
-    gather_again: bool
     work: OpFlops
     recompute: Recompute | None
     candidate: Callable[[], SimulatedStep]

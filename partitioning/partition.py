@@ -11,10 +11,9 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from .decide.actions import Tactic, axes_of
-from .decide.sharding import REPLICATED_DIM
 from .ir.execute import Coordinates, evaluate, spec_of
 from .ir.garbage import no_garbage_collection
-from .ir.program import Program, Value
+from .ir.program import Program
 from .ir.trace import argument_names, trace
 from .mesh import Mesh
 from .plan import Plan
@@ -22,7 +21,6 @@ from .rematerialization.recompute import Recompute
 from .rules import traits_of
 from .simulator.attach import Simulator
 
-BACKENDS = ("explicit", "constraints")
 REDUCTIONS = ("flat", "synthesised")
 
 
@@ -32,8 +30,6 @@ def partition(
     schedule: Sequence[Tactic],
     *,
     donate: Sequence[str] = (),
-    backend: str = "explicit",
-    gather_again: bool = False,
     simulate: Any = None,
     bundle: bool = False,
     recompute: Recompute | None = None,
@@ -49,51 +45,35 @@ def partition(
       mesh: the mesh; real devices are looked up only when the step is called.
       schedule: tactics in order. Earlier ones win.
       donate: names of arguments whose buffers the step may use for its results.
-      backend: "explicit" writes every collective itself; "constraints" says how values are sharded
-        and leaves the collectives to the compiler.
-      gather_again: whether the backward pass gathers again what the forward pass gathered, which
-        moves more and keeps less.
       simulate: a function from a plan step to predictions, which plans then show; by default
         `pt.Simulator()`, which predicts for an H200.
-      bundle: with the explicit backend, whether sums over devices wait until one of them is read
-        and are then exchanged in one message: for devices between which a message costs more than
-        a copy does. Plans do not show it.
-      recompute: with the explicit backend, how much of a device's memory the step may need;
+      bundle: True to let sums over devices wait until one of them is read and exchange them in one
+        message then: for devices between which a message costs more than a copy does. Plans do not
+        show it.
+      recompute: how much of a device's memory the step may need;
         activations are computed again in the backward pass where that takes it. By default the step
         needs what it needs.
-      placement: with the explicit backend, "auto" to lay the axes of the mesh onto the levels of
+      placement: "auto" to lay the axes of the mesh onto the levels of
         the simulator's topology as is predicted to be quickest, which changes the order of the
         devices; by default they lie in mesh order. The devices are taken to be given as the
         topology joins them: those of one host after those of another.
-      reductions: with the explicit backend, "synthesised" to carry out sums between devices level
+      reductions: "synthesised" to carry out sums between devices level
         by level of that topology, where that is predicted to be quicker than "flat", at once.
 
     Returns:
       A callable step with `plan`, `lower_text` and `compile`.
 
     Raises:
-      ValueError: an unknown backend, placement or way of reductions, a tactic on an axis that the
-        mesh lacks, a topology that does not hold the mesh, or what is left to the compiler.
+      ValueError: an unknown placement or way of reductions, a tactic on an axis that the mesh
+        lacks, or a topology that does not hold the mesh.
       TypeError: something in the schedule that is not a tactic.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"backend {backend!r} is not one of {list(BACKENDS)}")
     if recompute is not None and not isinstance(recompute, Recompute):
         raise TypeError(f"recompute is {recompute!r}; write e.g. pt.Recompute(memory=0.9)")
-    if recompute is not None and backend != "explicit":
-        raise ValueError(
-            f"recompute rewrites the program of one device, which backend {backend!r} leaves to "
-            "the compiler; use backend='explicit'"
-        )
     if placement not in (None, "auto"):
         raise ValueError(f"placement is 'auto' or None, not {placement!r}")
     if reductions not in REDUCTIONS:
         raise ValueError(f"reductions {reductions!r} is not one of {list(REDUCTIONS)}")
-    if backend != "explicit" and (placement is not None or reductions != "flat"):
-        raise ValueError(
-            f"placement and reductions rewrite the program of one device, which backend {backend!r}"
-            " leaves to the compiler; use backend='explicit'"
-        )
     if not isinstance(mesh, Mesh):
         raise TypeError(
             f"mesh must be a pt.Mesh, not {type(mesh).__name__}; write pt.Mesh({{'data': 8}})"
@@ -119,8 +99,8 @@ def partition(
     if isinstance(donate, str):
         donate = (donate,)
     return Partitioned(
-        fn, mesh, tuple(schedule), tuple(donate), backend, gather_again, simulate, bundle,
-        recompute, placement, reductions,
+        fn, mesh, tuple(schedule), tuple(donate), simulate, bundle, recompute, placement,
+        reductions,
     )  # fmt: skip
 
 
@@ -133,8 +113,6 @@ class Partitioned:
         mesh: Mesh,
         schedule: tuple[Tactic, ...],
         donate: tuple[str, ...],
-        backend: str,
-        gather_again: bool,
         simulate: Any,
         bundle: bool = False,
         recompute: Recompute | None = None,
@@ -145,8 +123,6 @@ class Partitioned:
         self.mesh = mesh
         self.schedule = schedule
         self.donate = donate
-        self.backend = backend
-        self.gather_again = gather_again
         self.simulate = simulate
         self.bundle = bundle
         self.recompute = recompute
@@ -195,8 +171,8 @@ class Partitioned:
                     )
             program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
             plan = Plan(
-                program, self.mesh, self.schedule, self.gather_again, self.simulate, self.donate,
-                self.recompute, self.placement, self.reductions,
+                program, self.mesh, self.schedule, self.simulate, self.donate, self.recompute,
+                self.placement, self.reductions,
             )  # fmt: skip
             self._plans[key] = plan
         self._last = plan
@@ -232,7 +208,7 @@ class Partitioned:
             assert signature is not None
             names = signature.names
             donated = [i for i, name in enumerate(names) if name in self.donate]
-            found = self._runs[key] = Compiled(plan, self.mesh, donated, self.backend, self.bundle)
+            found = self._runs[key] = Compiled(plan, self.mesh, donated, self.bundle)
         return found
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
@@ -261,7 +237,6 @@ class Compiled:
         plan: Plan,
         mesh: Mesh,
         donated: Sequence[int],
-        backend: str,
         bundle: bool = False,
     ):
         self.plan = plan
@@ -279,12 +254,8 @@ class Compiled:
         out_specs = tuple(spec_of(v.layout or ()) for v in program.outputs)
         self.in_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in in_specs)
         self.out_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in out_specs)
-        if backend == "explicit":
-            run = explicit(plan.program, mesh.in_parts(plan.parts), bundle)
-        else:
-            run = constrained(plan, self.jax_mesh)
         self.jitted = jax.jit(
-            run,
+            explicit(plan.program, mesh.in_parts(plan.parts), bundle),
             in_shardings=self.in_shardings,
             out_shardings=self.out_shardings,
             donate_argnums=donate,
@@ -375,26 +346,6 @@ def shard_map(
 ) -> Callable[..., Any]:
     """jax's `shard_map` without its check of replication, which knows nothing of what we know."""
     return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-
-
-def constrained(plan: Plan, jax_mesh: Any) -> Callable[..., Any]:
-    """The traced program with a sharding constraint on every value that a decision was taken on."""
-    state = plan.state
-
-    def constrain(value: Value, array: Any) -> Any:
-        tiles = state.tiles.get(value)
-        if not tiles or jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
-            return array
-        if all(dim == REPLICATED_DIM for dim in tiles.values()) and not value.shape:
-            return array
-        return jax.lax.with_sharding_constraint(
-            array, NamedSharding(jax_mesh, spec_of(state.layout(value)))
-        )
-
-    def run(*args: Any) -> tuple[Any, ...]:
-        return tuple(evaluate(plan.graph.program, args, after=constrain))
-
-    return run
 
 
 def _memory(array: jax.Array) -> set[tuple[Any, int]]:

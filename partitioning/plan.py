@@ -95,7 +95,7 @@ class PlanStep:
         if self.made is not None:
             return self.made.program
         state = self.state
-        program = lower(self.plan.graph, state, self.plan.gather_again)
+        program = lower(self.plan.graph, state)
         clean_up(program, state.mesh)
         verify(program, state.mesh)
         return program
@@ -212,7 +212,6 @@ class Plan:
       graph: the traced program with its rules; `graph.program` is the program.
       state: every decision.
       steps: one entry per tactic, in order.
-      gather_again: whether the backward pass gathers again what the forward pass gathered.
       simulate: what simulates a step; by default `Simulator()`.
       donated: names of the donated arguments, whose memory results may take.
       work: the floating point operations of the program's ops.
@@ -228,7 +227,6 @@ class Plan:
         program: Program,
         mesh: Mesh,
         schedule: Sequence[Tactic],
-        gather_again: bool = False,
         simulate: Callable[[PlanStep], Simulation] | None = None,
         donated: Sequence[str] = (),
         recompute: Recompute | None = None,
@@ -242,11 +240,9 @@ class Plan:
         self.graph = Graph(program)
         self.work = OpFlops(self.graph)
         self.state = Decisions(mesh.axes)
-        self.gather_again = gather_again
         self.simulate = Simulator() if simulate is None else simulate
         self.judge = PlanJudge(
-            self.simulate, mesh.axes, self.donated, gather_again, self.work, recompute,
-            self._candidate,
+            self.simulate, mesh.axes, self.donated, self.work, recompute, self._candidate,
         )  # fmt: skip
         names = tuple(tactic.name for tactic in schedule)
         steps: list[PlanStep] = []

@@ -82,7 +82,6 @@ class Judge(Protocol):
       placement: mesh axis to the levels of the topology that it spans, innermost first.
       overlap: whether collectives run beside kernels.
       donated: names of donated arguments.
-      gather_again: whether the backward pass gathers for itself.
       work: the floating point operations of the program's ops.
       recomputed_to: bytes to which activations are computed again; None where they are not.
     """
@@ -98,9 +97,6 @@ class Judge(Protocol):
 
     @property
     def donated(self) -> tuple[str, ...]: ...
-
-    @property
-    def gather_again(self) -> bool: ...
 
     @property
     def work(self) -> OpFlops: ...

@@ -1,4 +1,4 @@
-"""Running programs: a local one under `shard_map`, a global one under sharding constraints."""
+"""Runs programs: a local one under `shard_map`, a global one anywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ def evaluate(
     program: Program,
     args: Sequence[Any],
     mesh: Mapping[str, int] | None = None,
-    after: Callable[[Value, Any], Any] | None = None,
     bundle: bool = False,
 ) -> list[Any]:
     """Runs a program on arrays, under whatever transformation is going on.
@@ -28,17 +27,16 @@ def evaluate(
       program: global, or local (then within `shard_map`).
       args: an array for each of `program.inputs`.
       mesh: axis sizes, for a local program.
-      after: called on every result, which it may replace.
       bundle: whether sums over devices wait until one of them is read, and are then exchanged in
         one message.
     """
-    run = functools.partial(evaluate, mesh=mesh, after=after, bundle=bundle)
+    run = functools.partial(evaluate, mesh=mesh, bundle=bundle)
     waiting: dict[Value, tuple[Op, Any]] = {}
     env: dict[Value, Any] = {}
     for value in program.constants:
         env[value] = value.data
     for value, arg in zip(program.inputs, args, strict=True):
-        env[value] = arg if after is None else after(value, arg)
+        env[value] = arg
     last = _last_uses(program)
     for op, dead in zip(program.ops, last, strict=True):
         if not waiting.keys().isdisjoint(op.inputs):
@@ -56,7 +54,7 @@ def evaluate(
             if not op.primitive.multiple_results:
                 results = (results,)
         for value, result in zip(op.outputs, results, strict=True):
-            env[value] = result if after is None else after(value, result)
+            env[value] = result
         for value in dead:
             del env[value]
     env.update(_exchange(waiting))

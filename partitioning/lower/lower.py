@@ -17,20 +17,18 @@ from ..rules.factor import Axes, Rule
 from .reshard import retiled, steps
 
 
-def lower(graph: Graph, state: Decisions, gather_again: bool = False) -> Program:
+def lower(graph: Graph, state: Decisions) -> Program:
     """The program of one device of the mesh, before clean-ups.
 
     Args:
       graph: the traced program.
       state: what propagation decided.
-      gather_again: whether the backward pass gathers for itself instead of keeping what the forward
-        pass gathered.
 
     Returns:
       A program whose values have local shapes and a `layout`. Outputs that are updated state have
       the layout in which they come in.
     """
-    emitter = Emitter(graph, state, gather_again)
+    emitter = Emitter(graph, state)
     program = graph.program
     layouts = [state.layout(v) for v in program.inputs]
     outputs: list[Layout | None] = [None] * len(program.outputs)
@@ -44,14 +42,13 @@ def lower(graph: Graph, state: Decisions, gather_again: bool = False) -> Program
 class Emitter:
     """Writes local ops, one region at a time; the :class:`LocalWriter` of rules."""
 
-    def __init__(self, graph: Graph, state: Decisions, gather_again: bool):
+    def __init__(self, graph: Graph, state: Decisions):
         self.graph = graph
         self.state = state
-        self.gather_again = gather_again
         self.mesh = state.mesh
         self.ops: list[Op] = []
         self.env: dict[Value, Value] = {}
-        self.reshaped: dict[tuple[Value, Layout, bool], Value] = {}
+        self.reshaped: dict[tuple[Value, Layout], Value] = {}
         self.offsets: dict[tuple[tuple[str, ...], int], Value] = {}
 
     # What rules use: LocalWriter says more.
@@ -158,14 +155,11 @@ class Emitter:
         assert source is not None
         if source == target:
             return local
-        again = self.gather_again and like is not None and like.backward
-        found = self.reshaped.get((local, target, again))
+        found = self.reshaped.get((local, target))
         if found is not None:
             return found
         value = local
         for name, params, layout in steps(source, target):
-            if again and name == "all_gather":
-                params = {**params, "again": True}  # so that clean-ups keep it apart
             result = retiled(value, layout, self.mesh)
             self.ops.append(
                 like.beside(name, (value,), result, params)
@@ -173,7 +167,7 @@ class Emitter:
                 else Op(name, None, (value,), (result,), params)
             )
             value = result
-        self.reshaped[local, target, again] = value
+        self.reshaped[local, target] = value
         return value
 
     def lower_op(self, op: Op) -> None:

@@ -126,11 +126,7 @@ def test_a_schedule_that_is_none() -> None:
         pt.partition(update, {"data": 4}, [])  # type: ignore[arg-type]
 
 
-def test_an_unknown_backend_or_argument() -> None:
-    with pytest.raises(
-        ValueError, match=r"backend 'magic' is not one of \['explicit', 'constraints'\]"
-    ):
-        plan([], backend="magic")
+def test_an_unknown_argument() -> None:
     step = pt.partition(update, pt.Mesh({"data": 2}), [], donate=("sate",))
     for use in (step.plan, step.compile):
         with pytest.raises(

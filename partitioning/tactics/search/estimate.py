@@ -40,7 +40,6 @@ class Estimator:
       placement: mesh axis to the levels it spans.
       mesh: sizes of axes.
       overlap: whether collectives run beside kernels.
-      gather_again: whether the backward pass gathers for itself.
     """
 
     def __init__(
@@ -50,13 +49,11 @@ class Estimator:
         placement: Mapping[str, Sequence[Segment]],
         mesh: Mapping[str, int],
         overlap: bool,
-        gather_again: bool = False,
     ):
         self.classes = classes
         self.baseline = baseline
         self.placement = placement
         self.mesh = dict(mesh)
-        self.gather_again = gather_again
         self._axis = {axis: i for i, axis in enumerate(mesh)}
         self._transfers: dict[tuple[Value, Layout, Layout], Exchange] = {}
         self._wire: dict[tuple[str, tuple[str, ...], float], Exchange] = {}
@@ -288,7 +285,7 @@ class Estimator:
         """Every collective that would be left, with where its members run."""
         found: Exchanges = []
         sliced: dict[Value, dict[Node, frozenset[str]]] = {}
-        uses: dict[tuple[Value, Layout, bool], list[np.ndarray]] = {}
+        uses: dict[tuple[Value, Layout], list[np.ndarray]] = {}
         read = self.def_use.uses
         moved: set[Value] = set()
         for node, requests in state.reshards.items():
@@ -300,9 +297,8 @@ class Estimator:
                         found.append((transfer, self._def_places(value)))
                         moved.add(value)
                     else:
-                        again = self.gather_again and node.op is not None and node.op.backward
-                        self._add_use(uses, value, target, again, read[value][node], state)
-        for (value, target, _), (first, last) in uses.items():
+                        self._add_use(uses, value, target, read[value][node], state)
+        for (value, target), (first, last) in uses.items():
             transfer = self._transfer(value, state.tilings[value].layout, target)
             at = self.def_use.defined[value]
             found.append((transfer, (first, at, first, last, self.def_use.turns[value])))
@@ -340,10 +336,9 @@ class Estimator:
 
     def _add_use(
         self,
-        uses: dict[tuple[Value, Layout, bool], list[np.ndarray]],
+        uses: dict[tuple[Value, Layout], list[np.ndarray]],
         value: Value,
         target: Layout,
-        again: bool,
         read: list[np.ndarray],
         state: CandidateState,
     ) -> None:
@@ -358,9 +353,9 @@ class Estimator:
             np.minimum.at(early, at, first)
             np.maximum.at(late, at, last)
             value, first, last, target = source, early, late, ((),) * source.ndim
-        known = uses.get((value, target, again))
+        known = uses.get((value, target))
         if known is None:
-            uses[value, target, again] = [first, last]
+            uses[value, target] = [first, last]
         else:
             known[0] = np.minimum(known[0], first)
             known[1] = np.maximum(known[1], last)

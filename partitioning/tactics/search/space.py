@@ -54,7 +54,6 @@ class Space:
             judge.placement,
             context.mesh,
             judge.overlap,
-            judge.gather_again,
         )
         self.initial = self.estimate.advance(self.state, self.state.journal)
         clock.append(time.process_time())

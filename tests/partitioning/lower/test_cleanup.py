@@ -197,20 +197,6 @@ def test_a_batch_of_linear_systems_stays_tiled() -> None:
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_gathers_may_be_repeated_for_the_backward_pass() -> None:
-    def fn(w: jax.Array, x: jax.Array) -> Any:
-        return jax.value_and_grad(lambda v: jnp.sum(jnp.tanh(jnp.tanh(x @ v) @ v)))(w)
-
-    schedule = [tile("a", x=0), tile("a", w=0)]
-    counts = [
-        pt.partition(fn, MESH, schedule, gather_again=again)
-        .plan(f(4, 4), f(8, 4))
-        .collectives["all_gather"]
-        for again in (False, True)
-    ]
-    assert counts == [1, 2]
-
-
 def test_every_clean_up_says_what_it_does() -> None:
     assert all(row.does for row in CLEANUPS)
 

@@ -15,14 +15,13 @@ MESH = {"data": 4, "model": 2}
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
-def planned(name, schedule, mesh=None, gather_again=False, **sizes):
+def planned(name, schedule, mesh=None, **sizes):
     """The partitioned step of an example and its plan."""
     example = models.make(name, **sizes)
     step = pt.partition(
         example.update,
         pt.Mesh(mesh or MESH),
         pt.parse_schedule(schedule),
-        gather_again=gather_again,
     )
     return step, step.plan(example.state_shapes, example.batch_shapes)
 

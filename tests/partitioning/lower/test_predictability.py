@@ -25,8 +25,8 @@ def example():
     return found
 
 
-def partitioned(example, **options):
-    return pt.partition(example.update, MESH, pt.parse_schedule("batch:data,zero3:data"), **options)
+def partitioned(example):
+    return pt.partition(example.update, MESH, pt.parse_schedule("batch:data,zero3:data"))
 
 
 def test_batch_then_zero3_on_four_layers(example):
@@ -38,17 +38,6 @@ def test_batch_then_zero3_on_four_layers(example):
         "all_to_all": 0,
     }
     assert not plan.conflicts
-
-
-def test_gathering_again_in_the_backward_pass(example):
-    plan = partitioned(example, gather_again=True).plan(example.state_shapes, example.batch_shapes)
-    # Not 24: the backward pass multiplies by every matrix but the first, and adds no bias.
-    assert plan.collectives == {
-        "all_reduce": 1,
-        "all_gather": 12 + 7,
-        "reduce_scatter": 12,
-        "all_to_all": 0,
-    }
 
 
 def test_both_tactics_merged_into_one_conflict(example):

@@ -281,7 +281,6 @@ def test_loops_recomputation_and_bundles_go_with_it() -> None:
     [
         ({"placement": "best"}, "placement is 'auto' or None, not 'best'"),
         ({"reductions": "tree"}, r"reductions 'tree' is not one of \['flat', 'synthesised'\]"),
-        ({"reductions": "synthesised", "backend": "constraints"}, "use backend='explicit'"),
         ({"simulate": pt.Simulator(topology=levels(2, 2))}, "needs 8 devices and the topology"),
         ({"simulate": pt.Simulator(topology=levels(3, 4))}, "does not divide what the topology"),
     ],

@@ -273,8 +273,3 @@ def test_a_search_finds_what_fits_where_no_listed_schedule_does() -> None:
 def test_a_share_of_the_memory_is_between_nothing_and_all(memory: Any) -> None:
     with pytest.raises(ValueError, match=r"a share of the device's memory"):
         pt.Recompute(memory)
-
-
-def test_the_compilers_collectives_are_not_rewritten() -> None:
-    with pytest.raises(ValueError, match=r"backend 'constraints' leaves to the compiler"):
-        planned("mlp", MLP, "data=8", "", recompute=pt.Recompute(), backend="constraints")

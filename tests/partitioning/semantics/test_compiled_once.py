@@ -3,13 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from troupe import partitioning as pt
 
 
-@pytest.mark.parametrize("backend", ["explicit", "constraints"])
-def test_results_become_arguments_without_compiling_again(backend):
+def test_results_become_arguments_without_compiling_again():
     traced = []
 
     def update(state, batch):
@@ -19,7 +17,7 @@ def test_results_become_arguments_without_compiling_again(backend):
 
     mesh = pt.Mesh({"data": 4}, jax.devices()[:4])
     schedule = [pt.Manual("batch", {"batch": 0}, "data"), pt.tactics.zero3("data")]
-    step = pt.partition(update, mesh, schedule, backend=backend)
+    step = pt.partition(update, mesh, schedule)
     state = {"w": np.ones((8, 4), np.float32), "count": np.int32(0)}
     batch = np.ones((16, 8), np.float32)
     state = step(state, batch)

@@ -19,11 +19,9 @@ MESH = pt.Mesh({"data": 4, "model": 2})
 BATCH = pt.Manual("batch", {"x": 0}, "data")
 
 
-def check(
-    fn: Callable[..., Any], *args: Any, schedule: Any = (BATCH,), backend: str = "explicit"
-) -> pt.Plan:
+def check(fn: Callable[..., Any], *args: Any, schedule: Any = (BATCH,)) -> pt.Plan:
     """Runs on the mesh, compares with one device, and returns the plan."""
-    step = pt.partition(fn, MESH, list(schedule), backend=backend)
+    step = pt.partition(fn, MESH, list(schedule))
     plan = step.plan(*args)
     expected, found = jax.jit(fn)(*args), step(*args)
     assert jax.tree.structure(expected) == jax.tree.structure(found)
@@ -237,10 +235,6 @@ def test_tables_by_rows(mode: str) -> None:
 
     plan = check(fn, x(8, 3), jnp.array([0, 7, 3, 12, -1, 3]))
     assert plan.collectives["all_gather"] == 0
-
-
-def test_the_second_back_end() -> None:
-    check(recurrent, x(8, 5, 4), x(4, 4), backend="constraints")
 
 
 def test_state_stays_on_the_mesh_and_is_donated() -> None:

@@ -40,11 +40,10 @@ def arrays(kind: str, mesh: pt.Mesh) -> Any:
 
 @pytest.mark.parametrize("kind", ["host", "one device", "same array", "same memory"])
 @pytest.mark.parametrize("schedule", ["batch", "zero3"])
-@pytest.mark.parametrize("backend", ["explicit", "constraints"])
-def test_a_state_whose_target_is_its_parameters(kind: str, schedule: str, backend: str) -> None:
+def test_a_state_whose_target_is_its_parameters(kind: str, schedule: str) -> None:
     mesh = pt.Mesh({"data": 8})
     tactics = [BATCH] + ([pt.tactics.zero3("data")] if schedule == "zero3" else [])
-    step = pt.partition(update, mesh, tactics, donate=("state",), backend=backend)
+    step = pt.partition(update, mesh, tactics, donate=("state",))
     batch = np.linspace(0, 1, 128, dtype=np.float32).reshape(16, 8)
     w, target = arrays(kind, mesh)
     state = {"params": {"w": w}, "target": {"w": target}, "key": jax.random.key(0)}

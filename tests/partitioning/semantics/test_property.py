@@ -53,11 +53,11 @@ def _called(step: Callable[..., Any], inputs: Any) -> tuple[Any, list[float]]:
     return results, [*CALLS, *sorted(UNORDERED)]
 
 
-def _check_run(drawn: Drawn, backend: str = "explicit") -> None:
+def _check_run(drawn: Drawn) -> None:
     """Runs on eight devices and compares with one."""
     inputs = drawn.inputs(0)
     expected, wanted = _called(jax.jit(drawn.function), inputs)
-    step = pt.partition(drawn.function, pt.Mesh(AXES), schedule(drawn), backend=backend)
+    step = pt.partition(drawn.function, pt.Mesh(AXES), schedule(drawn))
     found, calls = _called(step, inputs)
     assert len(calls) == len(wanted)
     np.testing.assert_allclose(calls, wanted, rtol=2e-4, atol=2e-4)

@@ -111,11 +111,11 @@ def reference(model):
     return example, (state, batch), jax.device_get((raw(first), raw(second)))
 
 
-def check(model, mesh, schedule, **options):
+def check(model, mesh, schedule):
     """Two steps on the mesh against two unpartitioned ones."""
     example, (state, batch), wanted = reference(model)
     axes, _ = MESHES[mesh]
-    step = pt.partition(example.update, pt.Mesh(axes), pt.parse_schedule(schedule), **options)
+    step = pt.partition(example.update, pt.Mesh(axes), pt.parse_schedule(schedule))
     first = step(state, batch)
     second = step(first[0], batch)
     assert_equal_results(jax.device_get((raw(first), raw(second))), wanted, TOLERANCE)
@@ -125,16 +125,6 @@ def check(model, mesh, schedule, **options):
 @pytest.mark.parametrize(("model", "mesh", "schedule"), list(parameters()))
 def test_results_are_those_of_the_unpartitioned_step(model, mesh, schedule):
     check(model, mesh, schedule)
-
-
-@pytest.mark.parametrize("model", ["mlp adam", "transformer", "graph_net", "ppo", "sac", "mpo"])
-def test_collectives_left_to_the_compiler(model):
-    check(model, *STRONGEST, backend="constraints")
-
-
-@pytest.mark.parametrize("model", ["mlp adam", "transformer checkpoint"])
-def test_gathering_again(model):
-    check(model, *STRONGEST, gather_again=True)
 
 
 def test_half_precision():
