@@ -208,8 +208,8 @@ def _tried(planned: Planner, mesh: Mesh, schedule: str, tactics: Sequence[Tactic
     before = 0
     for step, tactic in zip(plan.steps, tactics, strict=False):
         wide = any(mesh.axes[axis] > 1 for axis in axes_of(tactic))
-        if step.decisions == before and wide and not isinstance(tactic, Automatic):
+        if step.end == before and wide and not isinstance(tactic, Automatic):
             why = f"tactic {tactic.name!r} finds nothing to split over {tactic.axis}"
             return TriedPlan(str(mesh), schedule, None, why)
-        before = step.decisions
+        before = step.end
     return TriedPlan(str(mesh), schedule, plan)

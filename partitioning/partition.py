@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,30 +12,25 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from .decide.actions import Tactic, axes_of
+from .decisions import PlanDecisions
 from .ir.execute import Coordinates, evaluate, spec_of
 from .ir.garbage import no_garbage_collection
 from .ir.program import Program
 from .ir.trace import argument_names, trace
 from .mesh import Mesh
+from .options import PlanOptions
 from .plan import Plan
-from .rematerialization.recompute import Recompute
 from .rules import traits_of
-from .simulator.attach import Simulator
-
-REDUCTIONS = ("flat", "synthesised")
 
 
 def partition(
     fn: Callable[..., Any],
     mesh: Mesh,
     schedule: Sequence[Tactic],
+    options: PlanOptions | None = None,
     *,
-    donate: Sequence[str] = (),
-    simulate: Any = None,
-    bundle: bool = False,
-    recompute: Recompute | None = None,
-    placement: str | None = None,
-    reductions: str = "flat",
+    decisions: PlanDecisions | None = None,
+    **fields: Any,
 ) -> Partitioned:
     """Partitions a step over a mesh.
 
@@ -44,21 +40,10 @@ def partition(
         be state, and keeps its sharding from call to call.
       mesh: the mesh; real devices are looked up only when the step is called.
       schedule: tactics in order. Earlier ones win.
-      donate: names of arguments whose buffers the step may use for its results.
-      simulate: a function from a plan step to predictions, which plans then show; by default
-        `pt.Simulator()`, which predicts for an H200.
-      bundle: True to let sums over devices wait until one of them is read and exchange them in one
-        message then: for devices between which a message costs more than a copy does. Plans do not
-        show it.
-      recompute: how much of a device's memory the step may need;
-        activations are computed again in the backward pass where that takes it. By default the step
-        needs what it needs.
-      placement: "auto" to lay the axes of the mesh onto the levels of
-        the simulator's topology as is predicted to be quickest, which changes the order of the
-        devices; by default they lie in mesh order. The devices are taken to be given as the
-        topology joins them: those of one host after those of another.
-      reductions: "synthesised" to carry out sums between devices level
-        by level of that topology, where that is predicted to be quicker than "flat", at once.
+      options: what else plans are made for; all have defaults.
+      decisions: `plan.decisions` of an earlier plan of the same step, mesh and schedule, which is
+        made again without a search; its options hold.
+      **fields: of :class:`PlanOptions`, those given one by one: `donate=("state",)`.
 
     Returns:
       A callable step with `plan`, `lower_text` and `compile`.
@@ -66,14 +51,13 @@ def partition(
     Raises:
       ValueError: an unknown placement or way of reductions, a tactic on an axis that the mesh
         lacks, or a topology that does not hold the mesh.
-      TypeError: something in the schedule that is not a tactic.
+      TypeError: something in the schedule that is not a tactic, or an unknown option.
     """
-    if recompute is not None and not isinstance(recompute, Recompute):
-        raise TypeError(f"recompute is {recompute!r}; write e.g. pt.Recompute(memory=0.9)")
-    if placement not in (None, "auto"):
-        raise ValueError(f"placement is 'auto' or None, not {placement!r}")
-    if reductions not in REDUCTIONS:
-        raise ValueError(f"reductions {reductions!r} is not one of {list(REDUCTIONS)}")
+    known = [field.name for field in dataclasses.fields(PlanOptions)]
+    for name in fields:
+        if name not in known:
+            raise TypeError(f"partition has no option {name!r}; there are {', '.join(known)}")
+    options = dataclasses.replace(options or PlanOptions(), **fields)
     if not isinstance(mesh, Mesh):
         raise TypeError(
             f"mesh must be a pt.Mesh, not {type(mesh).__name__}; write pt.Mesh({{'data': 8}})"
@@ -89,19 +73,13 @@ def partition(
         if not callable(getattr(tactic, "actions", None)) or not hasattr(tactic, "axis"):
             raise TypeError(
                 f"schedule holds {tactic!r}, which is no tactic; use pt.Manual, pt.tactics, or "
-                f"an object with name, "
-                "axis and actions(context)"
+                "an object with name, axis and actions(context)"
             )
         for axis in axes_of(tactic):
             mesh.check_axis(axis, f"tactic {tactic.name!r}")
-    if isinstance(simulate, Simulator) and simulate.topology is not None:
-        simulate.place(mesh.axes)
-    if isinstance(donate, str):
-        donate = (donate,)
-    return Partitioned(
-        fn, mesh, tuple(schedule), tuple(donate), simulate, bundle, recompute, placement,
-        reductions,
-    )  # fmt: skip
+    if options.simulate is not None and options.simulate.topology is not None:
+        options.simulate.place(mesh.axes)
+    return Partitioned(fn, mesh, tuple(schedule), options, decisions)
 
 
 class Partitioned:
@@ -112,22 +90,14 @@ class Partitioned:
         fn: Callable[..., Any],
         mesh: Mesh,
         schedule: tuple[Tactic, ...],
-        donate: tuple[str, ...],
-        simulate: Any,
-        bundle: bool = False,
-        recompute: Recompute | None = None,
-        placement: str | None = None,
-        reductions: str = "flat",
+        options: PlanOptions,
+        decisions: PlanDecisions | None = None,
     ):
         self.fn = fn
         self.mesh = mesh
         self.schedule = schedule
-        self.donate = donate
-        self.simulate = simulate
-        self.bundle = bundle
-        self.recompute = recompute
-        self.placement = placement
-        self.reductions = reductions
+        self.options = options
+        self.decisions = decisions
         self._plans: dict[Any, Plan] = {}
         self._runs: dict[Any, Compiled] = {}
         self._last: Plan | None = None
@@ -163,17 +133,14 @@ class Partitioned:
         plan = self._plans.get(key)
         if plan is None:
             names = argument_names(self.fn, len(tree.children()))
-            for name in self.donate:
+            for name in self.options.donate:
                 if name not in names:
                     raise ValueError(
                         f"donate names {name!r}, which is no argument; the arguments are "
                         f"{list(names)}"
                     )
             program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
-            plan = Plan(
-                program, self.mesh, self.schedule, self.simulate, self.donate, self.recompute,
-                self.placement, self.reductions,
-            )  # fmt: skip
+            plan = Plan(program, self.mesh, self.schedule, self.options, self.decisions)
             self._plans[key] = plan
         self._last = plan
         return plan
@@ -203,12 +170,7 @@ class Partitioned:
         key = _scheme(), tree, tuple([_leaf_key(leaf) for leaf in leaves])
         found = self._runs.get(key)
         if found is None:
-            plan = self._plan(tree, leaves)
-            signature = plan.graph.program.signature
-            assert signature is not None
-            names = signature.names
-            donated = [i for i, name in enumerate(names) if name in self.donate]
-            found = self._runs[key] = Compiled(plan, self.mesh, donated, self.bundle)
+            found = self._runs[key] = Compiled(self._plan(tree, leaves), self.mesh)
         return found
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
@@ -232,13 +194,7 @@ class Compiled:
       jitted: the jitted function of flat inputs.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        mesh: Mesh,
-        donated: Sequence[int],
-        bundle: bool = False,
-    ):
+    def __init__(self, plan: Plan, mesh: Mesh):
         self.plan = plan
         mesh = mesh if plan.order is None else mesh.ordered(plan.order)
         self.jax_mesh = mesh.jax_mesh()
@@ -246,7 +202,12 @@ class Compiled:
         signature = program.signature
         assert signature is not None
         ends = (0, *signature.ends)
-        donate = tuple(i for k in donated for i in range(ends[k], ends[k + 1]))
+        donate = tuple(
+            i
+            for k, name in enumerate(signature.names)
+            if name in plan.donated
+            for i in range(ends[k], ends[k + 1])
+        )
         self.donated = frozenset(donate)
         self._called = False
         self.out_tree = signature.out_tree
@@ -255,7 +216,7 @@ class Compiled:
         self.in_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in in_specs)
         self.out_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in out_specs)
         self.jitted = jax.jit(
-            explicit(plan.program, mesh.in_parts(plan.parts), bundle),
+            explicit(plan.program, mesh.in_parts(plan.parts), plan.options.bundle),
             in_shardings=self.in_shardings,
             out_shardings=self.out_shardings,
             donate_argnums=donate,

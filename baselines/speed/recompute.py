@@ -81,7 +81,7 @@ def budgets(
             break
         cost = last.simulation
         row |= {
-            "regions": getattr(last.made, "regions", 0),
+            "regions": 0 if last.made is None else last.made.figures["regions"],
             "peak": round(cost.peak_memory_bytes / needs, 4),
             "seconds": round(cost.predicted_seconds.total / whole.predicted_seconds.total, 4),
         }

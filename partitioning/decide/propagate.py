@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..ir.program import Value
 from ..rules.factor import REPLICATED_FACTOR
@@ -31,6 +31,13 @@ class Conflict:
     candidates: tuple[str, ...]
     factors: tuple[int, ...] = dataclasses.field(repr=False, compare=False)
     node: Node = dataclasses.field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, node: Node, axis: str, candidates: Mapping[int, str]) -> Conflict:
+        """The conflict of a node, from its candidate factors to who asks for each."""
+        owner = node.owner
+        name, source = ("state", "") if owner is None else (owner.name, owner.source)
+        return cls(name, source, axis, tuple(candidates.values()), tuple(candidates), node)
 
     def __str__(self) -> str:
         where = f" at {self.source}" if self.source else ""
@@ -158,7 +165,4 @@ def _conflict(node: Node, axis: str, state: Decisions) -> Conflict:
             )
             label = f" ({value.path})" if value.path else ""
             candidates[dims[dim]] = f"dimension {dim} of {kind} {at} {value.type_text()}{label}"
-    owner = node.owner
-    name = "state" if owner is None else owner.name
-    source = owner.source if owner else ""
-    return Conflict(name, source, axis, tuple(candidates.values()), tuple(candidates), node)
+    return Conflict.of(node, axis, candidates)

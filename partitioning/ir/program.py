@@ -313,7 +313,8 @@ def scope_of(source_info: Any, prefix: str) -> str:
     return f"{prefix}/{own}" if prefix and own else prefix or own
 
 
-_HIDDEN = frozenset(
+#: Parameters of primitives that say nothing of what an op computes or how it may be split.
+HIDDEN = frozenset(
     {
         "sharding",
         "out_sharding",
@@ -354,7 +355,7 @@ def format_program(program: Program, indent: int = 0, names: dict[Value, str] | 
         params = ", ".join(
             f"{k}={_param_text(v)}"
             for k, v in op.params.items()
-            if v is not None and k not in _HIDDEN
+            if v is not None and k not in HIDDEN
         )
         line = f"{pad}{', '.join(typed(v) for v in op.outputs)} = {op.name}"
         line += f"({', '.join(name(v) for v in op.inputs)})"

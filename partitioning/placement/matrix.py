@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,16 @@ class PlacementMatrix:
             sizes = {segment.level.name: segment.size for segment in segments}
             rows[axis] = tuple(sizes.get(level.name, 1) for level in topology.levels)
         return cls(tuple(level.name for level in topology.levels), rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """The levels and rows as plain data."""
+        return {"levels": list(self.levels), "rows": {a: list(r) for a, r in self.rows.items()}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PlacementMatrix:
+        """The matrix that `to_json` wrote."""
+        rows = {axis: tuple(row) for axis, row in data["rows"].items()}
+        return cls(tuple(data["levels"]), rows)
 
     def on(self, topology: Topology) -> Topology:
         """The topology with the axes where the matrix puts them."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..ir.program import COLLECTIVES, Op, Program
+from ..rewritten import Rewritten, Saved
 from ..simulator.attach import Simulator
 from ..simulator.collectives import LIBRARIES, wire_bytes
 from ..simulator.device import get_device
@@ -16,75 +18,13 @@ from ..simulator.simulate import Simulation, topology_of
 from ..simulator.timing import transfer_of
 from ..simulator.topology import Topology, spanned
 from .matrix import PlacementMatrix, placements
-from .synthesis import ReductionProgram, reduction_programs, text_of
+from .synthesis import ReductionProgram, ReductionStep, reduction_programs, text_of
 from .writing import scattered_dim, summable, written
 
 #: So many placements are judged in full, those first whose collectives take least.
 _JUDGED = 4
 #: What a program has to save of a sum's time to take its place.
 _WORTH = 0.02
-
-
-@dataclasses.dataclass(frozen=True)
-class PlacedProgram:
-    """A program on the placement that was chosen for it.
-
-    Attributes:
-      program: the program, as it was.
-      simulation: what it costs there.
-      before: what it costs where the mesh would lie by itself.
-      matrix: where its axes lie.
-      tried: how many placements there are.
-      note: what was done, in words.
-    """
-
-    program: Program
-    simulation: Simulation
-    before: Simulation
-    matrix: PlacementMatrix
-    tried: int
-    note: str
-
-    def to_json(self) -> dict[str, Any]:
-        """What was done, by name."""
-        return {
-            "levels": list(self.matrix.levels),
-            "rows": {axis: list(row) for axis, row in self.matrix.rows.items()},
-            "order": list(self.matrix.order()),
-            "placements": self.tried,
-            "predicted_seconds_before": self.before.predicted_seconds.total,
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class ReducedProgram:
-    """A program whose sums run as steps over the levels.
-
-    Attributes:
-      program: the program, with its axes in parts; the given one where all sums stay as they are.
-      simulation: what it costs.
-      before: what the given one costs.
-      mesh: the axes of the program, in parts.
-      parts: axis to its parts; none where the program is as it was.
-      steps: the programs that were written, in words, and how many sums became each.
-      note: what was done, in words.
-    """
-
-    program: Program
-    simulation: Simulation
-    before: Simulation
-    mesh: Mapping[str, int]
-    parts: Mapping[str, Mapping[str, int]]
-    steps: Mapping[str, int]
-    note: str
-
-    def to_json(self) -> dict[str, Any]:
-        """What was done, by name."""
-        return {
-            "mesh": dict(self.mesh),
-            "programs": dict(self.steps),
-            "predicted_seconds_before": self.before.predicted_seconds.total,
-        }
 
 
 class Hierarchy:
@@ -196,38 +136,76 @@ class Hierarchy:
         return total
 
     def reduced(
-        self, program: Program, mesh: Mapping[str, int], donated: Collection[str]
-    ) -> ReducedProgram:
+        self,
+        program: Program,
+        mesh: Mapping[str, int],
+        donated: Collection[str],
+        saved: Saved | None = None,
+    ) -> Rewritten:
         """A program with its sums as the steps that are quickest, where that is quicker in all.
 
         Args:
           program: stays as it is.
           mesh: its axes.
           donated: names of donated arguments.
+          saved: the result of an earlier call as plain data; made again instead of choosing.
         """
+        if saved is not None:
+            return self._reduced_as(program, mesh, donated, saved)
         before = self.simulator.predict(program, mesh, donated)
-        steps: dict[str, int] = collections.Counter()
+        kinds: list[_Choice] = []
+        sums: list[int | None] = []
 
         def chosen(op: Op) -> tuple[Sequence[tuple[str, ...]], ReductionProgram] | None:
             choice = self.best(op)
             if choice.program is None:
+                sums.append(None)
                 return None
-            steps[choice.text] += 1
+            if choice not in kinds:
+                kinds.append(choice)
+            sums.append(kinds.index(choice))
             return choice.levels, choice.program
 
         new = written(program, self.mesh, self.parts, chosen)
-        if steps:
+        was = before.predicted_seconds.total
+        figures = {"mesh": dict(mesh), "programs": {}, "predicted_seconds_before": was}
+        if kinds:
             after = self.in_parts.predict(new, self.mesh, donated)
-            was, now = (s.predicted_seconds.total for s in (before, after))
+            now = after.predicted_seconds.total
             if now < was:
+                steps = collections.Counter(kinds[i].text for i in sums if i is not None)
                 most = max(steps, key=steps.__getitem__)
                 note = (
                     f"{sum(steps.values())} sums are carried out level by level, {steps[most]} of "
                     f"them as {most}: {now:.3g} s instead of {was:.3g}"
                 )
-                return ReducedProgram(new, after, before, self.mesh, self.parts, dict(steps), note)
+                figures |= {"mesh": self.mesh, "programs": dict(steps)}
+                recipe = {
+                    "parts": {axis: dict(parts) for axis, parts in self.parts.items()},
+                    "kinds": [kind.to_json() for kind in kinds],
+                    "sums": sums,
+                }
+                return Rewritten(new, self.mesh, lambda: after, note, figures, recipe)
         note = "every sum is carried out at once: no other program is predicted to be quicker"
-        return ReducedProgram(program, before, before, dict(mesh), {}, {}, note)
+        return Rewritten(program, mesh, lambda: before, note, figures)
+
+    def _reduced_as(
+        self, program: Program, mesh: Mapping[str, int], donated: Collection[str], saved: Saved
+    ) -> Rewritten:
+        """What `reduced` made, from what it saved."""
+        note, figures, recipe = saved["note"], saved["figures"], saved["recipe"]
+        if not recipe:
+            predict = functools.partial(self.simulator.predict, program, mesh, donated)
+            return Rewritten(program, mesh, predict, note, figures)
+        kinds, left = [*map(_steps_of, recipe["kinds"])], iter(recipe["sums"])
+
+        def chosen(op: Op) -> tuple[Sequence[tuple[str, ...]], ReductionProgram] | None:
+            number = next(left)
+            return None if number is None else kinds[number]
+
+        new = written(program, self.mesh, self.parts, chosen)
+        predict = functools.partial(self.in_parts.predict, new, self.mesh, donated)
+        return Rewritten(new, self.mesh, predict, note, figures, recipe)
 
 
 def laid_out(placement: str | None) -> dict[str, Any]:
@@ -259,6 +237,17 @@ class _Choice:
     flat: float
     text: str
 
+    def to_json(self) -> dict[str, Any]:
+        """Levels and steps as plain data."""
+        steps = [[kind, list(levels)] for kind, levels in self.program or ()]
+        return {"levels": [list(axes) for axes in self.levels], "steps": steps}
+
+
+def _steps_of(saved: Saved) -> tuple[Sequence[tuple[str, ...]], ReductionProgram]:
+    """The levels and steps of a choice that was saved."""
+    steps = (ReductionStep(kind, tuple(levels)) for kind, levels in saved["steps"])
+    return [tuple(axes) for axes in saved["levels"]], tuple(steps)
+
 
 def hierarchy(
     simulator: Simulator, mesh: Mapping[str, int], matrix: PlacementMatrix | None = None
@@ -274,7 +263,7 @@ def placed(
     simulator: Simulator,
     donated: Collection[str] = (),
     synthesised: bool = False,
-) -> PlacedProgram:
+) -> Rewritten:
     """The placement on which a program takes least time.
 
     Args:
@@ -310,4 +299,23 @@ def placed(
         note = f"{best.matrix}, as by itself: the best of {len(able)} placements"
     else:
         note = f"{best.matrix}: the best of {len(able)}, {now:.3g} s instead of {was:.3g}"
-    return PlacedProgram(program, after, before, best.matrix, len(able), note)
+    figures = {
+        **best.matrix.to_json(),
+        "order": list(best.matrix.order()),
+        "placements": len(able),
+        "predicted_seconds_before": before.predicted_seconds.total,
+    }
+    return Rewritten(program, mesh, lambda: after, note, figures)
+
+
+def replaced(
+    program: Program,
+    mesh: Mapping[str, int],
+    simulator: Simulator,
+    donated: Collection[str],
+    saved: Saved,
+) -> Rewritten:
+    """The placement that `placed` chose, from what its result saved."""
+    lies = hierarchy(simulator, mesh, PlacementMatrix.from_json(saved["figures"]))
+    predict = functools.partial(lies.simulator.predict, program, mesh, donated)
+    return Rewritten(program, mesh, predict, saved["note"], saved["figures"])

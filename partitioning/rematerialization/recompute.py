@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from ..ir.program import Program
+from ..rewritten import Rewritten, Saved
 from ..simulator.device import Device
 from ..simulator.simulate import Simulation, amount
 from .costs import Costs
@@ -66,7 +67,8 @@ class Recompute:
         device: Device,
         donated: Collection[str],
         simulate: Callable[[Program], Simulation],
-    ) -> Recomputed:
+        mesh: Mapping[str, int],
+    ) -> Rewritten:
         """The program, or the first that computes some of it again and keeps to the memory.
 
         Args:
@@ -74,16 +76,22 @@ class Recompute:
           device: the device.
           donated: names of donated arguments.
           simulate: judges a program.
+          mesh: sizes of axes.
 
         Raises:
           ValueError: where no program keeps to it.
         """
         limit = self.limit(device)
         before = simulate(program)
+        figures = {
+            "regions": 0,
+            "peak_memory_bytes_before": before.peak_memory_bytes,
+            "predicted_seconds_before": before.predicted_seconds.total,
+        }
         had, may = (amount(n, "B", 1024) for n in (before.peak_memory_bytes, limit))
         if before.peak_memory_bytes <= limit:
             note = f"nothing is computed again: {had} are within {may}"
-            return Recomputed(program, before, before, 0, note)
+            return Rewritten(program, mesh, lambda: before, note, figures)
         frontier = Frontier(program, device, donated, simulate)
         index = frontier.first_within(limit)
         if index is None:
@@ -103,34 +111,33 @@ class Recompute:
             f"{regions} regions are computed again for the backward pass: {has} of {may} instead "
             f"of {had}, in {longer:.2f} times the time"
         )
-        return Recomputed(chosen, after, before, regions, note)
+        figures["regions"] = regions
+        return Rewritten(chosen, mesh, lambda: after, note, figures, frontier.recipe(index))
 
 
-@dataclasses.dataclass(frozen=True)
-class Recomputed:
-    """A program that keeps less, and what it costs.
+def refitted(
+    program: Program,
+    device: Device,
+    simulate: Callable[[Program], Simulation],
+    mesh: Mapping[str, int],
+    saved: Saved,
+) -> Rewritten:
+    """The program that `Recompute.fit` chose, from what its result saved."""
+    recipe = saved["recipe"]
+    chosen = rebuilt(program, device, recipe) if recipe else program
+    predict = functools.partial(simulate, chosen)
+    return Rewritten(chosen, mesh, predict, saved["note"], saved["figures"], recipe)
 
-    Attributes:
-      program: the program; the given one where that suffices.
-      simulation: what it costs.
-      before: what the given one costs.
-      regions: how many regions are computed again.
-      note: what was done, in words.
-    """
 
-    program: Program
-    simulation: Simulation
-    before: Simulation
-    regions: int
-    note: str
-
-    def to_json(self) -> dict[str, Any]:
-        """What was done, by name."""
-        return {
-            "regions": self.regions,
-            "peak_memory_bytes_before": self.before.peak_memory_bytes,
-            "predicted_seconds_before": self.before.predicted_seconds.total,
-        }
+def rebuilt(program: Program, device: Device, recipe: Mapping[str, Any]) -> Program:
+    """The program of a frontier that has this recipe; the given program stays as it is."""
+    base = unstacked(program, device, recipe["stacks"]) if recipe["stacks"] else program
+    acts = {number: [Act(*act) for act in acts] for number, acts in recipe["chains"]}
+    plans: dict[Program, list[tuple[Chain, list[Act]]]] = {}
+    for number, chain in enumerate(chains(base) if acts else ()):
+        if number in acts:
+            plans.setdefault(chain.program, []).append((chain, acts[number]))
+    return rewritten(base, plans)
 
 
 class Frontier:
@@ -154,29 +161,29 @@ class Frontier:
         self.donated = donated
         self.simulate = simulate
         # Loops come first: what they stack is most of what a program with loops keeps.
-        self._unstacked = [program]
+        self._unstacked = [(0.0, program)]
         for share in _STACKS:
             fewer = unstacked(program, device, share)
             if fewer is not program:
-                self._unstacked.append(fewer)
+                self._unstacked.append((share, fewer))
         self._known: dict[int, tuple[Program, Simulation]] = {}
 
     @functools.cached_property
-    def _plans(self) -> list[tuple[Chain, list[tuple[Act, ...]]]]:
-        """For every chain, its plans from keeping all to keeping least."""
-        program = self._unstacked[-1]
+    def _plans(self) -> list[tuple[int, Chain, list[tuple[Act, ...]]]]:
+        """For every chain, with its number, its plans from keeping all to keeping least."""
+        program = self._unstacked[-1][1]
         costs = Costs(program, self.device, self.donated)
         found = []
-        for chain in chains(program):
+        for number, chain in enumerate(chains(program)):
             stages = costs.stages(chain)
             if any(stage.saved for stage in stages):
                 plans = [acts for _, acts in Rotor(stages).plans()]
-                found.append((chain, plans))
+                found.append((number, chain, plans))
         return found
 
     @functools.cached_property
     def _count(self) -> int:
-        most = max((len(plans) for _, plans in self._plans), default=1)
+        most = max((len(plans) for *_, plans in self._plans), default=1)
         return len(self._unstacked) + min(_PLANS, most) - 1
 
     def __len__(self) -> int:
@@ -185,19 +192,33 @@ class Frontier:
     def __getitem__(self, index: int) -> tuple[Program, Simulation]:
         """The program that is the `index`th, and what it costs; 0 is the given one."""
         if index not in self._known:
-            program = self._program(index)
+            program = self._made(index)
             self._known[index] = program, self.simulate(program)
         return self._known[index]
 
-    def _program(self, index: int) -> Program:
+    def _made(self, index: int) -> Program:
         if index < len(self._unstacked):
-            return self._unstacked[index]
-        share = (index + 1 - len(self._unstacked)) / (self._count - len(self._unstacked))
+            return self._unstacked[index][1]
         plans: dict[Program, list[tuple[Chain, tuple[Act, ...]]]] = {}
-        for chain, acts in self._plans:
-            chosen = acts[round(share * (len(acts) - 1))]
-            plans.setdefault(chain.program, []).append((chain, chosen))
-        return rewritten(self._unstacked[-1], plans)
+        for _, chain, acts in self._acts(index):
+            plans.setdefault(chain.program, []).append((chain, acts))
+        return rewritten(self._unstacked[-1][1], plans)
+
+    def _acts(self, index: int) -> Iterator[tuple[int, Chain, tuple[Act, ...]]]:
+        """The plan of every chain in the `index`th program, one that has any."""
+        share = (index + 1 - len(self._unstacked)) / (self._count - len(self._unstacked))
+        for number, chain, acts in self._plans:
+            yield number, chain, acts[round(share * (len(acts) - 1))]
+
+    def recipe(self, index: int) -> dict[str, Any]:
+        """Plain data from which `rebuilt` writes the `index`th program."""
+        stacks, acts = self._unstacked[min(index, len(self._unstacked) - 1)][0], []
+        if index >= len(self._unstacked):
+            acts = [
+                [number, [[act.what, act.stage] for act in some]]
+                for number, _, some in self._acts(index)
+            ]
+        return {"stacks": stacks, "chains": acts}
 
     def least(self) -> Simulation:
         """Of what was judged so far, what needs least memory."""

@@ -1,6 +1,6 @@
 """Which stages of a chain to keep and which to compute again: optimal checkpointing of chains.
 
-The dynamic programme of Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova, "Optimal checkpointing
+The dynamic program of Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova, "Optimal checkpointing
 for heterogeneous chains" (https://arxiv.org/abs/1911.13214), which Rotor implements. Numbers alone:
 nothing here knows of programs. Differences from the paper: the backward pass of a stage costs the
 same in every plan and is left out of the times; what else lives beside the chain while a stage runs
@@ -123,7 +123,7 @@ class Rotor:
         fits = np.flatnonzero(np.isfinite(self.seconds))
         least = [m for m in fits if m == fits[0] or self.seconds[m] < self.seconds[m - 1] - 1e-12]
         last = len(self.stages) - 1
-        return [(float(self.seconds[m]), tuple(self._acts(0, last, m))) for m in least[::-1]]
+        return [(float(self.seconds[m]), tuple(self._acts(0, last, int(m)))) for m in least[::-1]]
 
     def _acts(self, first: int, last: int, slots: int) -> list[Act]:
         choice = int(self._choice[first, last, slots])

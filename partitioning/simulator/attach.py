@@ -48,12 +48,20 @@ class Simulator:
         """Whether collectives run beside kernels."""
         return get_device(self.device).kind != "cpu" if self.overlap is None else self.overlap
 
-    def __call__(self, step: Any) -> Simulation:
-        """The prediction for one step of a plan."""
-        return self.predict(step.program, step.plan.mesh.axes, step.plan.donated)
-
     def predict(
         self, program: Program, mesh: Mapping[str, int], donated: Collection[str] = ()
     ) -> Simulation:
         """The prediction for a local program on a mesh."""
         return simulate(program, self.device, self.topology, mesh, donated, self.overlap)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value from which `from_json` makes an equal simulator, calibrated or not."""
+        topology = None if self.topology is None else self.topology.to_json()
+        device = get_device(self.device).to_json()
+        return {"device": device, "topology": topology, "overlap": self.overlap}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Simulator:
+        """The simulator that `to_json` wrote."""
+        topology = None if data["topology"] is None else Topology.from_json(data["topology"])
+        return cls(Device.from_json(data["device"]), topology, data["overlap"])

@@ -209,8 +209,19 @@ class Device:
 T = TypeVar("T")
 
 
-def read_saved(path: str | os.PathLike[str], make: Callable[[Any], T]) -> T:
-    """What `make` makes of a saved device or calibration.
+def read_saved(
+    path: str | os.PathLike[str],
+    make: Callable[[Any], T],
+    kind: str = "device",
+    remedy: str = "Write it anew with calibrate().save(), or name a preset",
+) -> T:
+    """Returns what `make` makes of a JSON object in a file.
+
+    Args:
+      path: of the file.
+      make: reads the object.
+      kind: what should be in the file, for messages.
+      remedy: what to do where it is not, for messages.
 
     Raises:
       ValueError: naming the file and what is wrong with it.
@@ -225,10 +236,7 @@ def read_saved(path: str | os.PathLike[str], make: Callable[[Any], T]) -> T:
         what = f"it has no field {error}"
     except (OSError, TypeError, AttributeError, ValueError) as error:
         what = str(error)
-    raise ValueError(
-        f"{os.fspath(path)} is no device that can be read: {what}. Write it anew with "
-        "calibrate().save(), or name a preset"
-    )
+    raise ValueError(f"{os.fspath(path)} is no {kind} that can be read: {what}. {remedy}")
 
 
 def _curve(data: Any) -> Curve:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...decide.actions import Context
@@ -124,6 +124,16 @@ class SearchLog:
             "judged": [tried.to_json() for tried in self.judged],
             "saves": list(self.saves),
         }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SearchLog:
+        """The log that `to_json` wrote, as of a search that took no time."""
+        operations, of = data["classes"]
+        best = tuple((count, seconds) for count, seconds in data["best"])
+        judged = (Judged(**{**one, "moves": tuple(one["moves"])}) for one in data["judged"])
+        return cls(
+            data["estimates"], (operations, of), 0.0, best, tuple(judged), tuple(data["saves"]),
+        )  # fmt: skip
 
     def saving(self, index: int) -> str:
         """Which move it is, and what it saves: "move 2 of 8, saves 1.9 ms"."""

@@ -239,7 +239,7 @@ def test_axes_are_laid_where_they_cost_least() -> None:
     assert (placed.name, reduced.name) == ("placement", "reductions")
     # What little this model's layers exchange goes between the hosts; gradients stay inside.
     assert plan.order == (0, 4, 1, 5, 2, 6, 3, 7)
-    assert placed.made.to_json()["rows"] == {"data": [4, 1], "model": [1, 2]}
+    assert placed.made.figures["rows"] == {"data": [4, 1], "model": [1, 2]}
     last = plan.steps[-3].simulation.predicted_seconds.total
     assert placed.simulation.predicted_seconds.total < last
     out, _ = step(state, batch)

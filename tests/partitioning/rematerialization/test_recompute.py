@@ -216,7 +216,7 @@ def test_partitioned_steps_give_the_results_of_the_unpartitioned_one(
     )
     plan = step.plan(*arguments)
     assert plan.steps[-1].name == "recompute"
-    assert plan.steps[-1].made.regions > 0
+    assert plan.steps[-1].made.figures["regions"] > 0
     assert plan.collectives == whole.collectives
     assert "computed again" in str(plan)
     wanted = jax.jit(example.update)(*arguments)
@@ -266,7 +266,7 @@ def test_a_search_finds_what_fits_where_no_listed_schedule_does() -> None:
         recompute=pt.Recompute(1.0),
     ).plan(example.state_shapes, example.batch_shapes)
     assert found.steps[-1].simulation.fits
-    assert found.steps[-1].made.regions > 0
+    assert found.steps[-1].made.figures["regions"] > 0
 
 
 @pytest.mark.parametrize("memory", [0, 1.5, -1, "0.9", True])

@@ -1,0 +1,60 @@
+"""`PlanOptions`: what a plan is made for besides its mesh and schedule, as one frozen value."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .rematerialization.recompute import Recompute
+from .simulator.attach import Simulator
+
+REDUCTIONS = ("flat", "synthesised")
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanOptions:
+    """The options of :func:`~troupe.partitioning.partition`.
+
+    Attributes:
+      donate: names of arguments whose buffers the step may use for its results.
+      simulate: predicts what a plan costs, and is asked by tactics that search; by default
+        `pt.Simulator()`, which predicts for an H200.
+      bundle: True to let sums over devices wait until one of them is read and exchange them in one
+        message then: for devices between which a message costs more than a copy does. Plans do not
+        show it.
+      recompute: how much of a device's memory the step may need; activations are computed again in
+        the backward pass where that takes it. By default the step needs what it needs.
+      placement: "auto" to lay the axes of the mesh onto the levels of the simulator's topology as
+        is predicted to be quickest, which changes the order of the devices; by default they lie in
+        mesh order. The devices are taken to be given as the topology joins them: those of one host
+        after those of another.
+      reductions: "synthesised" to carry out sums between devices level by level of that topology,
+        where that is predicted to be quicker than "flat", at once.
+
+    Raises:
+      ValueError: an unknown placement or way of reductions.
+      TypeError: a `recompute` or `simulate` of another type.
+    """
+
+    donate: tuple[str, ...] = ()
+    simulate: Simulator | None = None
+    bundle: bool = False
+    recompute: Recompute | None = None
+    placement: str | None = None
+    reductions: str = "flat"
+
+    def __post_init__(self) -> None:
+        donate = (self.donate,) if isinstance(self.donate, str) else tuple(self.donate)
+        object.__setattr__(self, "donate", donate)
+        if self.simulate is not None and not isinstance(self.simulate, Simulator):
+            raise TypeError(f"simulate is {self.simulate!r}; write e.g. pt.Simulator('h200')")
+        if self.recompute is not None and not isinstance(self.recompute, Recompute):
+            raise TypeError(f"recompute is {self.recompute!r}; write e.g. pt.Recompute(memory=0.9)")
+        if self.placement not in (None, "auto"):
+            raise ValueError(f"placement is 'auto' or None, not {self.placement!r}")
+        if self.reductions not in REDUCTIONS:
+            raise ValueError(f"reductions {self.reductions!r} is not one of {list(REDUCTIONS)}")
+
+    @property
+    def simulator(self) -> Simulator:
+        """The simulator, the default one where none is given."""
+        return self.simulate or Simulator()

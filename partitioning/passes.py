@@ -1,0 +1,235 @@
+"""The passes that make a plan, in order, each over the one record of the plan.
+
+A pass decides (by search, where need be) and carries out what it decided; `decided` tells it as
+plain data, from which `restore` does the same in another process without a search. Steps that are
+split further, such as into the stages of a pipeline, are further passes of the list.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .decide.actions import Tactic, axes_of, label
+from .decide.positions import Positions
+from .decide.propagate import Conflict
+from .decide.repropagate import Repropagation, apply_tactic
+from .ir.verify import verify
+from .options import PlanOptions
+from .placement.matrix import PlacementMatrix
+from .placement.place import hierarchy, placed, replaced
+from .record import PlanMove, PlanRecord, PlanStep
+from .rematerialization.recompute import refitted
+from .rewritten import Rewritten, Saved
+from .rules import traits_of
+from .tactics.search.automatic import SearchLog
+
+
+class Pass(Protocol):
+    """One stage of planning."""
+
+    @property
+    def name(self) -> str: ...
+
+    def decide(self, record: PlanRecord) -> None:
+        """Decides and carries it out: appends steps to the record, if there is anything to do.
+
+        Raises:
+          ValueError: what cannot be.
+        """
+
+    def decided(self, record: PlanRecord) -> Any:
+        """Returns what was decided as plain data, or None."""
+
+    def restore(self, record: PlanRecord, decided: Any) -> None:
+        """Carries out what `decided` told of a plan of the same program."""
+
+
+class EnterTactics:
+    """Enters the tactics of the schedule, one by one; each may search."""
+
+    name = "tactics"
+
+    def decide(self, record: PlanRecord) -> None:
+        """Enters every tactic.
+
+        Raises:
+          ValueError: what a tactic cannot do, or an ordered callback on several devices.
+        """
+        for index, tactic in enumerate(record.schedule):
+            record.state.tactic = index
+            record.steps += (_entered(record, tactic),)
+        if not record.schedule:
+            record.steps += (record.step("unpartitioned"),)
+        *before, last = record.steps
+        last = dataclasses.replace(last, notes=last.notes + tuple(_gathered(record)))
+        record.steps = (*before, last)
+
+    def decided(self, record: PlanRecord) -> list[dict[str, Any]]:
+        """Returns the steps of the tactics with their lines of the journal."""
+        positions = Positions(record.graph)
+        found, start = [], 0
+        for step in record.steps:
+            if step.made is None:
+                found.append(_saved(step, positions, start))
+                start = step.end
+        return found
+
+    def restore(self, record: PlanRecord, decided: list[dict[str, Any]]) -> None:
+        """Enters the journal again, and the steps with it."""
+        positions = Positions(record.graph)
+        for index, saved in enumerate(decided):
+            record.state.tactic = index
+            record.state.enter(positions.decisions(saved["journal"], index))
+            log = saved["search"]
+            step = record.step(
+                saved["name"], saved["axis"], axes=tuple(saved["axes"]),
+                conflicts=tuple(map(positions.conflict_of, saved["conflicts"])),
+                notes=tuple(saved["notes"]),
+                repropagated=tuple(map(positions.repropagation_of, saved["repropagated"])),
+                moves=tuple(PlanMove(*move) for move in saved["moves"]),
+                log=None if log is None else SearchLog.from_json(log),
+            )  # fmt: skip
+            record.steps += (step,)
+
+
+def _saved(step: PlanStep, positions: Positions, start: int) -> dict[str, Any]:
+    """The step of a tactic as plain data; its lines of the journal begin at `start`."""
+    return {
+        "name": step.name,
+        "axis": step.axis,
+        "axes": list(step.axes),
+        "journal": positions.journal(step.plan.state.journal[start : step.end]),
+        "conflicts": [positions.conflict(c) for c in step.conflicts],
+        "repropagated": [positions.repropagation(r) for r in step.repropagated],
+        "notes": list(step.notes),
+        "moves": [[move.text, move.start, move.end] for move in step.moves],
+        "search": None if step.log is None else step.log.to_json(),
+    }
+
+
+def _entered(record: PlanRecord, tactic: Tactic) -> PlanStep:
+    """Enters one tactic."""
+    context = record.context([each.name for each in record.schedule])
+    journal = record.state.journal
+    search = getattr(tactic, "search", None)
+    found = search(context) if callable(search) else None
+    conflicts: list[Conflict] = []
+    repropagated: list[Repropagation] = []
+    moves: list[PlanMove] = []
+    for part in (tactic,) if found is None else found.moves:
+        start = len(journal)
+        left, again = apply_tactic(context, part.actions(context), part.axis, record.work)
+        conflicts += left
+        repropagated += again
+        if found is not None:
+            moves.append(PlanMove(found.log.saving(len(moves)), start, len(journal)))
+    if len(moves) > 1:  # What one move left open another may have settled.
+        factors = record.state.factors
+        conflicts = [c for c in conflicts if c.axis not in factors.get(c.node, ())]
+    return record.step(
+        tactic.name, tactic.axis, conflicts=tuple(conflicts), notes=tuple(context.notes),
+        repropagated=tuple(repropagated), axes=axes_of(tactic), moves=tuple(moves),
+        log=None if found is None else found.log,
+    )  # fmt: skip
+
+
+def _gathered(record: PlanRecord) -> list[str]:
+    """A line for each op without a rule that gets operands which are tiled, and for each that
+    calls the host.
+
+    Raises:
+      ValueError: a callback that jax does not order on several devices.
+    """
+    found: dict[str, None] = {}
+    for op, loops in record.graph.unruled:
+        tiled = [v for v in op.inputs if any(record.state.layout(v))]
+        host = traits_of(op.name).host and record.mesh.size > 1
+        if host and any(type(e).__name__ == "OrderedDebugEffect" for e in op.effects):
+            raise ValueError(
+                f"{op.name} at {op.source or 'an unknown line'} is ordered, which jax does not "
+                "do on several devices; use ordered=False, or "
+                "jax.experimental.io_callback(..., ordered=True)"
+            )
+        if tiled or host:
+            why = "is called on the first device alone" if host else "has no rule"
+            names = ", ".join(label(v) for v in tiled)
+            gathered = f": {names} gathered" if tiled else ""
+            inside = ", once per turn of the loop it is in" if loops else ""
+            found[f"{op.name} at {op.source or 'an unknown line'} {why}{gathered}{inside}"] = None
+    return list(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewrite:
+    """A pass that writes the local program of the last step anew, where it is asked to.
+
+    Attributes:
+      name: of the pass and of its step.
+      asked: True if the options of a record ask for it.
+      write: decides and writes the program; or writes the one that `Rewritten.to_json` told of.
+      after: what else becomes of the record.
+    """
+
+    name: str
+    asked: Callable[[PlanOptions], bool]
+    write: Callable[[PlanRecord, Saved | None], Rewritten]
+    after: Callable[[PlanRecord, Rewritten], None] = lambda record, made: None
+
+    def decide(self, record: PlanRecord) -> None:
+        """Appends a step with the program, where it is asked for."""
+        if self.asked(record.options):
+            self._append(record, self.write(record, None))
+
+    def decided(self, record: PlanRecord) -> Saved | None:
+        """Returns the note, the figures and the recipe of the step."""
+        made = (step.made for step in record.steps if step.name == self.name)
+        return next((one.to_json() for one in made if one is not None), None)
+
+    def restore(self, record: PlanRecord, decided: Saved | None) -> None:
+        """Appends the step again."""
+        if decided is not None:
+            self._append(record, self.write(record, decided))
+
+    def _append(self, record: PlanRecord, made: Rewritten) -> None:
+        verify(made.program, made.mesh)
+        self.after(record, made)
+        record.steps += (record.step(self.name, notes=(made.note,), made=made),)
+
+
+def _recompute(record: PlanRecord, saved: Saved | None) -> Rewritten:
+    judge, recompute = record.judge, record.options.recompute
+    assert recompute is not None
+    if saved is not None:
+        return refitted(record.program, judge.device, judge.predict, judge.mesh, saved)
+    return recompute.fit(record.program, judge.device, record.donated, judge.predict, judge.mesh)
+
+
+def _place(record: PlanRecord, saved: Saved | None) -> Rewritten:
+    given = record.program, record.mesh.axes, record.judge.simulator, record.donated
+    if saved is not None:
+        return replaced(*given, saved)
+    return placed(*given, record.options.reductions == "synthesised")
+
+
+def _lay_axes(record: PlanRecord, made: Rewritten) -> None:
+    record.matrix = PlacementMatrix.from_json(made.figures)
+
+
+def _reduce(record: PlanRecord, saved: Saved | None) -> Rewritten:
+    lies = hierarchy(record.judge.simulator, record.mesh.axes, record.matrix)
+    return lies.reduced(record.program, record.mesh.axes, record.donated, saved)
+
+
+def _cut_axes(record: PlanRecord, made: Rewritten) -> None:
+    record.parts = made.recipe.get("parts", {})
+
+
+PASSES: tuple[Pass, ...] = (
+    EnterTactics(),
+    Rewrite("recompute", lambda options: options.recompute is not None, _recompute),
+    Rewrite("placement", lambda options: options.placement == "auto", _place, _lay_axes),
+    Rewrite("reductions", lambda options: options.reductions == "synthesised", _reduce, _cut_axes),
+)
+"""Every pass, in order."""
