@@ -116,7 +116,6 @@ def test_what_is_not_ours_to_check_passes():
         (lambda: dataclasses.replace(EXPERIMENT, evaluation=10), "must be a Evaluation"),
         (lambda: dataclasses.replace(EXPERIMENT, partition="data=2"), "launch.Partition or None"),
         (lambda: launch.run("dqn", "out"), "what is run is a launch.Experiment.*not 'dqn'"),
-        (lambda: launch.Roles(learner_device="tpu"), "must be cpu or gpu"),
         (lambda: launch.Checkpointing(replay="some"), "must be auto, always or never"),
     ],
 )
