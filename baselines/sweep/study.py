@@ -71,6 +71,7 @@ class Study:
           RunError: if there is a study that cannot be read.
         """
         import optuna
+        import sqlalchemy
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna, self._space, self._seed = optuna, request.space, request.recipe.seed
@@ -80,8 +81,13 @@ class Study:
             warm = max(2, evaluations // 3)
             pruner = optuna.pruners.MedianPruner(self._startup, n_warmup_steps=warm)
         try:
+            # Without a pool every connection is closed when it has been used.
+            storage = optuna.storages.RDBStorage(
+                f"sqlite:///{folder / FILE}",
+                engine_kwargs={"poolclass": sqlalchemy.pool.NullPool},
+            )
             self._study = optuna.create_study(
-                storage=f"sqlite:///{folder / FILE}",
+                storage=storage,
                 study_name=_NAME,
                 direction="maximize",
                 pruner=pruner,
