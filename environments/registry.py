@@ -103,7 +103,12 @@ def missing_extra(id: str, extra: str | None, error: Exception) -> MissingExtraE
     reason = " ".join(str(error).split())
     if extra is None:
         return MissingExtraError(f"{id} needs a package that is not installed: {reason}")
-    return MissingExtraError(f"{id} needs an extra: pip install 'troupe[{extra}]' ({reason})")
+    limit = (
+        " under Python 3.12 or older" if extra == "dm_control" else ""
+    )  # As labmaze, which it needs.
+    return MissingExtraError(
+        f"{id} needs an extra: pip install 'troupe[{extra}]'{limit} ({reason})"
+    )
 
 
 def parameters(

@@ -140,6 +140,7 @@ def test_a_factory_makes_what_was_asked_for(made, message, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.distributed
 def test_a_program_is_launched_and_no_experiment():
     pytest.importorskip("launchpad")
     with pytest.raises(RequestError, match="launch takes the program of make_program"):

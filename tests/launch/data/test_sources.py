@@ -153,10 +153,15 @@ def test_agents_and_budgets_that_data_does_not_suit_are_refused(tmp_path, capsys
     fails(capsys, other, "another environment", "one of 4, those here one of 2")
     prioritised = ["train", "dqn", "--env", "fake/match", "--config.priority_exponent", "0.5"]
     fails(capsys, [*prioritised, "--steps", "16", *data], "priority_exponent")
+
+
+@pytest.mark.distributed
+def test_actors_beside_data_alone_are_refused(tmp_path, capsys):
     pytest.importorskip("launchpad")
-    fails(
-        capsys, [*TRAIN, *data, "--launch", "processes", "--actors", "2"], "actors is 2", "nobody"
-    )
+    recording.write(tmp_path / "it.npz", demonstrations.match(3), {})
+    actors = ["--launch", "processes", "--actors", "2"]
+    asked = [*TRAIN, "--data", tmp_path / "it.npz", "--out", tmp_path / "run", *actors]
+    fails(capsys, asked, "actors is 2", "nobody")
 
 
 def test_python_says_the_same(tmp_path):

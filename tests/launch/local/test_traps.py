@@ -133,7 +133,7 @@ def test_training_and_evaluation_have_environments_of_their_own(tiny):
         ("CartPole-v1", "gymnasium"),
         ("HalfCheetah-v5", "mujoco"),
         ("ALE/Pong-v5", "ale_py"),
-        ("dm_control/cartpole-swingup", "dm_control"),
+        pytest.param("dm_control/cartpole-swingup", "dm_control", marks=pytest.mark.distributed),
         ("bsuite/catch/0", "bsuite"),
         ("fake/ragged", "troupe"),
     ],
