@@ -3,8 +3,6 @@
 Also runs small enough to be tests.
 """
 
-import argparse
-import collections
 import os
 import pathlib
 import re
@@ -24,44 +22,6 @@ if not os.environ.get("TROUPE_FULL"):
 _DEVICES = "--xla_force_host_platform_device_count=8"
 if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
-
-
-def _part(text):
-    part, _, parts = text.partition("/")
-    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no K/N with K between 1 and N")
-    return int(part), int(parts)
-
-
-def pytest_addoption(parser):
-    parser.addoption(
-        "--part",
-        metavar="K/N",
-        type=_part,
-        default="1/1",
-        help="of the tables marked `parted`, every Nth case, from the Kth on; all by default",
-    )
-
-
-def pytest_collection_modifyitems(config, items):
-    """Leaves out the cases of parted tables that another environment of CI shows."""
-    part, parts = config.getoption("part")
-    # A case is what the parameters say that the mark names, in all tests of the module alike: what
-    # they share is made once. Cases are dealt out in the order in which they are found.
-    dealt = collections.defaultdict(dict)
-    kept, left = [], []
-    for item in items:
-        mark = item.get_closest_marker("parted")
-        params = item.callspec.params if hasattr(item, "callspec") else {}
-        place = part - 1
-        if mark and all(name in params for name in mark.args):
-            case = tuple(str(params[name]) for name in mark.args)
-            cases = dealt[item.module.__name__, mark.args]
-            place = cases.setdefault(case, len(cases)) % parts
-        (kept if place == part - 1 else left).append(item)
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = kept
 
 
 @pytest.fixture

@@ -23,8 +23,6 @@ from troupe.launch.validation import conformance
 from ..results import assert_equal_results, assert_same_bits, raw
 from .rows import AGENTS, CASES, CHECKED, TO_LEARN
 
-pytestmark = pytest.mark.parted("tried")
-
 STREAMS, STEPS = 3, 20  # Of acting side by side.
 TOLERANCE = 1e-5  # Of the norm of each array, between one device and eight.
 # A mean over a batch of terms near 1 has their rounding, 1e-7, however little is left of it: what
@@ -123,10 +121,12 @@ def tried(request, documented):
 checked = pytest.mark.parametrize("tried", CHECKED, indirect=True, scope="module")
 
 
+@pytest.mark.smoke
 def test_it_acts_as_its_environment_asks(tried):
     conformance.check_actions(tried.trial)
 
 
+@pytest.mark.smoke
 def test_it_learns_and_all_stays_finite(tried):
     conformance.check_learns(tried.trial.rewind(), tried.kind.steps)
     assert tried.trial.parts.learner.steps >= tried.kind.steps

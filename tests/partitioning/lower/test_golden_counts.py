@@ -70,7 +70,6 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parted("num_layers", "variant")
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("num_layers", [1, 2, 3, 4])
 def test_transformer(num_layers, variant):
@@ -157,7 +156,6 @@ COMPILED = [
 ]
 
 
-@pytest.mark.parted("name", "schedule", "sizes")
 @pytest.mark.parametrize(("name", "schedule", "sizes"), COMPILED, ids=str)
 def test_compiled_text_holds_the_same_collectives(name, schedule, sizes):
     example = models.make(name, **sizes)

@@ -16,7 +16,6 @@ CASES = [(name, {}) for name in steps.NAMES] + [
 ]
 
 
-@pytest.mark.parted("name", "sizes")
 @pytest.mark.parametrize(("name", "sizes"), CASES, ids=lambda x: str(x))
 def test_runs_and_repeats(name, sizes):
     example = steps.make(name, **sizes)

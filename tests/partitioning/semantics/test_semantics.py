@@ -121,7 +121,6 @@ def check(model, mesh, schedule):
     assert_equal_results(jax.device_get((raw(first), raw(second))), wanted, TOLERANCE)
 
 
-@pytest.mark.parted("model", "mesh", "schedule")
 @pytest.mark.parametrize(("model", "mesh", "schedule"), list(parameters()))
 def test_results_are_those_of_the_unpartitioned_step(model, mesh, schedule):
     check(model, mesh, schedule)
