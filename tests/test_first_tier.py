@@ -6,6 +6,8 @@ import pytest
 
 from .processes import python
 
+pytestmark = pytest.mark.smoke
+
 FORBIDDEN = ("tensorflow", "acme", "reverb", "launchpad", "tree_math", "rlax", "torch")
 
 # What crosses a process; it may import the second tier.

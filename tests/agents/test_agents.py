@@ -121,7 +121,6 @@ def tried(request, documented):
 checked = pytest.mark.parametrize("tried", CHECKED, indirect=True, scope="module")
 
 
-@pytest.mark.smoke
 def test_it_acts_as_its_environment_asks(tried):
     conformance.check_actions(tried.trial)
 
