@@ -58,12 +58,7 @@ class Positions:
 
     def repropagation(self, found: Repropagation) -> list[Any]:
         """[op, value, axis, dimension] of a tiling that was taken up again."""
-        return [
-            self._of(repropagated.op),
-            self._of(repropagated.value),
-            repropagated.axis,
-            repropagated.dim,
-        ]
+        return [self._of(found.op), self._of(found.value), found.axis, found.dim]
 
     def repropagation_of(self, saved: Sequence[Any]) -> Repropagation:
         """The tiling that `repropagation` wrote."""
