@@ -24,7 +24,7 @@ class Linear(hk.Linear):
     DQN takes 1,777 and 1,795 gradient steps a second instead of 1,594 twice (`baselines.speed dqn`,
     both variants in turn, two cores). Columns are slower in small batches, up to tenfold, in large
     ones, and with later versions; of lots of 8 steps instead of 128 they take up to a tenth more.
-    Of 256 observations and layers as wide gradients are quick in rows too (see `learning.kernels`):
+    Of 256 observations and layers as wide gradients are quick in rows too (see `programs.convolutions`):
     SAC's steps with the policy in rows take 1.8 % less.
     """
 

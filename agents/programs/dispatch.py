@@ -5,7 +5,7 @@ action took 400 us so, and 105 us in the caller's thread (one core, jax 0.6.2, t
 64); see `runtime.configure_cpu`. There XLA still shares out operations that do not need one
 another, as a draw and the network's first layer are: its threads' wake-ups then take most of a
 choice's time; see `jit_in_turn`, and `jit_steps` for gradient steps. A loop of steps is as fast as
-the steps laid out, and compiles once; convolutions need help for that, see `kernels`.
+the steps laid out, and compiles once; convolutions need help for that, see `convolutions`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import jax
 
 from .. import leading
 from ..interfaces import Update
-from ..learning import kernels
 from ..replay.items import Sample
+from . import convolutions
 
 Nest = Any
 
@@ -32,7 +32,7 @@ def jit_in_turn(fn: Callable[..., Nest], device: jax.Device) -> Callable[..., Ne
     uniformly at first, took 100 us and takes 20 (two hidden layers of 256, jax 0.6.2 and 0.12).
     """
     options = _in_turn(device) if device.platform == "cpu" else None
-    return jax.jit(kernels.for_device(fn, device), compiler_options=options)
+    return jax.jit(convolutions.for_device(fn, device), compiler_options=options)
 
 
 def jit_steps(
@@ -46,11 +46,11 @@ def jit_steps(
       state: one as it will be called with.
       sample: likewise.
     """
-    fast = kernels.for_device(fn, device)
+    fast = convolutions.for_device(fn, device)
     options = None
     if device.platform == "cpu":
         program = jax.jit(fast).trace(state, sample).jaxpr  # Which is not done again.
-        options = _in_turn(device) if kernels.is_quick_in_turn(program) else None
+        options = _in_turn(device) if convolutions.is_quick_in_turn(program) else None
     return jax.jit(fast, donate_argnums=0, compiler_options=options)
 
 

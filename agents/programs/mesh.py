@@ -23,10 +23,9 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ..interfaces import Update, UpdateOutput
-from ..learning import kernels
 from ..replay.items import Sample
 from ..snapshots import key_impl, typed, words_of
-from . import dispatch, planning
+from . import convolutions, dispatch, planning
 from .placement import Partition
 
 Nest = Any
@@ -138,7 +137,7 @@ class MeshProgram:
         placed = jax.tree.unflatten(jax.tree.structure(batch), one.in_shardings[count:])
         _, output = jax.tree.unflatten(one.out_tree, one.out_shardings)
         fused = dispatch.fuse(step, self._num_steps)
-        fused = kernels.for_device(fused, self._device, is_alone=False)
+        fused = convolutions.for_device(fused, self._device, is_alone=False)
         placed = jax.tree.map(stacked, placed)
         gathered = UpdateOutput(
             jax.tree.map(lambda _: self._everywhere, output.metrics),

@@ -42,7 +42,7 @@ def test_steps_that_are_small_are_taken_in_turn(size, monkeypatch):
     monkeypatch.setattr(
         dispatch, "_in_turn", lambda device: asked.append(device) or in_turn(device)
     )
-    monkeypatch.setattr(dispatch.kernels, "_IS_OLD", True)
+    monkeypatch.setattr(dispatch.convolutions, "_IS_OLD", True)
 
     def step(state, sample):
         wide = jnp.outer(state, sample)

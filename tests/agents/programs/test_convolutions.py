@@ -7,7 +7,8 @@ import optax
 import pytest
 from jax import lax
 
-from troupe.agents.learning import gathering, kernels, optimizers
+from troupe.agents.learning import gathering, optimizers
+from troupe.agents.programs import convolutions as kernels
 
 LAYOUTS = [
     ("NHWC", "HWIO", "NHWC"),

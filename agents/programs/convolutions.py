@@ -54,7 +54,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jex_core
 
-from . import calls, gathering, threefry
+from ..learning import calls, gathering, threefry
 
 Nest = Any
 
