@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..interfaces import ActorCore, Adder
-from ..programs import dispatch
 from ..snapshots import from_host, to_host
 from ..variables.client import VariableClient
 from . import policies
@@ -124,8 +123,7 @@ class GenericActor(BaseActor):
         self._client = client
         self._device = device or jax.local_devices()[0]
         self._state_packing = Packing(self._like)
-        step = self._packed(policies.batch(policy))
-        self._step = dispatch.jit_in_turn(step, self._device)
+        self._step = jax.jit(self._packed(policies.batch(policy)))
         self._chosen: Packing | None = None
         """Of the action and extras that a step gives; known with the first observation."""
         pack = self._state_packing.pack

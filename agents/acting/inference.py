@@ -17,7 +17,6 @@ import numpy as np
 
 from ..interfaces import ActorCore, VariableSource
 from ..networks.core import dummy
-from ..programs import dispatch
 from ..snapshots import to_host, typed
 from ..variables.client import VariableClient
 from . import policies
@@ -85,7 +84,7 @@ class InferenceServer:
         self._like = jax.jit(jax.vmap(policy.init))(jax.random.split(jax.random.key(0), 1))
         self._observation = dummy(observation_spec, 1)
         self._num_observation = len(jax.tree.leaves(self._observation))
-        self._step = dispatch.jit_in_turn(policies.batch(policy), jax.local_devices()[0])
+        self._step = jax.jit(policies.batch(policy))
         self._queue: collections.deque[_Request] = collections.deque()
         self._arrived = threading.Condition()
         self.calls = self.rows = 0

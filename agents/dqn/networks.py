@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
@@ -10,9 +9,7 @@ import jax
 from ...environments.specs import EnvironmentSpec
 from ..losses import estimates, values
 from ..networks import heads
-from ..networks.columns import Linear
 from ..networks.core import Network, dummy, from_haiku, require_discrete
-from ..networks.noisy import NoisyLinear
 from ..networks.torsos import is_image, make_torso
 from .config import DQNConfig
 
@@ -38,7 +35,6 @@ def make_q_network(agent: str, spec: EnvironmentSpec, config: DQNConfig) -> Netw
     """
     num_actions = require_discrete(agent, spec)
     shape, std = make_estimate(config).shape, config.noisy_std
-    linear = Linear if std is None else functools.partial(NoisyLinear, std=std)
     torso_sizes = config.hidden_sizes
     head_sizes: tuple[int, ...] = ()
     if config.dueling or std is not None:
@@ -49,6 +45,6 @@ def make_q_network(agent: str, spec: EnvironmentSpec, config: DQNConfig) -> Netw
     def apply(observation: Nest) -> jax.Array:
         features = make_torso(spec.observations, torso_sizes)(observation)
         head = heads.dueling_values if config.dueling else heads.action_values
-        return head(features, num_actions, head_sizes, shape=shape, linear=linear)
+        return head(features, num_actions, head_sizes, shape=shape, noisy_std=std)
 
     return from_haiku(apply, dummy(spec.observations, 1))

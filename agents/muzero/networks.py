@@ -11,7 +11,6 @@ import numpy as np
 
 from ...environments.specs import EnvironmentSpec
 from ..losses import values
-from ..networks.columns import MLP
 from ..networks.core import dummy, from_haiku, require_discrete
 from ..networks.torsos import make_torso
 from .config import MuZeroConfig
@@ -49,14 +48,14 @@ def make_networks(spec: EnvironmentSpec, config: MuZeroConfig) -> MuZeroNetworks
 
     def advance(state, action):
         x = jnp.concatenate([state, jax.nn.one_hot(action, num_actions)], axis=-1)
-        features = MLP(sizes, activate_final=True, name="hidden")(x)
+        features = hk.nets.MLP(sizes, activate_final=True, name="hidden")(x)
         # What a step changes is added, so that states many steps on are learned as well.
         following = _scale(state + hk.Linear(config.state_size, name="state")(features))
         goes_on = hk.Linear(1, b_init=hk.initializers.Constant(2.0), name="continuation")
         return following, linear(config.num_atoms, "reward")(features), goes_on(features)[:, 0]
 
     def predict(state):
-        features = MLP(sizes, activate_final=True, name="hidden")(state)
+        features = hk.nets.MLP(sizes, activate_final=True, name="hidden")(state)
         return linear(num_actions, "policy")(features), linear(config.num_atoms, "value")(features)
 
     state = jnp.zeros((1, config.state_size))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 from dm_env import specs
 
-from .columns import MLP, Linear
+from . import noisy
 from .distributions import Distribution
 
 
@@ -20,7 +22,7 @@ def action_values(
     hidden_sizes: Sequence[int] = (),
     *,
     shape: tuple[int, ...] = (),
-    linear: Callable[..., Linear] = Linear,
+    noisy_std: float | None = None,
 ) -> jax.Array:
     """Values [B, A, *shape] of A actions.
 
@@ -29,10 +31,11 @@ def action_values(
       num_actions: A.
       hidden_sizes: of layers before the last.
       shape: of what is said of an action: () a number, (Z,) a distribution by Z numbers.
-      linear: makes a layer, of a size and a name.
+      noisy_std: that layers with noise begin with; None: layers have none.
     """
+    linear, mlp = _layers(noisy_std)
     if hidden_sizes:
-        features = MLP(hidden_sizes, activate_final=True, name="hidden", linear=linear)(features)
+        features = mlp(hidden_sizes, activate_final=True, name="hidden")(features)
     values = linear(num_actions * math.prod(shape), name="head")(features)
     return values.reshape(-1, num_actions, *shape) if shape else values
 
@@ -43,18 +46,28 @@ def dueling_values(
     hidden_sizes: Sequence[int],
     *,
     shape: tuple[int, ...] = (),
-    linear: Callable[..., Linear] = Linear,
+    noisy_std: float | None = None,
 ) -> jax.Array:
     """As `action_values`: a state's value and each action's advantage over the mean.
 
     Wang et al. (2016), https://arxiv.org/abs/1511.06581, equation 9.
     """
-    size = math.prod(shape)
-    value = MLP((*hidden_sizes, size), name="value", linear=linear)(features)
-    advantage = MLP((*hidden_sizes, num_actions * size), name="advantage", linear=linear)(features)
+    size, (_, mlp) = math.prod(shape), _layers(noisy_std)
+    value = mlp((*hidden_sizes, size), name="value")(features)
+    advantage = mlp((*hidden_sizes, num_actions * size), name="advantage")(features)
     if shape:
         value, advantage = (x.reshape(x.shape[0], -1, *shape) for x in (value, advantage))
     return value + advantage - jnp.mean(advantage, axis=1, keepdims=True)
+
+
+def _layers(noisy_std: float | None) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Returns the makers of a linear layer and of an MLP, with noise or without."""
+    if noisy_std is None:
+        return hk.Linear, hk.nets.MLP
+    return (
+        functools.partial(noisy.NoisyLinear, std=noisy_std),
+        functools.partial(noisy.NoisyMLP, std=noisy_std),
+    )
 
 
 def action_parameters(
@@ -70,7 +83,7 @@ def action_parameters(
       initial_free: at first, of parameters that do not depend on the features.
     """
     w_init = hk.initializers.Orthogonal(scale)
-    parameters = Linear(actions.num_parameters, w_init=w_init, name="policy_head")(features)
+    parameters = hk.Linear(actions.num_parameters, w_init=w_init, name="policy_head")(features)
     if not actions.free_parameters:
         return parameters
     free = hk.get_parameter(
@@ -89,11 +102,11 @@ def bounded_actions(features: jax.Array, box: specs.BoundedArray) -> jax.Array:
     """
     middle, half = (box.maximum + box.minimum) / 2, (box.maximum - box.minimum) / 2
     w_init = hk.initializers.Orthogonal(0.01)
-    raw = Linear(box.minimum.size, w_init=w_init, name="policy_head")(features)
+    raw = hk.Linear(box.minimum.size, w_init=w_init, name="policy_head")(features)
     return middle + half * jnp.tanh(raw.reshape(-1, *box.shape))
 
 
 def state_value(features: jax.Array) -> jax.Array:
     """Values [B] of states."""
     w_init = hk.initializers.Orthogonal(1.0)
-    return Linear(1, w_init=w_init, name="value_head")(features)[..., 0]
+    return hk.Linear(1, w_init=w_init, name="value_head")(features)[..., 0]

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 from dm_env import specs
 
-from .columns import MLP
 from .core import describe
 
 Nest = Any
@@ -163,7 +162,7 @@ def make_torso(
 
     def apply(observation: Nest) -> jax.Array:
         x = GridTorso(width, dtype)(observation) if convolutional else flat(observation)
-        mlp = MLP(hidden_sizes, w_init=w_init, activation=activation, activate_final=True)
+        mlp = hk.nets.MLP(hidden_sizes, w_init=w_init, activation=activation, activate_final=True)
         return mlp(x.astype(dtype))
 
     return apply

@@ -1,16 +1,13 @@
 """How gradient steps are given to the device.
 
 On CPU a call hands its program to a thread and waits for it, unless told otherwise: a choice of an
-action took 400 us so, and 105 us in the caller's thread (one core, jax 0.6.2, two hidden layers of
-64); see `runtime.configure_cpu`. There XLA still shares out operations that do not need one
-another, as a draw and the network's first layer are: its threads' wake-ups then take most of a
-choice's time; see `jit_in_turn`, and `jit_steps` for gradient steps. A loop of steps is as fast as
-the steps laid out, and compiles once; convolutions need help for that, see `convolutions`.
+action takes four times as long so as in the caller's thread; see `runtime.configure_cpu`. A loop of
+steps is as fast as the steps laid out, and compiles once; convolutions need help for that, see
+`convolutions`.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,56 +16,8 @@ import jax
 from .. import leading
 from ..interfaces import Update
 from ..replay.items import Sample
-from . import convolutions
 
 Nest = Any
-
-
-def jit_in_turn(fn: Callable[..., Nest], device: jax.Device) -> Callable[..., Nest]:
-    """`jax.jit` of what is small, such as one choice of an action, in the forms fast on a device.
-
-    On CPU operations are laid out for the least memory. They then write where others have read, so
-    that XLA finds no two to share out and runs all in the caller's thread: a choice of SAC's, drawn
-    uniformly at first, took 100 us and takes 20 (two hidden layers of 256, jax 0.6.2 and 0.12).
-    """
-    options = _in_turn(device) if device.platform == "cpu" else None
-    return jax.jit(convolutions.for_device(fn, device), compiler_options=options)
-
-
-def jit_steps(
-    fn: Callable[..., Nest], device: jax.Device, state: Nest, sample: Nest
-) -> Callable[..., Nest]:
-    """`jax.jit` of gradient steps, in the forms fast on a device; small ones in turn.
-
-    Args:
-      fn: `(state, sample) -> (state, output)`. The state is donated.
-      device: on which it will run.
-      state: one as it will be called with.
-      sample: likewise.
-    """
-    fast = convolutions.for_device(fn, device)
-    options = None
-    if device.platform == "cpu":
-        program = jax.jit(fast).trace(state, sample).jaxpr  # Which is not done again.
-        options = _in_turn(device) if convolutions.is_quick_in_turn(program) else None
-    return jax.jit(fast, donate_argnums=0, compiler_options=options)
-
-
-@functools.cache
-def _in_turn(device: jax.Device) -> dict[str, Any]:
-    """What XLA calls the layout for the least memory, in this version; empty: nothing we know."""
-    names: list[dict[str, Any]] = [
-        {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"},
-        {"xla_cpu_enable_concurrency_optimized_scheduler": False},
-    ]
-    for options in names:
-        with jax.default_device(device):
-            try:
-                jax.jit(lambda: 0, compiler_options=options).lower().compile()
-            except jax.errors.JaxRuntimeError:  # It knows no such option.
-                continue
-        return options
-    return {}
 
 
 def without_keys(sample: Sample) -> Sample:

@@ -137,7 +137,7 @@ class MeshProgram:
         placed = jax.tree.unflatten(jax.tree.structure(batch), one.in_shardings[count:])
         _, output = jax.tree.unflatten(one.out_tree, one.out_shardings)
         fused = dispatch.fuse(step, self._num_steps)
-        fused = convolutions.for_device(fused, self._device, is_alone=False)
+        fused = convolutions.for_device(fused, self._device)
         placed = jax.tree.map(stacked, placed)
         gathered = UpdateOutput(
             jax.tree.map(lambda _: self._everywhere, output.metrics),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from ..snapshots import typed
-from . import dispatch
+from . import convolutions, dispatch
 
 Nest = Any
 
@@ -59,7 +59,8 @@ class PlainProgram:
     def __call__(self, state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
         sample = dispatch.without_keys(sample)
         if self._run is None:
-            self._run = dispatch.jit_steps(self._steps(), self._device, state, sample)
+            steps = convolutions.for_device(self._steps(), self._device)
+            self._run = jax.jit(steps, donate_argnums=0)
         return self._run(state, sample)
 
     def _steps(self) -> Callable[..., Any]:
