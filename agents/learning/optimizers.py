@@ -17,8 +17,7 @@ def scale_by_adam(
 
     The bias corrections are the same for all parameters, so they go into one factor and epsilon:
     the form that Kingma and Ba (2015, https://arxiv.org/abs/1412.6980) give at the end of section
-    2, with epsilon scaled so that it is the same as in the first. Writing 65,536 parameters took
-    96 us against 153, traced in DQN's step (two cores, jax 0.6.2).
+    2, with epsilon scaled so that it is the same as in the first.
     """
 
     def update(gradients, state, params=None):
