@@ -52,7 +52,6 @@ def roles(options: argparse.Namespace) -> dict[str, Any]:
     """What was said of roles (`parser.add_roles`)."""
     return given(
         actors=options.actors,
-        hosts=options.hosts,
         inference_servers=options.inference_servers,
         learner_hosts=options.learner_hosts,
     )

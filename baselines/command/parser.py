@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ...launch.distributed.deployment import KINDS
+from ...launch.distributed.deployment import KINDS, NO_HOSTS
 from ...launch.errors import RequestError
 from ...launch.experiment import DEVICES
 from ..tuned import Tuned
@@ -20,6 +20,13 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise RequestError(message)
+
+
+class _Hosts(argparse.Action):
+    """Says what takes the place of a flag that was."""
+
+    def __call__(self, *arguments: object) -> NoReturn:
+        raise RequestError(NO_HOSTS)
 
 
 class Commands:
@@ -125,16 +132,7 @@ def add_cluster(group: argparse._ActionsContainer) -> None:
         help="of Ray: GPUs that each process of the learner has of its node; default: as "
         "--learner-device says",
     )
-
-
-def add_hosts(group: argparse._ActionsContainer) -> None:
-    """The hosts over which processes are spread."""
-    group.add_argument(
-        "--hosts",
-        metavar="H0,H1,...",
-        help="of processes: hosts over which they are spread, by name or IPv4 address; the same "
-        "command is begun on each, with an --out that all see",
-    )
+    group.add_argument("--hosts", action=_Hosts, help=argparse.SUPPRESS)
 
 
 def add_roles(group: argparse._ActionsContainer) -> None:
@@ -142,7 +140,6 @@ def add_roles(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--actors", type=count, metavar="N", help="each with config.num_envs environments"
     )
-    add_hosts(group)
     group.add_argument(
         "--inference-servers", type=int, metavar="N", help="default: 0, actors act by themselves"
     )

@@ -25,8 +25,6 @@ def run(recipe: Recipe | Begun, out: str | pathlib.Path, *, resume: bool) -> int
         result = runner(experiment, out, resume=resume, reporter=reporter, request=recipe.to_json())
     finally:
         reporter.close()
-    if result is None:
-        return 0  # Another host has the run, and tells of it.
     final = result.evaluation[-1]
     clock = experiment.clock
     count = f"{getattr(result, clock.name):,} {clock.words}"

@@ -24,18 +24,13 @@ def require_own(address: str) -> None:
             f"servers cannot listen on {address!r}: it must be one IPv4 address of this machine, "
             f"such as {LOOPBACK}."
         )
-    if not is_own(address):
-        raise RequestError(f"servers cannot listen on {address}: this machine has no such address.")
-
-
-def is_own(address: str) -> bool:
-    """Whether an IPv4 address is one of this machine's."""
     with socket.socket() as one:
         try:
             one.bind((address, 0))
         except OSError:
-            return False
-    return True
+            raise RequestError(
+                f"servers cannot listen on {address}: this machine has no such address."
+            ) from None
 
 
 def towards(other: str) -> str:

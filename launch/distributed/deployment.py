@@ -24,6 +24,11 @@ Proxy = Literal["calls", "board", "replay"]
 KINDS = ("one-process", "threads", "processes", "ray")
 """Kinds of launch."""
 
+NO_HOSTS = (
+    "--hosts is gone: a run over several machines is one of Ray, --launch ray --address "
+    "HOST:PORT, and `troupe deploy slurm|kubernetes` writes the job of one."
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Roles:
@@ -48,10 +53,6 @@ class Roles:
     listen: str = "127.0.0.1"
     """IPv4 address of this machine on which the replay and the other servers listen. Whoever can
     connect to it can run code."""
-    hosts: str | None = None
-    """Of processes: names or IPv4 addresses of the hosts over which they are spread, with commas;
-    the same is begun on each. The first has all that others call, and listens on its own address;
-    the others have the actors."""
     hang_seconds: float = 20.0
     """How long an actor's environment may take for one step before the actor is started again."""
     address: str | None = None
@@ -80,13 +81,6 @@ class Roles:
                 f"there are {self.inference_servers} inference servers for {self.actors} actors; "
                 "have at most one for each actor."
             )
-        if self.hosts is not None:
-            _check_hosts(self.host_names, self.listen)
-
-    @property
-    def host_names(self) -> tuple[str, ...]:
-        """Those of `hosts`; without, none."""
-        return tuple(self.hosts.split(",")) if self.hosts is not None else ()
 
     def given(self) -> dict[str, Any]:
         """The fields that are not as by default."""
@@ -105,25 +99,11 @@ class Roles:
             values["actors"] = values.pop("num_actors")
         known = [field.name for field in dataclasses.fields(cls)]
         for name in values:
+            if name == "hosts":
+                raise RequestError(NO_HOSTS)
             if name not in known:
                 raise RequestError(f"a program has no setting {name}; it has {', '.join(known)}.")
         return cls(**values)
-
-
-def _check_hosts(names: tuple[str, ...], listen: str) -> None:
-    for name in names:
-        if not name or name != name.strip():
-            raise RequestError(
-                f"the hosts are {','.join(names)!r}; give names or IPv4 addresses with commas "
-                "between them: h0,h1,h2."
-            )
-        if names.count(name) > 1:
-            raise RequestError(f"--hosts names {name} twice; name every host once.")
-    if listen != Roles.listen:
-        raise RequestError(
-            "over several hosts each listens on its own address; leave out --listen, and give "
-            "addresses in --hosts."
-        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import RequestError
-from . import hosts
 from .deployment import Deployment
 
 _COLUMNS: Mapping[str, tuple[float, float]] = {
@@ -25,8 +24,7 @@ _COLUMNS: Mapping[str, tuple[float, float]] = {
 
 
 def draw(deployment: Deployment, path: str | os.PathLike[str]) -> pathlib.Path:
-    """Draws a box for every label, with its hosts where there are several, and an arrow from
-    whoever calls to whoever answers.
+    """Draws a box for every label, and an arrow from whoever calls to whoever answers.
 
     Args:
       deployment: whose roles they are.
@@ -51,9 +49,6 @@ def draw(deployment: Deployment, path: str | os.PathLike[str]) -> pathlib.Path:
     for label, plans in groups.items():
         served = plans[0].threads > 0 or plans[0].serves_replay
         text = label if len(plans) == 1 else f"{label} \N{MULTIPLICATION SIGN} {len(plans)}"
-        if names := deployment.roles.host_names:
-            on = {names[hosts.place(label, index, len(names))] for index in range(len(plans))}
-            text += f"\n{_few(sorted(on, key=names.index))}"
         boxes[label] = axes.text(
             *places[label],
             text,
@@ -89,8 +84,3 @@ def draw(deployment: Deployment, path: str | os.PathLike[str]) -> pathlib.Path:
     except (OSError, ValueError) as error:
         raise RequestError(f"cannot write {target}: {error}.") from error
     return target
-
-
-def _few(names: Sequence[str]) -> str:
-    """Names in little room."""
-    return ", ".join(names) if len(names) <= 3 else f"{names[0]} ... {names[-1]}"

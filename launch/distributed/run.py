@@ -130,10 +130,9 @@ def conduct(
             deployment.roles.given(),
         )
         listen = deployment.roles.listen
-        if listen != LOOPBACK or deployment.roles.hosts:
-            where = listen if listen != LOOPBACK else "the address of each host"
+        if listen != LOOPBACK:
             run.monitor.line(
-                f"warning: the run listens on {where}; whoever can connect to it can run code on "
+                f"warning: the run listens on {listen}; whoever can connect to it can run code on "
                 "this machine in your name"
             )
         with (

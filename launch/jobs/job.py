@@ -13,9 +13,6 @@ from ...agents.bounds import AllBounds, check
 from ..distributed.deployment import Roles
 from ..errors import RequestError
 
-RAY, PROCESSES = LAUNCHES = "ray", "processes"
-"""Launches that a job can have."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -29,8 +26,6 @@ class Job:
     """Of the run, whose place is reckoned with."""
     learner_device: str = "auto"
     """What the learner computes on, as of `Experiment`."""
-    launch: str = RAY
-    """What the roles are: actors of Ray, or processes of the hosts."""
     nodes: int = 2
     """Machines, or pods, that roles are on."""
     cpus: int | None = None
@@ -70,11 +65,10 @@ class Job:
     def cpus_of_a_node(self) -> int:
         if self.cpus is not None:
             return self.cpus
-        # The learner's processes have a node each; actors are spread over what is left.
+        # The learner's processes have a node each; actors are spread over all.
         actors = -(-self.roles.actors // self.roles.actors_per_process)
         cpus = 1.0 if self.roles.actor_cpus is None else self.roles.actor_cpus
-        nodes = self.nodes if self.launch == RAY else max(1, self.nodes - 1)
-        of_actors = -(-actors // nodes) * cpus
+        of_actors = -(-actors // self.nodes) * cpus
         return max(1, math.ceil(of_actors) + 1)
 
     @property
@@ -84,12 +78,12 @@ class Job:
     @property
     def begin(self) -> str:
         """The command that begins the run in what the job has started."""
-        return f"{self.train}{self._address} --out {shlex.quote(self.out)}"
+        return f"{self.train} --address auto --out {shlex.quote(self.out)}"
 
     @property
     def go_on(self) -> str:
         """The command that goes on with it."""
-        return f"troupe resume {shlex.quote(self.out)}{self._address}"
+        return f"troupe resume {shlex.quote(self.out)} --address auto"
 
     @property
     def result(self) -> str:
@@ -100,7 +94,3 @@ class Job:
     def outcome(self) -> str:
         """A command that ends as the complete run did, which fails where it missed its target."""
         return f"""! grep -q '"reached": false' {self.result}"""
-
-    @property
-    def _address(self) -> str:
-        return " --address auto" if self.launch == RAY else ""

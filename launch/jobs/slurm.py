@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from .job import PROCESSES, Job
+from .job import Job
 
 _WARN_SECONDS = 300
 """So long before the time limit SLURM says so; it looks at limits but every half minute or so."""
@@ -31,8 +31,6 @@ def script(job: Job) -> str:
     lines = [f"#SBATCH --{name}={value}" for name, value in options.items()]
     gpus = f" --num-gpus {job.gpus_of_a_node}" if job.gpus_of_a_node else ""
     parts = {
-        "NODES": _PROCESSES if job.launch == PROCESSES else _RAY,
-        "END": "" if job.launch == PROCESSES else _END_RAY,
         "OPTIONS": "\n".join([*lines, "#SBATCH --requeue"]),
         "OUT": shlex.quote(job.out),
         "SIZE": f'--num-cpus "$SLURM_CPUS_PER_TASK"{gpus}',
@@ -80,26 +78,7 @@ exec {ear}< <(srun --overlap --nodes=1 --ntasks=1 --cpus-per-task=1 --nodelist="
   bash -c 'echo; exec sleep infinity' 2>/dev/null; [ $? -ne 143 ] || kill -TERM $$)
 read -r -u "$ear"
 
-@NODES@
-[ -z "$asked" ] || kill -INT "$run"
-while wait "$run"; code=$?; kill -0 "$run" 2>/dev/null; do :; done  # A signal ends a wait early.
-wait "$run" 2>/dev/null; last=$?
-[ "$last" -ne 127 ] && code=$last
-@END@
-# A job that was cancelled, or that SLURM queues again by itself, is running no longer; one whose
-# steps have not all answered yet is not only running, but SIGNALING.
-if [ -n "$asked" ] && [ "$code" -ne 0 ] &&
-  scontrol show job "$SLURM_JOB_ID" | grep -Eq "JobState=(RUNNING|SIGNALING)"; then
-  echo "stopped by SLURM with a checkpoint; queued again"
-  # Only once SLURM ends the script: sooner its end would be taken for that of the job.
-  trap 'exit "$code"' TERM
-  scontrol requeue "$SLURM_JOB_ID" || exit "$code"
-  while :; do sleep 1; done
-fi
-exit "$code"
-"""
-
-_RAY = r"""port=$((20000 + SLURM_JOB_ID % 10000))
+port=$((20000 + SLURM_JOB_ID % 10000))
 # The address by which the other nodes know this one; some hosts take their own name for loopback.
 ip=$(getent ahostsv4 "$head" | awk '$1 !~ /^127\./ {print $1; exit}')
 ip=${ip:-$(hostname -I | awk '{print $1}')}
@@ -136,22 +115,21 @@ if [ -e "$out/config.json" ]; then
 else
   "${deaf[@]}" @BEGIN@ &
 fi
-run=$!"""
-
-_END_RAY = r"""
+run=$!
+[ -z "$asked" ] || kill -INT "$run"
+while wait "$run"; code=$?; kill -0 "$run" 2>/dev/null; do :; done  # A signal ends a wait early.
+wait "$run" 2>/dev/null; last=$?
+[ "$last" -ne 127 ] && code=$last
 pkill -KILL -s "$ray"
+# A job that was cancelled, or that SLURM queues again by itself, is running no longer; one whose
+# steps have not all answered yet is not only running, but SIGNALING.
+if [ -n "$asked" ] && [ "$code" -ne 0 ] &&
+  scontrol show job "$SLURM_JOB_ID" | grep -Eq "JobState=(RUNNING|SIGNALING)"; then
+  echo "stopped by SLURM with a checkpoint; queued again"
+  # Only once SLURM ends the script: sooner its end would be taken for that of the job.
+  trap 'exit "$code"' TERM
+  scontrol requeue "$SLURM_JOB_ID" || exit "$code"
+  while :; do sleep 1; done
+fi
+exit "$code"
 """
-
-_PROCESSES = r"""names=$(IFS=,; echo "${hosts[*]}")
-if [ -e "$out/config.json" ]; then
-  command=(@GO_ON@ --hosts "$names")
-else
-  command=(@BEGIN@ --hosts "$names")
-fi
-if [ "${#hosts[@]}" -gt 1 ]; then
-  others=$((${#hosts[@]} - 1))
-  step --nodes="$others" --ntasks="$others" --nodelist="${names#*,}" \
-    "${deaf[@]}" "${command[@]}"
-fi
-"${deaf[@]}" "${command[@]}" &
-run=$!"""

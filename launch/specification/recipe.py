@@ -74,10 +74,6 @@ class Recipe:
         for name in ("address", "actor_cpus", "learner_gpus"):
             if name in self.roles and self.launch != "ray":
                 raise RequestError(f"--{name.replace('_', '-')} needs --launch ray.")
-        if "hosts" in self.roles and self.launch != "processes":
-            raise RequestError(
-                "--hosts needs --launch processes; with --launch ray the cluster is --address."
-            )
         if self.roles and self.launch == "one-process":
             name = next(iter(self.roles)).replace("_", "-")
             raise RequestError(f"--{name} needs --launch threads, processes or ray.")

@@ -220,6 +220,8 @@ COMMANDS = [
     (f"{_TRAIN} --learner-hosts 2", "--launch processes"),
     (f"{_TRAIN} --inference-servers 1", "--launch"),
     (f"{_TRAIN} --listen 127.0.0.1", "--launch"),
+    (f"{_TRAIN} --launch processes --hosts h0,h1", "--launch ray --address"),
+    (f"{_TRAIN} --hosts h0", "troupe deploy slurm|kubernetes"),
     (f"{_TRAIN} --launch threads --actors 0", "0"),
     (f"{_TRAIN} --launch threads --actors -1", "-1"),
     (f"{_TRAIN} --launch threads --actors 1e9", "1000000000"),

@@ -36,17 +36,17 @@ def register(commands: Commands) -> None:
 def deploy(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     if not options.print:
         raise RequestError("nothing is submitted from here: give --print, and its output to yours.")
-    from ....launch.jobs.job import LAUNCHES, Job
-
-    if options.launch not in LAUNCHES:
+    if options.launch != "ray":
         raise RequestError(
-            f"--launch {options.launch} is on one machine; a job has {' or '.join(LAUNCHES)}."
+            f"--launch {options.launch} is on one machine; the nodes of a job are a Ray cluster, "
+            "so leave --launch out."
         )
-    if options.address is not None or options.hosts is not None:
-        raise RequestError("a job knows its nodes by itself; leave out --address and --hosts.")
+    if options.address is not None:
+        raise RequestError("a job knows its nodes by itself; leave out --address.")
     recipe = training.recipe(options, settings)
     from ....launch.distributed.deployment import Roles
     from ....launch.jobs import kubernetes, slurm
+    from ....launch.jobs.job import Job
     from ...report import again
 
     train = again.command(recipe.to_json(), [recipe.seed])
@@ -55,7 +55,7 @@ def deploy(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     names = ("nodes", "cpus", "minutes", "image", "claim")
     given = asking.given(**{name: getattr(options, name) for name in names})
     roles = Roles.of(recipe.roles)
-    job = Job(train, options.out, roles, recipe.learner_device, recipe.launch, **given)
+    job = Job(train, options.out, roles, recipe.learner_device, **given)
     if options.where == "slurm":
         print(slurm.script(job), end="")
     else:

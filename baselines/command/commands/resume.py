@@ -11,7 +11,7 @@ from ....launch.specification import stored
 from ....launch.specification.begun import asked_of
 from ...tuned import Tuned
 from .. import asking, running
-from ..parser import Commands, add_cluster, add_devices, add_hosts, add_partition, add_plan, count
+from ..parser import Commands, add_cluster, add_devices, add_partition, add_plan, count
 
 
 def register(commands: Commands) -> None:
@@ -20,7 +20,6 @@ def register(commands: Commands) -> None:
     parser.add_argument("--steps", type=count, metavar="N", help="a new budget, in what it was in")
     parser.add_argument("--actors", type=count, metavar="N", help="more or fewer than before")
     parser.add_argument("--listen", metavar="ADDRESS", help="another than before (see train)")
-    add_hosts(parser)
     add_cluster(parser)
     add_devices(parser, None)
     add_partition(parser)
@@ -32,7 +31,7 @@ def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     if options.steps is not None:
         recipe = dataclasses.replace(recipe, steps=options.steps)
     changed = {
-        **asking.given(actors=options.actors, listen=options.listen, hosts=options.hosts),
+        **asking.given(actors=options.actors, listen=options.listen),
         **asking.cluster(options),
     }
     spread = asking.given(**asking.partition(options))

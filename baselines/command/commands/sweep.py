@@ -87,8 +87,6 @@ def _asked(options: argparse.Namespace, settings: Sequence[Tuned]) -> SweepReque
         if getattr(options, name) is None:
             flag = {"agent": "an AGENT", "env": "an --env"}[name]
             raise RequestError(f"a sweep needs {flag}, or --resume DIR to go on with one.")
-    if options.hosts is not None:
-        raise RequestError("the runs of a sweep are each on one machine; leave out --hosts.")
     from ....launch.specification import origins
     from ...sweep import request, space
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ....launch.errors import RequestError
 from ...tuned import Tuned
 from .. import asking, running, training
 from ..parser import Commands
@@ -19,6 +18,4 @@ def register(commands: Commands) -> None:
 
 def train(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     recipe = training.recipe(options, settings)
-    if "hosts" in recipe.roles and options.out is None:
-        raise RequestError("--hosts needs --out DIR, a folder that all the hosts see.")
     return running.run(recipe, options.out or asking.free_directory(recipe), resume=False)

@@ -44,7 +44,7 @@ def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> lis
         _check_mesh(experiment, hosts * roles.learner_gpus)
         environments: list[tuple[tuple[str, str], ...]] = [()] * hosts  # Ray gives each its own.
     elif on_device:
-        environments = _accelerators(experiment, hosts, len(roles.host_names) or 1)
+        environments = _accelerators(experiment, hosts)
     else:
         environments = [_processors(experiment, spec, hosts)] * hosts
     return [Settings(environment=one, accelerator=on_device, **common) for one in environments]
@@ -74,7 +74,7 @@ def sees_accelerator(experiment: Experiment, roles: Roles) -> bool:
     if roles.learner_hosts == 1 and experiment.partition is None:
         return True
     try:
-        _accelerators(experiment, roles.learner_hosts, len(roles.host_names) or 1)
+        _accelerators(experiment, roles.learner_hosts)
     except RequestError:
         return False
     return True
@@ -122,33 +122,20 @@ def _check_mesh(experiment: Experiment, gpus: int) -> None:
         )
 
 
-def _accelerators(
-    experiment: Experiment, hosts: int, machines: int
-) -> list[tuple[tuple[str, str], ...]]:
-    """Environments in which each process sees GPUs of its own.
-
-    Args:
-      experiment: whose learner it is.
-      hosts: processes of the learner, which take turns on the machines.
-      machines: with as many GPUs each as this one; of several, one without has no such process.
-    """
+def _accelerators(experiment: Experiment, hosts: int) -> list[tuple[tuple[str, str], ...]]:
+    """Environments in which each process of the learner sees GPUs of its own."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         found = pathlib.Path("/dev").glob("nvidia[0-9]*")
         names = sorted((path.name.removeprefix("nvidia") for path in found), key=int)
     else:
         names = [name.strip() for name in visible.split(",") if name.strip()]
-    if machines > 1 and not names:
-        return [()] * hosts
-    here = -(-hosts // machines)
-    share, rest = divmod(len(names), here)
+    share, rest = divmod(len(names), hosts)
     if not share or rest:
         raise RequestError(
-            f"{here} learner hosts cannot share {len(names)} GPUs equally; take a number of hosts "
+            f"{hosts} learner hosts cannot share {len(names)} GPUs equally; take a number of hosts "
             "that divides the number of GPUs, or --learner-device cpu."
         )
     _check_mesh(experiment, share * hosts)
-    shares = [names[number * share : (number + 1) * share] for number in range(here)]
-    return [
-        (("CUDA_VISIBLE_DEVICES", ",".join(shares[rank // machines])),) for rank in range(hosts)
-    ]
+    shares = [names[rank * share : (rank + 1) * share] for rank in range(hosts)]
+    return [(("CUDA_VISIBLE_DEVICES", ",".join(one)),) for one in shares]

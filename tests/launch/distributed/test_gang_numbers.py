@@ -1,5 +1,6 @@
 """A learner of several processes: what it learns, and what becomes of ranks that do not join."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -11,6 +12,12 @@ import pytest
 
 from troupe.launch.distributed import addresses
 
+from .hosts import Hosts, allowed
+
+OVER_HOSTS = pytest.mark.skipif(
+    not os.environ.get("TROUPE_FULL") or not allowed(),
+    reason="set TROUPE_FULL=1, where namespaces are allowed",
+)
 RANK = pathlib.Path(__file__).with_name("rank.py")
 
 
@@ -47,16 +54,19 @@ def run_ranks(folder, size, devices=1, hosts=None, **environment):
     return codes, said, [dict(np.load(file)) if file.exists() else None for file in files]
 
 
+@pytest.fixture
+def hosts(tmp_path, request):
+    """Two that the ranks are on; None: both ranks are on this machine."""
+    with Hosts(tmp_path, 2) if request.param else contextlib.nullcontext() as made:
+        yield made
+
+
 @pytest.mark.long
-def test_ranks_that_share_batches_learn_what_one_process_learns(tmp_path):
-    two_learn_what_one_learns(tmp_path)
-
-
-def two_learn_what_one_learns(folder, hosts=None):
-    """Runs one process and two, on two hosts where there are some, and compares all they hold."""
-    codes, said, (alone,) = run_ranks(folder, 1)
+@pytest.mark.parametrize("hosts", [False, pytest.param(True, marks=OVER_HOSTS)], indirect=True)
+def test_ranks_that_share_batches_learn_what_one_process_learns(tmp_path, hosts):
+    codes, said, (alone,) = run_ranks(tmp_path, 1)
     assert codes == [0], said
-    codes, said, ranks = run_ranks(folder, 2, devices=2, hosts=hosts)
+    codes, said, ranks = run_ranks(tmp_path, 2, devices=2, hosts=hosts)
     assert codes == [0, 0], said
     for name, value in alone.items():
         if name.endswith(("/keys", "/priorities")):  # Each rank has those of its own share.

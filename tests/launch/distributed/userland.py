@@ -189,10 +189,8 @@ def main(kind, out, *settings):
     reporter = report.Plain(sys.stdout, seconds=1.0)
     if kind == "one-process":
         launch.run(made, out, resume=resume, reporter=reporter)
-    elif kind == "ray" or "hosts" in roles:
-        run = running.runner(kind, roles)
-        if run(made, out, resume=resume, reporter=reporter) is None:
-            return  # Another host has the run.
+    elif kind == "ray":
+        running.runner(kind, roles)(made, out, resume=resume, reporter=reporter)
     else:
         program = launch.make_program(made, out, resume=resume, **roles)
         launch.launch(program, kind, reporter=reporter)

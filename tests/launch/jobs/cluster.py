@@ -64,9 +64,10 @@ class Slurm:
 
     def __init__(self, folder, count, kill_wait=20, grace=40, played=None):
         """It is there within `with`. Jobs have so many seconds to end, and when pre-empted; a
-        script may play what they call troupe."""
-        troupe = "-m troupe" if played is None else f"-S {played}"
-        self._commands = {"troupe": troupe, "ray": "-m ray.scripts.scripts"}
+        script may play what they call troupe and ray."""
+        self._commands = {"troupe": "-m troupe", "ray": "-m ray.scripts.scripts"}
+        if played is not None:
+            self._commands = {name: f"-S {played} {name}" for name in self._commands}
         self._folder = pathlib.Path(folder)
         self._count, self._waits = count, {"kill_wait": kill_wait, "grace": grace}
         self.hosts = Hosts(self._folder, count, _FOLDERS) if allowed() else None

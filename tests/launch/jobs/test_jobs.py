@@ -22,8 +22,7 @@ TRAIN = ["dqn", "--env", "CartPole-v1", "--actors", "6", "--actor-cpus", "0.5"]
 
 
 def printed(capsys, where, out, *more):
-    train = TRAIN if "processes" not in more else TRAIN[: TRAIN.index("--actor-cpus")]
-    assert main(["deploy", where, *train, "--out", str(out), "--print", *more]) == 0
+    assert main(["deploy", where, *TRAIN, "--out", str(out), "--print", *more]) == 0
     return capsys.readouterr().out
 
 
@@ -49,22 +48,25 @@ def test_what_the_docs_show():
 # SLURM.
 
 
-@pytest.mark.parametrize("launch", ["ray", "processes"])
-def test_a_script_for_slurm(capsys, tmp_path, launch):
+def test_a_script_for_slurm(capsys, tmp_path):
     """What it says; `test_slurm.py` has a cluster run it."""
     out = tmp_path / "shared" / "mine"
-    more = ["--nodes", "2", "--config.batch_size", "32", "--launch", launch]
+    more = ["--nodes", "2", "--config.batch_size", "32"]
     script = printed(capsys, "slurm", out, *more)
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     options = [line for line in script.splitlines() if line.startswith("#SBATCH")]
-    cpus = {"ray": 3, "processes": 7}[launch]  # The core's host has no actors then.
-    assert {"#SBATCH --nodes=2", f"#SBATCH --cpus-per-task={cpus}"} <= set(options)
+    assert {"#SBATCH --nodes=2", "#SBATCH --cpus-per-task=3"} <= set(options)
     (line,) = (line for line in script.splitlines() if "troupe train dqn" in line)
-    train = shlex.split(line.replace("(", " "))
-    asked = {"--env": "CartPole-v1", "--launch": launch, "--actors": "6", "--out": str(out)}
+    train = shlex.split(line)
+    asked = {
+        "--env": "CartPole-v1",
+        "--launch": "ray",
+        "--address": "auto",
+        "--actors": "6",
+        "--out": str(out),
+    }
     asked |= {"--config.batch_size": "32"}
     assert asked.items() <= set(itertools.pairwise(train))
-    assert ("--address auto" in script) == (launch == "ray")
 
 
 #: Commands that a script calls, where there is no SLURM: what they are told is written down. To
@@ -81,11 +83,9 @@ with socket.create_server(('127.0.0.1', $4)):
 }
 
 
-@pytest.mark.parametrize("launch", ["ray", "processes"])
-def test_a_run_that_fails_ends_its_job_with_its_exit_code(capsys, tmp_path, launch):
+def test_a_run_that_fails_ends_its_job_with_its_exit_code(capsys, tmp_path):
     out, told = tmp_path / "shared" / "mine", tmp_path / "told"
-    more = ["--nodes", "2", "--launch", launch]
-    script = printed(capsys, "slurm", out, *more)
+    script = printed(capsys, "slurm", out, "--nodes", "2")
     for name, text in PLAYED.items():
         path = tmp_path / name
         path.write_text(f'#!/bin/bash\nwords="$*"\necho "{name} "$words >> "$TOLD"\n{text}\n')
@@ -112,8 +112,6 @@ def test_a_run_that_fails_ends_its_job_with_its_exit_code(capsys, tmp_path, laun
         assert done.returncode == 3, lines
         assert any(line.startswith(f"troupe {how}") for line in lines)
         assert not any("requeue" in line for line in lines)
-        if launch == "processes":
-            continue
         (head,) = (line for line in lines if line.startswith("ray start --head"))
         assert f"--port {port} --node-ip-address 0.0.0.0 " in head
         (other,) = (line for line in lines if "--nodelist=h1" in line)
@@ -231,15 +229,9 @@ def test_manifests_for_kubernetes(capsys):
     assert policy["ingress"][0] == {"from": [{"podSelector": policy["podSelector"]}]}
 
 
-@pytest.mark.parametrize("launch", ["ray", "processes"])
 @pytest.mark.parametrize(("reached", "code"), [("null", 0), ("true", 0), ("false", 1)])
-def test_a_pod_leaves_a_complete_run_as_it_ended(capsys, tmp_path, launch, reached, code):
-    found = items(capsys, "--launch", launch)
-    if launch == "ray":
-        words = shlex.split(found["RayJob"]["spec"]["entrypoint"])[2]
-    else:
-        (container,) = found["Job"]["spec"]["template"]["spec"]["containers"]
-        words = container["command"][2].partition("done; done; ")[2]
+def test_a_pod_leaves_a_complete_run_as_it_ended(capsys, tmp_path, reached, code):
+    words = shlex.split(items(capsys)["RayJob"]["spec"]["entrypoint"])[2]
     (tmp_path / "result.json").write_text(f'{{\n "reached": {reached},\n "best": null\n}}\n')
     done = subprocess.run(["sh", "-c", words.replace("/runs/mine", str(tmp_path))], check=False)
     assert done.returncode == code
@@ -270,73 +262,10 @@ def test_mistakes_in_manifests_are_found(capsys, mistake):
         validate(job)
 
 
-def hosts_of_pods(capsys):
-    found = items(capsys, "--launch", "processes", "--learner-hosts", "3")
-    assert set(found) == {"Service", "Job", "NetworkPolicy"}
-    return found
-
-
-def test_pods_as_hosts(capsys):
-    """An Indexed Job and a service without an address of its own: names for all of its pods."""
-    found = hosts_of_pods(capsys)
-    for manifest in found.values():
-        validate_own(manifest)
-    job, service = found["Job"]["spec"], found["Service"]
-    # What schemas do not say.
-    assert job["completionMode"] == "Indexed"
-    assert job["completions"] == job["parallelism"] == 3
-    pod = job["template"]["spec"]
-    assert pod["restartPolicy"] == "Never"  # Asked by `backoffLimitPerIndex`, and by the policy.
-    assert pod["subdomain"] == service["metadata"]["name"]
-    assert service["spec"]["clusterIP"] == "None"
-    assert service["spec"]["publishNotReadyAddresses"]  # They wait for each other.
-    labels = job["template"]["metadata"]["labels"].items()
-    assert service["spec"]["selector"].items() <= labels
-    policy = found["NetworkPolicy"]["spec"]
-    assert policy["podSelector"]["matchLabels"].items() <= labels
-    assert policy["ingress"] == [{"from": [{"podSelector": policy["podSelector"]}]}]
-    (container,) = pod["containers"]
-    shell, flag, words = container["command"]
-    subprocess.run([shell, "-n"], input=words, text=True, check=True)
-    name = found["Job"]["metadata"]["name"]
-    hosts = ",".join(f"{name}-{index}.{service['metadata']['name']}" for index in range(3))
-    assert (flag, words.count(f"--hosts {hosts}")) == ("-c", 2)
-    assert "exec troupe resume /runs/mine --hosts" in words
-
-
-OWN_MISTAKES = {
-    "a misspelt field of the job": ("Job", lambda spec: spec.update(backofLimitPerIndex=3)),
-    "a number as a word": ("Job", lambda spec: spec.update(completions="3")),
-    "a job without pods": ("Job", lambda spec: spec.pop("template")),
-    "a rule without an action": (
-        "Job",
-        lambda spec: spec["podFailurePolicy"]["rules"][0].pop("action"),
-    ),
-    "a misspelt field of a pod": (
-        "Job",
-        lambda spec: spec["template"]["spec"].update(subDomain="x"),
-    ),
-    "a container without a name": (
-        "Job",
-        lambda spec: spec["template"]["spec"]["containers"][0].pop("name"),
-    ),
-    "a misspelt field of the service": (
-        "Service",
-        lambda spec: spec.update(publishNotReadyAddress=True),
-    ),
-    "a selector that is none": ("Service", lambda spec: spec.update(selector="troupe")),
-    "a rule for everybody, misspelt": (
-        "NetworkPolicy",
-        lambda spec: spec["ingress"][0].update(From=[]),
-    ),
-}
-
-
-@pytest.mark.parametrize("mistake", OWN_MISTAKES)
-def test_mistakes_in_hosts_of_pods_are_found(capsys, mistake):
-    kind, make = OWN_MISTAKES[mistake]
-    manifest = hosts_of_pods(capsys)[kind]
-    make(manifest["spec"])
+def test_a_mistake_in_the_policy_is_found(capsys):
+    manifest = items(capsys)["NetworkPolicy"]
+    validate_own(manifest)
+    manifest["spec"]["ingress"][0].update(From=[])
     with pytest.raises(Exception, match="Failed validating"):
         validate_own(manifest)
 
@@ -346,8 +275,10 @@ def test_mistakes_in_hosts_of_pods_are_found(capsys, mistake):
     [
         ("slurm --out runs/mine --print", "--out is 'runs/mine'; give a job the whole path"),
         ("slurm --out /runs/mine", "give --print"),
-        ("slurm --out /runs/mine --print --address auto", "leave out --address and --hosts"),
+        ("slurm --out /runs/mine --print --address auto", "leave out --address"),
+        ("slurm --out /runs/mine --print --hosts h0,h1", "--hosts is gone"),
         ("slurm --out /runs/mine --print --launch threads", "threads is on one machine"),
+        ("slurm --out /runs/mine --print --launch processes", "processes is on one machine"),
         ("slurm --out /r/m --print --learner-hosts 4", "4 learner hosts have no node each"),
         ("slurm --out /r/m --print --minutes 1", "minutes is 1"),
         ("kubernetes --out /runs/mine --print", "--image is missing"),

@@ -1,7 +1,6 @@
 """Jobs of SLURM: the batch scripts that `troupe deploy slurm --print` writes, on a real cluster."""
 
 import contextlib
-import importlib.util
 import io
 import os
 import pathlib
@@ -15,10 +14,6 @@ from troupe.baselines.settings import SETTINGS
 
 from .cluster import Slurm, requires_slurm
 
-HAS = {
-    "ray": importlib.util.find_spec("ray") is not None,
-    "processes": importlib.util.find_spec("launchpad") is not None,
-}
 FULL = pytest.mark.skipif(not os.environ.get("TROUPE_FULL"), reason="minutes; set TROUPE_FULL=1")
 BUDGET = 20_000
 #: Not spent in the half minute that SLURM takes to notice that a node is lost.
@@ -40,24 +35,19 @@ SMALL = {
 pytestmark = [pytest.mark.long, requires_slurm]
 
 
-def launches(*names):
-    missing = {n: pytest.mark.skipif(not HAS[n], reason=f"what {n} needs is not here") for n in HAS}
-    cases = [pytest.param(name, marks=missing[name]) for name in names]
-    return pytest.mark.parametrize("launch", cases)
-
-
 @pytest.fixture
 def slurm(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray]'")
     (tmp_path / "cluster").mkdir()
     with Slurm(tmp_path / "cluster", NODES, grace=GRACE) as made:
         yield made
 
 
-def write(out, launch, *flags, steps=None, nodes=2, config=SMALL, settings=()):
+def write(out, *flags, steps=None, nodes=2, config=SMALL, settings=()):
     """The script of a run; without tuned settings it says all that differs from them."""
     more = [f"--config.{name}={value}" for name, value in config.items()]
     more += ["--steps", str(steps)] if steps else []
-    words = ["dqn", "--env", "CartPole-v1", "--launch", launch, "--actors", "2"]
+    words = ["dqn", "--env", "CartPole-v1", "--actors", "2"]
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         command = ["deploy", "slurm", *words, "--nodes", str(nodes), "--out", str(out), "--print"]
@@ -78,13 +68,12 @@ def played(tmp_path):
 def play(slurm, tmp_path, *words):
     """A job whose run does nothing, once it has begun, and what the run has heard."""
     out = tmp_path / "run"
-    job = slurm.submit(*words, write(out, "processes"), out=out)
+    job = slurm.submit(*words, write(out), out=out)
     heard = out.with_suffix(".heard")
     job.until(heard.exists)
     return job, lambda: [line.split()[0] for line in heard.read_text().splitlines()]
 
 
-@pytest.mark.skipif(not HAS["processes"], reason="shown once, where Launchpad is")
 def test_what_slurm_says_is_heard_once_and_the_job_goes_on_or_ends(played, tmp_path):
     """By a run that is played: the others, which take minutes, have real ones."""
     job, heard = play(played, tmp_path)
@@ -121,13 +110,12 @@ def test_a_job_that_has_lost_a_node_is_begun_again_on_others(played, tmp_path, w
 
 
 @FULL
-@launches("ray", "processes")
-def test_near_its_limit_a_job_is_queued_again_and_cancelled_it_ends(slurm, tmp_path, launch):
+def test_near_its_limit_a_job_is_queued_again_and_cancelled_it_ends(slurm, tmp_path):
     """Both times with a checkpoint."""
     out = tmp_path / "run"
     # Of minutes: SLURM looks at limits but twice a minute, and a run takes its time to begin.
     limit = ["--time=4", "--signal=B:USR1@120"]
-    job = slurm.submit(*limit, write(out, launch, steps=1_000_000), out=out)
+    job = slurm.submit(*limit, write(out, steps=1_000_000), out=out)
     job.until(lambda: job.steps > 200)
     job.until(lambda: job.restarts == 1)
     assert "with a checkpoint saved" in job.log
@@ -139,7 +127,6 @@ def test_near_its_limit_a_job_is_queued_again_and_cancelled_it_ends(slurm, tmp_p
     job.until(lambda: job.steps > saved + 200)
     slurm.call("scancel", job.number)
     assert job.until_over() == "CANCELLED"
-    # By the core; with processes each of the other hosts repeats what it said.
     assert job.log.count("troupe: stopped at") == 2, job.tail()
     assert job.saved["actor_steps"] > saved + 200
     assert job.restarts == 1
@@ -147,16 +134,15 @@ def test_near_its_limit_a_job_is_queued_again_and_cancelled_it_ends(slurm, tmp_p
 
 
 @FULL
-@launches("ray", "processes")
-def test_a_job_makes_way_for_another_and_goes_on(slurm, tmp_path, launch):
+def test_a_job_makes_way_for_another_and_goes_on(slurm, tmp_path):
     out = tmp_path / "run"
-    job = slurm.submit(write(out, launch, steps=BUDGET), out=out)
+    job = slurm.submit(write(out, steps=BUDGET), out=out)
     job.until(lambda: job.steps > 200)
     everything = ["--partition=urgent", f"--nodes={NODES}", "--exclusive", "--output=/dev/null"]
     urgent = slurm.submit(*everything, "--wrap=sleep 5")
     began = time.monotonic()
     job.until(lambda: job.restarts == 1)
-    print(f"{launch}: made way after {time.monotonic() - began:.1f} s of a grace of {GRACE} s")
+    print(f"made way after {time.monotonic() - began:.1f} s of a grace of {GRACE} s")
     assert time.monotonic() - began < GRACE
     saved = job.saved["actor_steps"]
     assert "with a checkpoint saved" in job.log
@@ -167,29 +153,27 @@ def test_a_job_makes_way_for_another_and_goes_on(slurm, tmp_path, launch):
 
 
 @FULL
-@launches("ray", "processes")
 @pytest.mark.parametrize("which", ["of the script", "another"])
-def test_a_node_is_lost(slurm, tmp_path, launch, which):
+def test_a_node_is_lost(slurm, tmp_path, which):
     """The job is begun again on others, and goes on from its newest checkpoint."""
     if slurm.hosts is None:
         pytest.skip("namespaces are not allowed here: nodes are not lost")
     out = tmp_path / "run"
     # The controller, which is on the first node, is not what is lost.
-    job = slurm.submit("--exclude=h0", write(out, launch, steps=LONGER), out=out)
+    job = slurm.submit("--exclude=h0", write(out, steps=LONGER), out=out)
     job.until(lambda: job.steps > 200 and job.saved)
     lost = job.nodes[0 if which == "of the script" else 1]
     slurm.hosts.kill(lost)
-    print(f"{launch}, {which}: queued again after {job.until_again(1):.1f} s")
+    print(f"{which}: queued again after {job.until_again(1):.1f} s")
     job.until_log(GOES_ON)
     assert lost not in job.nodes
     ended_well(slurm, job, restarts=1, budget=LONGER)
 
 
 @FULL
-@launches("ray")
-def test_a_job_whose_head_is_gone_ends(slurm, tmp_path, launch):
+def test_a_job_whose_head_is_gone_ends(slurm, tmp_path):
     out = tmp_path / "run"
-    job = slurm.submit(write(out, launch, steps=1_000_000), out=out)
+    job = slurm.submit(write(out, steps=1_000_000), out=out)
     job.until(lambda: job.steps > 200)
     (server,) = (pid for pid in slurm.processes() if "gcs_server" in command(pid))
     os.kill(server, signal.SIGKILL)
@@ -199,27 +183,14 @@ def test_a_job_whose_head_is_gone_ends(slurm, tmp_path, launch):
 
 
 @FULL
-@launches("ray", "processes")
-def test_a_job_learns_what_there_is_to_learn(slurm, tmp_path, launch):
+def test_a_job_learns_what_there_is_to_learn(slurm, tmp_path):
     out = tmp_path / "run"
-    script = write(out, launch, "--target", "475", nodes=3, config={}, settings=SETTINGS)
+    script = write(out, "--target", "475", nodes=3, config={}, settings=SETTINGS)
     job = slurm.submit(script, out=out)
     assert job.until_over(seconds=900) == "COMPLETED", job.tail()
     last = job.result["evaluation"][-1]["mean"]
-    print(launch, last, job.result["actor_steps"], job.result["samples_per_insert"])
+    print(last, job.result["actor_steps"], job.result["samples_per_insert"])
     assert last >= 475
-    assert job.result["samples_per_insert"]["observed"] == pytest.approx(32.0, rel=0.05)
-
-
-@FULL
-@launches("processes")
-def test_a_learner_on_two_of_three_nodes(slurm, tmp_path, launch):
-    out = tmp_path / "run"
-    flags = ["--learner-hosts", "2"]
-    job = slurm.submit(write(out, launch, *flags, steps=12_000, nodes=3, config={}), out=out)
-    assert job.until_over(seconds=900) == "COMPLETED", job.tail()
-    print(job.result["actor_steps"], job.result["samples_per_insert"])
-    assert 12_000 - 2 < job.result["actor_steps"] <= 12_000
     assert job.result["samples_per_insert"]["observed"] == pytest.approx(32.0, rel=0.05)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import itertools
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import launchpad as lp
@@ -20,7 +18,7 @@ from ...gang.rendezvous import Rendezvous
 from ...supervision import heartbeat
 from ...supervision.role import Settings
 from ...supervision.supervisor import Handle, Member, Supervisor
-from .processes import ProcessHandle, ProcessLauncher
+from .processes import ProcessLauncher
 from .threads import ThreadLauncher
 
 _KINDS = ("threads", "processes")
@@ -51,26 +49,6 @@ def check(program: lp.Program, kind: str) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Post:
-    """What it takes to start the role of a node, and start it again."""
-
-    name: str
-    label: str
-    node: Any
-    payload: pathlib.Path
-    """File of the functions of its label."""
-    index: int
-    """Among these."""
-    row: int
-    """Of its signs of life."""
-    settings: Settings
-
-
-Begin = Callable[[Post, Settings], Handle]
-"""Starts a role in one of its incarnations."""
-
-
 def start(
     program: lp.Program,
     kind: str,
@@ -94,87 +72,42 @@ def start(
         threads listen there only within `servers.kept_to`.
     """
     check(program, kind)
-    bind(program, kind, address, addresses.free_ports(num_ports(program), address))
+    _bind(program, kind, address)
     board = heartbeat.Board(workspace / heartbeat.FILE, len(program.get_all_nodes()))
-    if kind == "threads":
-        threads = ThreadLauncher(workspace, logs, board)
-        functions = [post.node.function for post in posts(program, workspace)]
-        found = members(
-            posts(program, workspace),
-            lambda post, settings: threads.start(
-                post.name, functions[post.row], post.row, settings
-            ),
-        )
-        return Supervisor(threads, board, found, say)
-    processes = ProcessLauncher(workspace, logs, board, address)
-    serialize(program, workspace)
-    found = members(posts(program, workspace), functools.partial(start_process, processes))
-    return Supervisor(processes, board, found, say)
-
-
-def posts(program: lp.Program, workspace: pathlib.Path) -> list[Post]:
-    """Those of all nodes, in the order of starting."""
-    numbers = itertools.count()
-    return [
-        Post(
-            f"{label}/{index}" if len(nodes) > 1 else label,
-            label,
-            node,
-            workspace / f"{label}.pkl",
-            index,
-            next(numbers),
-            getattr(node, "role_settings", Settings(reverb=True)),
-        )
-        for label, nodes in program.groups.items()
-        for index, node in enumerate(nodes)
-    ]
-
-
-def serialize(program: lp.Program, workspace: pathlib.Path) -> None:
-    """Writes the payloads of a program that is bound, from which processes take their functions."""
+    launcher: Any  # Each takes other facts of a role.
+    if kind == "processes":
+        launcher = ProcessLauncher(workspace, logs, board, address)
+    else:
+        launcher = ThreadLauncher(workspace, logs, board)
+    members: list[Member] = []
+    meetings: dict[str, Rendezvous] = {}
     for label, nodes in program.groups.items():
         functions = [node.function for node in nodes]
-        serialization.serialize_functions(str(workspace / f"{label}.pkl"), label, functions)
+        payload = workspace / f"{label}.pkl"
+        if kind == "processes":
+            serialization.serialize_functions(str(payload), label, functions)
+        for index, (node, function) in enumerate(zip(nodes, functions, strict=True)):
+            name, row = f"{label}/{index}" if len(nodes) > 1 else label, len(members)
+            settings = getattr(node, "role_settings", Settings(reverb=True))
+            role = (name, payload, index) if kind == "processes" else (name, function)
+            begin = functools.partial(launcher.start, *role, row)
+            starts = functools.partial(begin, settings)
+            if gang := settings.gang:
+                first = gang not in meetings
+                meeting = meetings.setdefault(gang, Rendezvous())
+                starts = functools.partial(_start_in_gang, begin, settings, meeting, first)
+            members.append(Member(name, row, settings, starts))
+    return Supervisor(launcher, board, members, say)
 
 
-def start_process(launcher: ProcessLauncher, post: Post, settings: Settings) -> ProcessHandle:
-    """Starts a role as a process of this machine."""
-    return launcher.start(post.name, post.payload, post.index, post.row, settings)
+def _start_in_gang(
+    begin: Callable[[Settings], Handle], settings: Settings, meeting: Rendezvous, first: bool
+) -> Handle:
+    return begin(meeting.settings(settings, first))
 
 
-def members(
-    posts: Iterable[Post], begin: Begin, meeting: Callable[[], Rendezvous] = Rendezvous
-) -> list[Member]:
-    """What a supervisor takes.
-
-    Args:
-      posts: of the roles.
-      begin: starts one; of a gang with where it meets in its settings.
-      meeting: makes that of one gang.
-    """
-    meetings: dict[str, Rendezvous] = {}
-    found = []
-    for post in posts:
-        starts = functools.partial(begin, post, post.settings)
-        if gang := post.settings.gang:
-            first = gang not in meetings
-            place = meetings.setdefault(gang, meeting())
-            starts = functools.partial(_begin_in_gang, begin, post, place, first)
-        found.append(Member(post.name, post.row, post.settings, starts))
-    return found
-
-
-def _begin_in_gang(begin: Begin, post: Post, meeting: Rendezvous, first: bool) -> Handle:
-    return begin(post, meeting.settings(post.settings, first))
-
-
-def num_ports(program: lp.Program) -> int:
-    """How many the nodes listen on."""
-    return len(_addresses(program))
-
-
-def bind(program: lp.Program, kind: str, host: str, ports: Sequence[int]) -> None:
-    """Tells the nodes where they and the others will be: at these ports of a host."""
+def _bind(program: lp.Program, kind: str, host: str) -> None:
+    """Tells the nodes where they and the others will be: at free ports of a host."""
     launch_type = (
         context.LaunchType.LOCAL_MULTI_PROCESSING
         if kind == "processes"
@@ -185,11 +118,7 @@ def bind(program: lp.Program, kind: str, host: str, ports: Sequence[int]) -> Non
             node._initialize_context(launch_type, launch_config=None)
             for handle in node.input_handles:
                 handle.connect(node, label)
-    for address, port in zip(_addresses(program), ports, strict=True):
-        address.bind(HostAddress(host, port))
-
-
-def _addresses(program: lp.Program) -> list[lp.Address]:
-    """Those of all nodes, each once, in their order."""
     found = {id(a): a for node in program.get_all_nodes() for a in node.addresses}
-    return list(found.values())
+    ports = addresses.free_ports(len(found), host)
+    for address, port in zip(found.values(), ports, strict=True):
+        address.bind(HostAddress(host, port))

@@ -14,7 +14,7 @@ from ....errors import RequestError
 from ....experiment import Experiment
 from ....files.result import Result
 from ....logging import report
-from ...deployment import Roles, Say
+from ...deployment import Say
 from ...run import Supervised, conduct
 from . import launcher, servers
 from .program import LaunchProgram, make_program
@@ -31,11 +31,6 @@ class Launchpad:
                 f"{show(program)}; an experiment in one process is run by launch.run."
             )
         launcher.check(program, kind)
-        if program.deployment.roles.hosts is not None:
-            raise RequestError(
-                "a program over several hosts is run by "
-                "launch.running.runner('processes', roles)(experiment, out), on each of them."
-            )
         devices.require_accelerator(program.deployment.experiment.learner_device)
         self.kind, self._program = kind, program
 
@@ -79,20 +74,8 @@ def run(
     progress: bool = True,
     reporter: report.Reporter | None = None,
     request: Mapping[str, Any] | None = None,
-) -> Result | None:
-    """`make_program`, whose arguments these are, and `launch`.
-
-    Returns:
-      As `launch`; None where it is a run over several hosts and this is not the first of them.
-    """
-    asked = Roles.of(roles or {})
-    if asked.hosts is not None:
-        from .hosts import engine as over_hosts
-
-        return over_hosts.run(
-            experiment, out, asked, resume=resume, progress=progress, reporter=reporter,
-            request=request,
-        )  # fmt: skip
+) -> Result:
+    """`make_program`, whose arguments these are, and `launch`."""
     warn = (reporter or report.Reporter()).line
     program = make_program(experiment, out, resume=resume, warn=warn, **(roles or {}))
     return launch(program, kind, progress=progress, reporter=reporter, request=request)

@@ -151,7 +151,6 @@ class ProcessLauncher:
         logs: pathlib.Path,
         board: heartbeat.Board,
         address: str = addresses.LOOPBACK,
-        zygote_log: str = "zygote.log",
     ):
         """Nothing runs before the first `start`.
 
@@ -160,10 +159,9 @@ class ProcessLauncher:
           logs: where every role's log file goes.
           board: signs of life.
           address: where the roles' servers listen.
-          zygote_log: name of the log file of what they are forked from.
         """
         self._workspace, self._logs, self._board = workspace, logs, board
-        self._address, self._zygote_log = address, logs / zygote_log
+        self._address = address
         self._zygotes: dict[bool, ZygoteProcess] = {}
         self._handles: dict[int, tuple[bool, ProcessHandle]] = {}
         self._numbers = itertools.count()
@@ -238,5 +236,5 @@ class ProcessLauncher:
     def _zygote(self, reverb: bool) -> ZygoteProcess:
         if reverb not in self._zygotes:
             modules = _REVERB if reverb else _LIGHT
-            self._zygotes[reverb] = ZygoteProcess(modules, self._zygote_log, self._address)
+            self._zygotes[reverb] = ZygoteProcess(modules, self._logs / "zygote.log", self._address)
         return self._zygotes[reverb]
