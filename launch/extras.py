@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 from .errors import RequestError
+
+
+def is_installed(*modules: str) -> bool:
+    """True if all of these modules are found; imports none of them."""
+    return all(importlib.util.find_spec(module) is not None for module in modules)
 
 
 def require(module: str, extra: str, purpose: str) -> Any:

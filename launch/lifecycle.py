@@ -177,6 +177,7 @@ class RunLifecycle:
         detail: str = "",
         launch: str = "one-process",
         roles: Mapping[str, Any] | None = None,
+        engine: str | None = None,
     ) -> None:
         """Writes and tells what is run. Only now: a directory with a mistake in it would be in the
         way of the next attempt.
@@ -188,6 +189,7 @@ class RunLifecycle:
           detail: what else the first line says.
           launch: its kind.
           roles: fields of `deployment.Roles` that are not as by default.
+          engine: of the launch; None: it is in one process.
 
         Raises:
           RequestError: if the directory is not empty or cannot be written, or so the address of
@@ -199,7 +201,7 @@ class RunLifecycle:
             Store(directory.checkpoints, address=experiment.checkpointing.copies).claim()
             directory.create()
         directory.result.unlink(missing_ok=True)
-        request = request or begun(experiment, launch, roles or {}).to_json()
+        request = request or begun(experiment, launch, roles or {}, engine).to_json()
         directory.write(directory.config, request)
         log = report.Logged(self._reporter, directory.logs / "main.log")
         self._log = self._stack.enter_context(log)
@@ -263,6 +265,7 @@ class RunLifecycle:
         devices: Mapping[str, str],
         actors: int = 1,
         learner_hosts: int = 1,
+        engine: str | None = None,
     ) -> Result:
         """Writes what the run came to.
 
@@ -273,6 +276,7 @@ class RunLifecycle:
           devices: platforms of the actor and of the learner.
           actors: how many acted.
           learner_hosts: processes that were the learner.
+          engine: that kept the roles running; None: there were none.
         """
         experiment = self.experiment
         target, observed = samples_per_insert
@@ -306,6 +310,7 @@ class RunLifecycle:
             else bool(evaluation) and evaluation[-1]["mean"] >= wanted,
             best=None if best is None else best.counters,
             ended=self.ending,
+            engine=engine,
         )
         self.directory.write(self.directory.result, result.to_json())
         if self.ending is not None:

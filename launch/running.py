@@ -1,16 +1,15 @@
-"""Running experiments in whatever kind of launch was asked for, and going on with runs."""
+"""Runs experiments in the kind of launch that was asked for, and goes on with runs."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.util
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from . import extras
-from .distributed.deployment import KINDS
+from .distributed.deployment import KINDS, RAY, choose_engine
 from .errors import RequestError
 from .experiment import Experiment
 from .files.directory import RunDirectory
@@ -18,31 +17,50 @@ from .files.result import Result
 from .local import run as local
 from .logging.report import Reporter
 from .specification.begun import asked_of
+from .specification.stored import engine as engine_of
 
 
-def runner(kind: str, roles: Mapping[str, Any]) -> Callable[..., Any]:
-    """What runs experiments in a kind of launch; it is called as `launch.run` is, and returns None
-    on a host that is not the first of several.
+class Launcher(Protocol):
+    """Runs an experiment in one kind of launch."""
+
+    def __call__(
+        self,
+        experiment: Experiment,
+        out: str | os.PathLike[str],
+        *,
+        resume: bool = False,
+        progress: bool = True,
+        reporter: Reporter | None = None,
+        request: Mapping[str, Any] | None = None,
+    ) -> Result:
+        """Args, Returns, Raises: as of `launch.run`."""
+
+
+def runner(kind: str, roles: Mapping[str, Any], engine: str | None = None) -> Launcher:
+    """Returns what runs experiments in a kind of launch.
 
     Args:
       kind: one of `deployment.KINDS`.
       roles: fields of `deployment.Roles`, where it is not in one process.
+      engine: one of `deployment.ENGINES`; None: see `deployment.choose_engine`.
 
     Raises:
-      RequestError: if what it needs is not installed.
+      RequestError: if these do not go together, or what they need is not installed.
     """
-    if kind == KINDS[0]:
+    chosen = choose_engine(kind, roles, engine)
+    if chosen is None:
         return local.run
-    if kind == "ray":
-        extras.require("ray", "ray", "--launch ray")
+    asked = f"--launch {kind}" + (f" --engine {chosen}" if kind == "processes" else "")
+    if chosen == RAY:
+        extras.require("ray", "ray", asked)
         from .distributed.engines.ray import ray_engine as ray_engine
 
-        return functools.partial(ray_engine.run, roles=roles)
+        return functools.partial(ray_engine.run, kind=kind, roles=roles)
     for name in ("launchpad", "reverb"):
-        if importlib.util.find_spec(name) is None:
+        if not extras.is_installed(name):
             raise RequestError(
-                f"launching several roles needs {name}, which is not installed: "
-                "pip install 'troupe[distributed]' under Python 3.10."
+                f"{asked} needs {name}, which is not installed: pip install 'troupe[distributed]' "
+                "under Python 3.10, or take --launch processes --engine ray (troupe[ray])."
             )
     from .distributed.engines.launchpad import launchpad_engine
 
@@ -56,8 +74,8 @@ def resume(
     steps: int | None = None,
     progress: bool = True,
     reporter: Reporter | None = None,
-) -> Result | None:
-    """Goes on with a run from its newest checkpoint, in the kind of launch in which it was begun.
+) -> Result:
+    """Goes on with a run from its newest checkpoint, in the launch and on the engine of before.
 
     Args:
       run: its directory.
@@ -68,7 +86,7 @@ def resume(
       reporter: where words go instead.
 
     Returns:
-      What it came to; None on a host that is not the first of several.
+      What it came to.
 
     Raises:
       RequestError: if there is no such run, it is complete, or its experiment is not known.
@@ -84,7 +102,7 @@ def resume(
         budget = "num_actor_steps" if experiment.acts else "num_learner_steps"
         changed: Any = {budget: steps}
         experiment = dataclasses.replace(experiment, **changed)
-    go_on = runner(config.get("launch", KINDS[0]), config.get("roles", {}))
+    go_on = runner(config.get("launch", KINDS[0]), config.get("roles", {}), engine_of(config))
     return go_on(
         experiment, run, resume=True, progress=progress, reporter=reporter, request=request
     )

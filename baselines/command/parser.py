@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ...launch.distributed.deployment import KINDS, NO_HOSTS
+from ...launch.distributed.deployment import ENGINES, KINDS, NO_HOSTS
 from ...launch.errors import RequestError
 from ...launch.experiment import DEVICES
 from ..tuned import Tuned
@@ -98,9 +98,16 @@ def add_data(command: argparse.ArgumentParser) -> None:
 def add_launch(command: argparse.ArgumentParser) -> None:
     """--launch, and what belongs to it."""
     group = command.add_argument_group(
-        "launch", "threads and processes need troupe[distributed], ray needs troupe[ray]"
+        "launch",
+        "processes and ray need troupe[ray], any Python; under Python 3.10 troupe[distributed] has "
+        "threads, and processes too",
     )
     group.add_argument("--launch", choices=KINDS, default=KINDS[0], help=f"default: {KINDS[0]}")
+    group.add_argument(
+        "--engine",
+        choices=ENGINES,
+        help="of processes: what keeps them; default: launchpad where it is installed, else ray",
+    )
     add_roles(group)
     add_cluster(group)
     group.add_argument(

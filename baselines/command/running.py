@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...launch.errors import RunError
 from ...launch.logging import report
 from ...launch.specification.begun import Begun
 from ...launch.specification.recipe import Recipe
+
+if TYPE_CHECKING:
+    from ...launch.running import Launcher
 
 
 def run(recipe: Recipe | Begun, out: str | pathlib.Path, *, resume: bool) -> int:
@@ -41,11 +44,11 @@ def run(recipe: Recipe | Begun, out: str | pathlib.Path, *, resume: bool) -> int
     return 0
 
 
-def runner_of(recipe: Recipe | Begun) -> Callable[..., Any]:
-    """What runs experiments in the recipe's kind of launch."""
+def runner_of(recipe: Recipe | Begun) -> Launcher:
+    """Returns what runs experiments in the recipe's kind of launch."""
     from ...launch.running import runner
 
-    return runner(recipe.launch, recipe.roles)
+    return runner(recipe.launch, recipe.roles, recipe.engine)
 
 
 def draw(

@@ -121,6 +121,7 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
         learner_device=options.learner_device,
         wandb=options.wandb,
         launch=options.launch,
+        engine=options.engine,
         roles={
             **asking.roles(options),
             **asking.cluster(options),

@@ -64,6 +64,7 @@ def _words(recipe: Recipe, tuned: Tuned) -> Iterator[str]:
         "mesh": recipe.mesh,
         "schedule": recipe.schedule,
         "launch": _unless(recipe, "launch"),
+        "engine": recipe.engine if recipe.launch == "processes" else None,
         **{name.replace("_", "-"): value for name, value in recipe.roles.items()},
     }
     for name, value in flags.items():

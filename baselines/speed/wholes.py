@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ...launch import Checkpointing, Evaluation
+from ...launch.distributed.deployment import LAUNCHPAD, RAY
 from ...launch.logging.metrics import read
 from ...launch.running import runner
 from ...launch.specification.recipe import Recipe
@@ -64,7 +65,8 @@ def acting(kind: str, agent: str, step_ms: float, actors: int, seconds: float) -
             launch=kind,
         )
         with _watched(out / "run", steps) as seen:
-            runner(kind, {"actors": actors})(made, out / "run", progress=False)
+            engine = RAY if kind == "ray" else LAUNCHPAD
+            runner(kind, {"actors": actors}, engine)(made, out / "run", progress=False)
         rows = [row for row in read(out / "run" / "metrics.jsonl", "train") if row["actor_steps"]]
         later = [row for row in rows if 2 / 3 * steps <= row["actor_steps"] < steps]
         first, last = later[0], later[-1]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...agents.bounds import Above, AllBounds, check
+from .. import extras
 from ..errors import RequestError
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ Proxy = Literal["calls", "board", "replay"]
 
 KINDS = ("one-process", "threads", "processes", "ray")
 """Kinds of launch."""
+
+LAUNCHPAD, RAY = ENGINES = "launchpad", "ray"
+"""Libraries that keep roles running, where a launch is not in one process."""
 
 NO_HOSTS = (
     "--hosts is gone: a run over several machines is one of Ray, --launch ray --address "
@@ -104,6 +108,58 @@ class Roles:
             if name not in known:
                 raise RequestError(f"a program has no setting {name}; it has {', '.join(known)}.")
         return cls(**values)
+
+
+def choose_engine(kind: str, roles: Mapping[str, Any], engine: str | None = None) -> str | None:
+    """Chooses the engine of a launch.
+
+    Args:
+      kind: of launch, one of `KINDS`.
+      roles: fields of `Roles` that were given.
+      engine: one of `ENGINES`; None: the one of the kind, which of processes is Launchpad where it
+        is installed, else Ray.
+
+    Returns:
+      The engine; None: it is a launch in one process.
+
+    Raises:
+      RequestError: if there is no such kind or engine, the roles cannot be, or these do not go
+        together.
+    """
+    if kind not in KINDS:
+        raise RequestError(f"the launch is {kind!r}; it can be {', '.join(KINDS)}.")
+    if engine not in (None, *ENGINES):
+        raise RequestError(f"the engine is {engine!r}; it can be {' or '.join(ENGINES)}.")
+    hosts = roles.get("learner_hosts", 1)
+    if hosts > 1 and kind not in ("processes", "ray"):
+        raise RequestError(
+            f"--learner-hosts {hosts} needs --launch processes or --launch ray: the hosts of a "
+            "learner are processes that jax joins."
+        )
+    if kind == "one-process":
+        for name in ("engine" if engine else None, *roles):
+            if name is not None:
+                flag = name.replace("_", "-")
+                raise RequestError(f"--{flag} needs --launch threads, processes or ray.")
+        return None
+    only = {"threads": LAUNCHPAD, "ray": RAY}.get(kind)
+    if engine is None:
+        engine = only or (LAUNCHPAD if extras.is_installed("launchpad", "reverb") else RAY)
+    if only not in (None, engine):
+        raise RequestError(f"--launch {kind} is of {only} alone; leave out --engine {engine}.")
+    for name in ("address", "actor_cpus", "learner_gpus"):
+        if name in roles and engine != RAY:
+            raise RequestError(
+                f"--{name.replace('_', '-')} needs --launch ray, or --launch processes with "
+                "--engine ray."
+            )
+    if "listen" in roles and engine == RAY:
+        raise RequestError(
+            "--listen is for threads and processes of Launchpad; where Ray listens is said to it "
+            "(see docs/clusters.md)."
+        )
+    Roles.of(roles)
+    return engine
 
 
 @dataclasses.dataclass(frozen=True)

@@ -72,6 +72,8 @@ class Engine(Protocol):
 
     kind: str
     """Of launch."""
+    name: str
+    """One of `deployment.ENGINES`."""
 
     def start(
         self, workspace: pathlib.Path, logs: pathlib.Path, say: Say
@@ -128,6 +130,7 @@ def conduct(
             f" ({roles})",
             engine.kind,
             deployment.roles.given(),
+            engine.name,
         )
         listen = deployment.roles.listen
         if listen != LOOPBACK:
@@ -148,6 +151,7 @@ def conduct(
             devices=conductor.devices(),
             actors=deployment.roles.actors if experiment.acts else 0,
             learner_hosts=deployment.roles.learner_hosts,
+            engine=engine.name,
         )
 
 

@@ -19,7 +19,7 @@ class Result:
     env: str
     seed: int
     launch: str
-    """Kind of launch: one-process, threads or processes."""
+    """Kind of launch: one-process, threads, processes or ray."""
     actors: int
     learner_hosts: int
     """Processes that were the learner together."""
@@ -53,6 +53,8 @@ class Result:
     """The evaluation with the highest mean, of equal ones the last: its policy is in `best/`."""
     ended: str | None = None
     """Why the run ended before its budget was spent; None: it is spent."""
+    engine: str | None = None
+    """Library that kept the roles running: launchpad or ray; None: the run was in one process."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

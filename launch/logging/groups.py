@@ -22,7 +22,7 @@ _DEFAULTS = {
     "roles.learner_device": "cpu",
 }
 """What a run was that does not say it."""
-_NOT_LEARNING = ("seed", "checkpointing", "evaluation.target_return", "roles.listen")
+_NOT_LEARNING = ("seed", "checkpointing", "evaluation.target_return", "roles.listen", "engine")
 """What changes nothing in what is learned or how that is judged."""
 _NAMES = {
     "steps": "steps",

@@ -50,6 +50,8 @@ class Begun:
     """Of a `Partition`, as of its mesh and its schedule."""
     actor_device: str = "auto"
     learner_device: str = "auto"
+    engine: str | None = None
+    """One of `deployment.ENGINES`; None: it was in one process."""
 
     def experiment(self) -> Experiment:
         """The experiment.
@@ -119,13 +121,16 @@ class Begun:
         return stored.from_json(cls, values, f"where there is an experiment {_PASS}")
 
 
-def begun(experiment: Experiment, launch: str, roles: Mapping[str, Any]) -> Begun:
+def begun(
+    experiment: Experiment, launch: str, roles: Mapping[str, Any], engine: str | None = None
+) -> Begun:
     """How a run in Python is remembered.
 
     Args:
       experiment: what is run.
       launch: its kind.
       roles: fields of `deployment.Roles` that are not as by default.
+      engine: of the launch; None: it is in one process.
     """
     builder, networks = experiment.builder, experiment.network_factory
     python = {
@@ -150,6 +155,7 @@ def begun(experiment: Experiment, launch: str, roles: Mapping[str, Any]) -> Begu
         python=python,
         actor_device=experiment.actor_device,
         learner_device=experiment.learner_device,
+        engine=engine,
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..distributed.deployment import KINDS, Roles
+from ..distributed.deployment import choose_engine
 from ..errors import RequestError
 from ..experiment import Checkpointing, Evaluation, Experiment
 from ..logging.wandb import WandbLogger
@@ -58,31 +58,16 @@ class Recipe:
     """Kind of launch, one of `deployment.KINDS`."""
     roles: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `deployment.Roles`, where the launch is not in one process."""
+    engine: str | None = None
+    """One of `deployment.ENGINES`, chosen by `deployment.choose_engine` where None is given; in one
+    process it stays None."""
     folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """By module of the user's own, that of the agent or of the environment: the folder that it was
     found in. One that is not here may be in the current directory."""
 
     def __post_init__(self):
-        if self.launch not in KINDS:
-            raise RequestError(f"the launch is {self.launch!r}; it can be {', '.join(KINDS)}.")
-        hosts = self.roles.get("learner_hosts", 1)
-        if hosts > 1 and self.launch not in ("processes", "ray"):
-            raise RequestError(
-                f"--learner-hosts {hosts} needs --launch processes or --launch ray: the hosts of a "
-                "learner are processes that jax joins."
-            )
-        for name in ("address", "actor_cpus", "learner_gpus"):
-            if name in self.roles and self.launch != "ray":
-                raise RequestError(f"--{name.replace('_', '-')} needs --launch ray.")
-        if self.roles and self.launch == "one-process":
-            name = next(iter(self.roles)).replace("_", "-")
-            raise RequestError(f"--{name} needs --launch threads, processes or ray.")
-        if "listen" in self.roles and self.launch == "ray":
-            raise RequestError(
-                "--listen is for threads and processes; where Ray listens is said to it (see "
-                "docs/clusters.md)."
-            )
-        Roles.of(self.roles)
+        engine = choose_engine(self.launch, self.roles, self.engine)
+        object.__setattr__(self, "engine", engine)  # A run goes on with the one it was begun with.
 
     def builder(self) -> Builder:
         """The agent's, with the config.

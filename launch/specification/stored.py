@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..distributed.deployment import LAUNCHPAD
 from ..errors import RequestError
 from ..experiment import Checkpointing, Evaluation, Partition
 
@@ -38,11 +39,20 @@ def from_json(kind: type[Kind], values: Mapping[str, Any], otherwise: str) -> Ki
             "evaluation": Evaluation(**values["evaluation"]),
             "checkpointing": Checkpointing(**values["checkpointing"]),
         }
-        return kind(**{**values, **parts})
+        return kind(**{**values, **parts, "engine": engine(values)})
     except (KeyError, TypeError) as error:
         raise RequestError(
             f"config.json does not say all of the run ({error}); {otherwise}."
         ) from error
+
+
+def engine(values: Mapping[str, Any]) -> str | None:
+    """Returns the engine of the run that a `config.json` describes.
+
+    Processes were those of Launchpad alone before there was a choice, and it was not written down.
+    """
+    before = LAUNCHPAD if values.get("launch") == "processes" else None
+    return values.get("engine", before)
 
 
 def partition(

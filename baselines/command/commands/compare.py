@@ -15,6 +15,7 @@ from ....launch.experiment import Evaluation
 from ....launch.files.directory import RunDirectory
 from ....launch.logging import report
 from ....launch.specification.recipe import Recipe
+from ....launch.specification.stored import engine
 from ...tuned import Tuned
 from .. import asking, running
 from ..parser import Commands, add_data, add_task, count
@@ -96,7 +97,8 @@ def _final_return(recipe: Recipe, path: pathlib.Path) -> float:
     directory = RunDirectory(path)
     request = recipe.to_json()
     if directory.config.exists():
-        other = _difference(directory.read_config(), json.loads(json.dumps(request)))
+        found = directory.read_config()
+        other = _difference({**found, "engine": engine(found)}, json.loads(json.dumps(request)))
         if other:
             raise RequestError(
                 f"{path} holds a run that was asked for otherwise: {other}; name another --out."

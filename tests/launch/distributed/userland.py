@@ -185,12 +185,13 @@ def main(kind, out, *settings):
     resume = values.pop("resume", False)
     names = [field.name for field in dataclasses.fields(launch.Roles)]
     roles = {name: values.pop(name) for name in names if name in values}
+    engine = values.pop("engine", None)
     made = experiment(told=f"{out}.told", **values)
     reporter = report.Plain(sys.stdout, seconds=1.0)
     if kind == "one-process":
         launch.run(made, out, resume=resume, reporter=reporter)
-    elif kind == "ray":
-        running.runner(kind, roles)(made, out, resume=resume, reporter=reporter)
+    elif "ray" in (kind, engine):
+        running.runner(kind, roles, engine)(made, out, resume=resume, reporter=reporter)
     else:
         program = launch.make_program(made, out, resume=resume, **roles)
         launch.launch(program, kind, reporter=reporter)

@@ -14,7 +14,7 @@ from ....errors import RequestError
 from ....experiment import Experiment
 from ....files.result import Result
 from ....logging import report
-from ...deployment import Say
+from ...deployment import LAUNCHPAD, Say
 from ...run import Supervised, conduct
 from . import launcher, servers
 from .program import LaunchProgram, make_program
@@ -22,6 +22,8 @@ from .program import LaunchProgram, make_program
 
 class Launchpad:
     """Runs the roles of a program on this machine, as threads or processes."""
+
+    name = LAUNCHPAD
 
     def __init__(self, program: LaunchProgram, kind: str):
         """Raises RequestError where the program cannot be launched so."""

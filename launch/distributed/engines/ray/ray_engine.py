@@ -13,7 +13,7 @@ from ....experiment import Experiment
 from ....files.result import Result
 from ....logging import report
 from ...deploy import deploy
-from ...deployment import Deployment, Say
+from ...deployment import RAY, Deployment, Say
 from ...run import conduct
 from . import cluster as clusters
 from . import launcher
@@ -23,10 +23,10 @@ from .incarnations import Incarnations
 class RayEngine:
     """Runs the roles of a deployment in a cluster."""
 
-    kind = "ray"
+    name = RAY
 
-    def __init__(self, deployment: Deployment, cluster: clusters.Cluster):
-        self._deployment, self._cluster = deployment, cluster
+    def __init__(self, deployment: Deployment, cluster: clusters.Cluster, kind: str = "ray"):
+        self._deployment, self._cluster, self.kind = deployment, cluster, kind
 
     @contextlib.contextmanager
     def start(
@@ -47,6 +47,7 @@ def run(
     out: str | os.PathLike[str],
     roles: Mapping[str, Any] | None = None,
     *,
+    kind: str = "ray",
     resume: bool = False,
     progress: bool = True,
     reporter: report.Reporter | None = None,
@@ -54,8 +55,10 @@ def run(
 ) -> Result:
     """Runs an experiment in a cluster: that of `roles["address"]`, or one of its own here.
 
-    Args, Returns, Raises: as `deploy` and `conduct`; RequestError too where no cluster answers at
-    the address, or it has not what the roles need.
+    Args: as `deploy` and `conduct`; and the kind of launch that is written down.
+
+    Returns, Raises: as `conduct`; RequestError too where no cluster answers at the address, or it
+      has not what the roles need.
     """
     warn = (reporter or report.Reporter()).line
     deployment = deploy(experiment, out, resume=resume, warn=warn, **(roles or {}))
@@ -64,5 +67,5 @@ def run(
     with connected as cluster:
         if given.actor_cpus is None and cluster.actor_cpus < 1.0:
             warn(f"actors take {cluster.actor_cpus:g} CPU each, as there is no room for more")
-        engine = RayEngine(deployment, cluster)
+        engine = RayEngine(deployment, cluster, kind)
         return conduct(deployment, engine, reporter, request, progress)

@@ -1,5 +1,6 @@
 """Runs on Ray, on a cluster of this machine that each starts and ends."""
 
+import json
 import os
 import pathlib
 import signal
@@ -66,7 +67,7 @@ def fault(run, name, number=signal.SIGKILL):
 
 def started(start):
     """A run at work that is not at its end before it is told."""
-    run = start("ray", what="unhurried", actors=2, steps=BUDGET)
+    run = start("processes", engine="ray", what="unhurried", actors=2, steps=BUDGET)
     run.until(lambda: run.steps() > 0)
     run.until(lambda: set(run.ray_roles()) >= ROLES, pause=0.5)
     return run
@@ -85,7 +86,10 @@ def test_roles_are_killed_and_the_budget_is_exact(start):
     assert run.wait() == 0, run.tail()
     assert run.output.count("failed: its process was ended from outside") == 3
     result = run.result
-    assert (result["launch"], result["actors"]) == ("ray", 2)
+    config = json.loads((run.out / "config.json").read_text())
+    for said in (result, config):
+        assert (said["launch"], said["engine"]) == ("processes", "ray")
+    assert result["actors"] == 2
     assert BUDGET - 2 < result["actor_steps"] <= BUDGET
     assert result["samples_per_insert"]["observed"] == pytest.approx(2.0, rel=0.05)
     assert result["evaluation"][-1]["episodes"] == 3
