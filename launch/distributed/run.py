@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from ...agents.variables.version_board import shared_folder
 from .. import lifecycle
 from ..errors import RunError
 from ..files.checkpoints import Store
@@ -23,6 +19,7 @@ from .deployment import Deployment, Say
 from .roles.ledger import DONE, TRAIN
 from .roles.rpc import Remote, Unreachable
 from .supervision.supervisor import RoleError, Supervisor
+from .workspace import workspace_of
 
 _POLL_SECONDS = 0.05
 _LOOK_SECONDS = 0.25
@@ -153,26 +150,6 @@ def conduct(
             learner_hosts=deployment.roles.learner_hosts,
             engine=engine.name,
         )
-
-
-@contextlib.contextmanager
-def workspace_of(name: str) -> Iterator[pathlib.Path]:
-    """An empty folder for one launch, gone when it ends."""
-    _remove_abandoned()
-    folder = shared_folder(f"{os.getpid()}-{name}")
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_abandoned() -> None:
-    """Removes the workspaces of launches that were killed, which could not do it."""
-    for parent in ("/dev/shm", tempfile.gettempdir()):
-        for folder in pathlib.Path(parent).glob("troupe-*-*"):
-            pid = folder.name.split("-")[1]
-            if pid.isdigit() and not pathlib.Path("/proc", pid).exists():
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Conductor:

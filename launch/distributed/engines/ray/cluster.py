@@ -19,6 +19,7 @@ import ray
 from ray import exceptions
 
 from ....errors import RequestError, RunError
+from ... import workspace
 from . import cluster_nodes
 
 _STORE_BYTES = 1 << 30
@@ -110,8 +111,8 @@ def share_with_room(
 @contextlib.contextmanager
 def _started(cpus: float) -> Iterator[None]:
     """A cluster of this machine alone, that has so many processors however few there are."""
-    # Named as workspaces are, so that one which was left behind is removed with them.
     folder = tempfile.mkdtemp(prefix=f"troupe-{os.getpid()}-ray-")
+    workspace.claim(pathlib.Path(folder))  # One that is left behind is removed by later runs.
     _settle_environment()
     if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & set(os.environ):
         # Ray asks for a token where it starts by itself, and would keep one in the home directory.
@@ -146,6 +147,7 @@ def _started(cpus: float) -> Iterator[None]:
 def _joined(address: str) -> Iterator[None]:
     _settle_environment()
     folder = tempfile.mkdtemp(prefix=f"troupe-{os.getpid()}-package-")
+    workspace.claim(pathlib.Path(folder))
     try:
         _knock(address)
         ray.init(

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import ray
 
 from ....files import result
+from ... import workspace
 from ...roles import rpc
 from ...supervision import heartbeat, process
 from ...supervision.role import Role, enter
@@ -169,7 +170,7 @@ class RoleHost:
         folder = _folder(
             self._place.run, self._place.incarnation, pathlib.Path(tempfile.gettempdir())
         )
-        folder.mkdir(mode=0o700, exist_ok=True)
+        _make(folder)
         self._own_log = _OwnLog(folder / log.name)
         end = self._run(payload)
         return end._replace(said=self._own_log.take(_LAST * _MOST_SAID))
@@ -184,7 +185,7 @@ class RoleHost:
             folder = pathlib.Path(place.workspace)
         else:
             folder = workspace_here()
-            folder.mkdir(mode=0o700, exist_ok=True)
+            _make(folder)
         enter(Role(place.name, self._stop, folder, place.incarnation, place.start))
         done = self._attach()
         try:
@@ -270,8 +271,14 @@ def _in_memory() -> pathlib.Path:
     return memory if os.access(memory, os.W_OK) else pathlib.Path(tempfile.gettempdir())
 
 
+def _make(folder: pathlib.Path) -> None:
+    """Makes a folder of this node, which all processes of the run that are on it share."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # They have one parent: what is left of one that died is removed by later runs.
+    workspace.claim(folder, os.getppid())
+
+
 def _folder(run: str, incarnation: int, parent: pathlib.Path) -> pathlib.Path:
-    # Processes of a node have one parent: what is left of one that died is removed by later runs.
     return parent / f"troupe-{os.getppid()}-{run}-{incarnation}"
 
 
