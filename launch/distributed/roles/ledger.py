@@ -154,10 +154,12 @@ class Ledger:
                 return REPLACED, 0
             if steps < entry.steps:
                 return self._phase(), entry.granted  # Heard late: what came after it counts.
+            # Of a report that is repeated none are new.
+            ended = max(0, episodes - entry.episodes)
+            self._recent.extend(recent[max(0, len(recent) - ended) :])
             entry.steps, entry.episodes = max(entry.steps, steps), max(entry.episodes, episodes)
             entry.granted = entry.steps
             entry.seen = time.monotonic()
-            self._recent.extend(recent)
             phase = self._phase()
             if phase == TRAIN:
                 granted = min(max(want, self._quantum), self._ungranted())

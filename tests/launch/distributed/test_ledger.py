@@ -102,6 +102,18 @@ def test_a_report_may_be_repeated():
     assert ledger.actor_steps == 7
 
 
+def test_returns_that_are_reported_again_are_counted_once():
+    """An answer that came too late has the same report sent again."""
+    ledger = make()
+    incarnation = ledger.enter("actor/0")
+    for _ in range(3):
+        ledger.report("actor/0", incarnation, 7, 2, [(1.0, 3), (2.0, 4)], 0)
+    assert ledger.look()["recent"] == [(1.0, 3), (2.0, 4)]
+    ledger.report("actor/0", incarnation, 9, 3, [(3.0, 2)], 0)
+    assert ledger.look()["recent"] == [(1.0, 3), (2.0, 4), (3.0, 2)]
+    assert ledger.episodes == 3
+
+
 def test_phases_to_the_end():
     ledger = make()
     incarnation = ledger.enter("actor/0")
