@@ -68,10 +68,11 @@ def make_networks(spec: EnvironmentSpec, config: MuZeroConfig) -> MuZeroNetworks
 
 def make_atoms(config: MuZeroConfig) -> np.ndarray:
     """The rescaled returns [Z] that logits are of: signed square roots, evenly spaced."""
-    least, greatest = (
-        float(values.signed_hyperbolic(jnp.float32(x)))
-        for x in (config.min_return, config.max_return)
-    )
+    with jax.ensure_compile_time_eval():  # A policy's state may be made within a traced function.
+        least, greatest = (
+            float(values.signed_hyperbolic(jnp.float32(x)))
+            for x in (config.min_return, config.max_return)
+        )
     return np.linspace(least, greatest, config.num_atoms, dtype=np.float32)
 
 
