@@ -24,7 +24,7 @@ def ranks(run):
     return [found[name] for name in RANKS if name in found]
 
 
-def gang_experiment(mesh=None, **config):
+def gang_experiment(mesh=None, learner_device="auto", **config):
     partition = mesh and launch.Partition(pt.parse_mesh(mesh), pt.parse_schedule("batch:data"))
     builder = agents.find_builder("dqn")
     builder = builder(builder.config_class(hidden_sizes=(4,), **config))
@@ -36,6 +36,7 @@ def gang_experiment(mesh=None, **config):
         env="fake/ragged",
         num_actor_steps=2_000,
         partition=partition,
+        learner_device=learner_device,
     )
 
 
@@ -157,14 +158,14 @@ def test_every_host_has_its_share_of_the_mesh(tmp_path, hosts, each):
 
 def test_a_mesh_larger_than_the_gpus_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    experiment = gang_experiment(batch_size=64, mesh="data=4")
+    experiment = gang_experiment(batch_size=64, mesh="data=4", learner_device="gpu")
     with pytest.raises(launch.RequestError, match="data=4 needs 4 GPUs and there are 2;"):
-        program.make_program(experiment, tmp_path, learner_device="gpu")
+        program.make_program(experiment, tmp_path)
 
 
 def test_every_host_has_gpus_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    experiment = gang_experiment(batch_size=64)
-    made = program.make_program(experiment, tmp_path, learner_hosts=2, learner_device="gpu")
+    experiment = gang_experiment(batch_size=64, learner_device="gpu")
+    made = program.make_program(experiment, tmp_path, learner_hosts=2)
     seen = [dict(node.role_settings.environment) for node in made.groups["learner"]]
     assert [one["CUDA_VISIBLE_DEVICES"] for one in seen] == ["4,5", "6,7"]
