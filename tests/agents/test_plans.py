@@ -11,6 +11,8 @@ from troupe import partitioning as pt
 from troupe.agents.programs import runtime
 from troupe.launch import planning
 from troupe.launch.local import components
+from troupe.launch.specification.recipe import Recipe
+from troupe.partitioning.choose import SCHEDULES
 
 from .rows import CASES, CHECKED
 
@@ -71,3 +73,19 @@ def test_it_is_planned_for_the_device_that_is_asked_for():
     experiment = dataclasses.replace(experiment, partition=partition)
     assert planning.plan(experiment).summary()["device"] == "a100-80gb"
     assert run_plan(experiment).summary()["device"] == "a100-80gb"
+
+
+@pytest.mark.parametrize("mesh", ["data=8", "data=4,model=2"])
+@pytest.mark.parametrize(("agent", "env"), [("dqn", "CartPole-v1"), ("sac", "Pendulum-v1")])
+def test_a_search_is_as_good_as_what_is_listed_for_these_devices(agent, env, mesh):
+    experiment = Recipe(agent, env).experiment()
+    spec, shape = planning.spec_of(experiment), pt.parse_mesh(mesh)
+
+    def seconds(schedule):
+        partition = launch.Partition(shape, pt.parse_schedule(schedule))
+        plan = planning.plan(dataclasses.replace(experiment, partition=partition), spec)
+        return plan.summary()["predicted_seconds"]
+
+    listed = [s for s in SCHEDULES if ("model" in s) == ("model" in shape.axes)]
+    searched = "auto:" + "+".join(reversed(shape.axes))
+    assert seconds(searched) <= 1.02 * min(map(seconds, listed))
