@@ -258,6 +258,24 @@ def test_a_mesh_and_a_schedule_are_chosen(capsys):
     fails(capsys, [*arguments, "--devices", "2", "--memory", "1.5"], 2, "Goal(memory=1.5)")
 
 
+def test_a_plan_is_kept_and_a_run_uses_it(capsys, tmp_path, monkeypatch):
+    task = ["dqn", "--env", "CartPole-v1", "--config.hidden_sizes", "32,32"]
+    file = str(tmp_path / "plan.json")
+    spread = ["--mesh", "data=2", "--schedule", "auto:data"]
+    assert main(["plan", *task, *spread, "--save-plan", file]) == 0
+    monkeypatch.setattr(pt.Automatic, "search", None)  # All is decided.
+    train = ["train", *task, "--plan", file, "--steps", "1100", "--config.min_replay_size", "200"]
+    run = tmp_path / "run"
+    assert main([*train, "--out", str(run)]) == 0
+    result = json.loads((run / "result.json").read_text())
+    assert (result["mesh"], result["devices"]["learner"]) == ("data=2", "cpu")
+    assert result["learner_steps"] > 0
+    capsys.readouterr()
+    other = [*train, "--out", str(tmp_path / "other"), "--config.batch_size", "32"]
+    fails(capsys, other, 2, "another step", "f32[32] here")
+    fails(capsys, [*other, "--mesh", "data=2"], 2, "--mesh was given beside --plan")
+
+
 @pytest.mark.parametrize("agent", ["dqn", "ppo"])
 def test_plans_see_the_batch_that_the_learner_gets(tiny, agent):
     recipe = tiny() if agent == "dqn" else Recipe("ppo", "Pendulum-v1", {"num_envs": 3})
