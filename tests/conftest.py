@@ -15,6 +15,7 @@ os.environ.setdefault("NPROC", "32")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("TROUPE_COMPILATION_CACHE", "off")
 # The programs of tests are many and run little, also in the processes that tests start: those of
 # `TROUPE_FULL=1` alone, and of tests that ask for `optimized`, are compiled as users' are.
 if not os.environ.get("TROUPE_FULL"):

@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from ..snapshots import key_impl, typed, words_of
-from . import convolutions, dispatch, planning
+from . import compilation, convolutions, dispatch, planning
 from .placement import Partition
 
 Nest = Any
@@ -155,8 +155,10 @@ class MeshProgram:
         """The first state, each part made where it stays."""
         # As words on the host: a key on one device cannot be an argument of several processes.
         words = np.asarray(words_of(key))
-        make = jax.jit(
-            lambda words: self._update.init(typed(words, key)), out_shardings=self._state_shardings
+        make = compilation.compile_once(
+            lambda words: self._update.init(typed(words, key)),
+            self._device,
+            out_shardings=self._state_shardings,
         )
         return self._settled(make(words))
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from ..snapshots import typed
-from . import convolutions, dispatch
+from . import compilation, convolutions, dispatch
 
 Nest = Any
 
@@ -51,7 +51,8 @@ class PlainProgram:
         self.state_shapes = jax.eval_shape(update.init, key)
 
     def init(self, key: jax.Array) -> Nest:
-        return jax.device_put(jax.jit(self._update.init)(key), self._device)
+        init = compilation.compile_once(self._update.init, self._device)
+        return jax.device_put(init(key), self._device)
 
     def place(self, sample: Sample) -> Sample:
         return jax.device_put(dispatch.without_keys(sample), self._device)

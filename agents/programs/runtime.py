@@ -11,6 +11,8 @@ from typing import Any
 
 import jax
 
+from . import compilation
+
 _FLAG = "--xla_force_host_platform_device_count"
 
 
@@ -18,7 +20,9 @@ def configure_cpu() -> None:
     """Makes calls on CPU run in the caller's thread. Call it before jax touches a device.
 
     With several CPU devices in the process nothing is changed: they need to run side by side.
+    Programs that are compiled are kept for the next start (see `compilation`).
     """
+    compilation.keep_compiled()
     if (virtual_devices() or _num_cpu_devices()) <= 1:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
