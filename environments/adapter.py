@@ -55,7 +55,7 @@ class Adapter(specs.Specified, dm_env.Environment):
             raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip!r}")
         self._environment = environment
         self._name = name
-        self._reward_clip = reward_clip
+        self.reward_clip = reward_clip
         self._write = write
         self._spec = specs.EnvironmentSpec(
             observation_spec, action_spec, specs.reward_spec(reward_clip), specs.discount_spec()
@@ -75,7 +75,7 @@ class Adapter(specs.Specified, dm_env.Environment):
         """The agent's reward for that of the environment."""
         if not is_reward(reward):
             raise InvalidRewardError(f"{self._name}: {not_a_reward(reward, self._moment())}")
-        clip = self._reward_clip
+        clip = self.reward_clip
         return np.float32(reward if clip is None else min(max(reward, -clip), clip))
 
     def _moment(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, overload
 import dm_env
 import gymnasium
 
-from . import atari, fakes, options, registry, rendering, suites
+from . import atari, batched, fakes, options, registry, rendering, suites
 from .dm_adapter import Conform
 from .errors import EnvironmentExitError, InvalidOptionError, UnknownEnvironmentError
 from .gymnasium_adapter import GymnasiumEnvironment
@@ -124,9 +124,11 @@ def make(
         return _gymnasium(id, one_seed, episodic_life, **common, **more)
 
     try:
+        first = make_one(0)
         if num_envs is None:
-            return make_one(0)
-        return Vector([make_one(index) for index in range(num_envs)])
+            return first
+        found = batched.make(first, [derive_seed(seed, index) for index in range(num_envs)])
+        return found or Vector([first, *(make_one(index) for index in range(1, num_envs))])
     except SystemExit as end:
         raise EnvironmentExitError(f"{id} called sys.exit({end.code!r})") from end
 

@@ -118,6 +118,11 @@ class GymnasiumEnvironment(Adapter):
         return tuple.__new__(dm_env.TimeStep, (kind, reward, discount, self._read(observation)))
 
     @property
+    def max_episode_steps(self) -> int | None:
+        """After how many steps episodes are truncated here."""
+        return None if self._limit == float("inf") else int(self._limit)
+
+    @property
     def render_fps(self) -> float | None:
         """Steps a second at which it is to be watched; None: it does not say."""
         return self._environment.metadata.get("render_fps")

@@ -9,6 +9,7 @@ import tree
 
 from troupe import environments
 from troupe.environments import Vector, derive_seed, fakes
+from troupe.environments.batched import BatchedVector
 from troupe.environments.stacking import StackFrames
 
 FIRST, MID, LAST = (int(kind) for kind in dm_env.StepType)
@@ -36,24 +37,28 @@ def assert_rows_equal(vectorised, timesteps):
 
 
 @pytest.mark.parametrize(
-    ("id", "steps"),
+    ("id", "n", "steps", "options"),
     [
-        ("CartPole-v1", 150),
-        ("Pendulum-v1", 20),
-        ("LunarLander-v3", 150),
-        ("HalfCheetah-v5", 10),
-        ("ALE/Pong-v5", 20),
-        ("fake/ragged", 100),
-        ("fake/nested", 30),
+        ("CartPole-v1", 3, 150, {}),
+        ("CartPole-v1", 9, 300, {}),
+        ("CartPole-v0", 20, 60, {"max_episode_steps": 13}),
+        ("CartPole-v1", 8, 100, {"sutton_barto_reward": True, "reward_clip": 0.5}),
+        ("Pendulum-v1", 3, 20, {}),
+        ("LunarLander-v3", 3, 150, {}),
+        ("HalfCheetah-v5", 3, 10, {}),
+        ("ALE/Pong-v5", 3, 20, {}),
+        ("fake/ragged", 3, 100, {}),
+        ("fake/nested", 3, 30, {}),
     ],
 )
-def test_same_seeds_give_the_same_episodes_as_single_environments(id, steps):
-    n = 3
-    vector = environments.make(id, seed=5, num_envs=n)
-    singles = [environments.make(id, seed=derive_seed(5, i)) for i in range(n)]
+def test_same_seeds_give_the_same_episodes_as_single_environments(id, n, steps, options):
+    vector = environments.make(id, seed=5, num_envs=n, **options)
+    assert isinstance(vector, BatchedVector) == (id.startswith("CartPole") and n >= 8)
+    singles = [environments.make(id, seed=derive_seed(5, i), **options) for i in range(n)]
     assert environments.make_spec(vector) == environments.make_spec(singles[0])
-    assert_rows_equal(vector.reset(), [single.reset() for single in singles])
-    for actions in random_actions(vector.action_spec(), n, steps):
+    for t, actions in enumerate(random_actions(vector.action_spec(), n, steps)):
+        if t % 50 == 0:
+            assert_rows_equal(vector.reset(), [single.reset() for single in singles])
         rows = [tree.map_structure(lambda leaf, i=i: leaf[i], actions) for i in range(n)]
         timesteps = [single.step(row) for single, row in zip(singles, rows, strict=True)]
         assert_rows_equal(vector.step(actions), timesteps)
@@ -104,20 +109,24 @@ def test_episodes_of_different_lengths():
     assert (steps[1].last() == [True, False, False]).all()
 
 
-def test_types_and_shapes():
-    vector = environments.make("CartPole-v1", seed=0, num_envs=2)
-    for step in (vector.reset(), vector.step([0, 1])):
-        assert (step.step_type.dtype, step.step_type.shape) == (np.int32, (2,))
-        assert (step.reward.dtype, step.reward.shape) == (np.float32, (2,))
-        assert (step.discount.dtype, step.discount.shape) == (np.float32, (2,))
-        assert (step.observation.dtype, step.observation.shape) == (np.float32, (2, 4))
+@pytest.mark.parametrize("n", [2, 10])
+def test_types_and_shapes(n):
+    vector = environments.make("CartPole-v1", seed=0, num_envs=n)
+    for step in (vector.reset(), vector.step([0, 1] * (n // 2))):
+        assert (step.step_type.dtype, step.step_type.shape) == (np.int32, (n,))
+        assert (step.reward.dtype, step.reward.shape) == (np.float32, (n,))
+        assert (step.discount.dtype, step.discount.shape) == (np.float32, (n,))
+        assert (step.observation.dtype, step.observation.shape) == (np.float32, (n, 4))
+        assert step.observation.flags.c_contiguous
 
 
-@pytest.mark.parametrize("id", ["CartPole-v1", "fake/nested", "fake/image"])
-def test_what_was_returned_never_changes(id):
-    vector = environments.make(id, seed=0, num_envs=2)
+@pytest.mark.parametrize(
+    ("id", "n"), [("CartPole-v1", 2), ("CartPole-v1", 9), ("fake/nested", 2), ("fake/image", 2)]
+)
+def test_what_was_returned_never_changes(id, n):
+    vector = environments.make(id, seed=0, num_envs=n)
     kept = [vector.reset()]
-    for actions in random_actions(vector.action_spec(), 2, 15):
+    for actions in random_actions(vector.action_spec(), n, 15):
         kept.append(vector.step(actions))
         before = tree.map_structure(np.copy, kept[0])
         tree.map_structure(np.testing.assert_array_equal, before, kept[0])
@@ -133,24 +142,50 @@ def test_resetting_the_vector_resets_all():
     assert not vector.step(np.zeros(4, int)).first().any()
 
 
-def test_the_first_step_of_a_fresh_vector_is_first():
-    vector = environments.make("CartPole-v1", seed=0, num_envs=2)
-    assert vector.step([0, 0]).first().all()
+@pytest.mark.parametrize("n", [2, 8])
+def test_the_first_step_of_a_fresh_vector_is_first(n):
+    vector = environments.make("CartPole-v1", seed=0, num_envs=n)
+    assert vector.step([0] * n).first().all()
 
 
+@pytest.mark.parametrize("n", [3, 8])
 @pytest.mark.parametrize("actions", [[0, 0], [[0], [0], [0]], 0])
-def test_actions_of_another_shape_are_refused(actions):
-    vector = environments.make("CartPole-v1", seed=0, num_envs=3)
+def test_actions_of_another_shape_are_refused(n, actions):
+    vector = environments.make("CartPole-v1", seed=0, num_envs=n)
     vector.reset()
-    with pytest.raises(environments.InvalidActionError, match=r"must have shape \(3,\)"):
+    with pytest.raises(environments.InvalidActionError, match=rf"must have shape \({n},\)"):
         vector.step(actions)
 
 
-def test_an_action_that_does_not_fit_names_the_environment():
-    vector = environments.make("CartPole-v1", seed=0, num_envs=3)
+@pytest.mark.parametrize("n", [3, 8])
+@pytest.mark.parametrize("bad", [2, -1, 0.5])
+def test_an_action_that_does_not_fit_names_the_environment(n, bad):
+    vector = environments.make("CartPole-v1", seed=0, num_envs=n)
     vector.reset()
-    with pytest.raises(environments.InvalidActionError, match="environment 1 of 3: CartPole-v1"):
-        vector.step([0, 2, 0])
+    with pytest.raises(environments.InvalidActionError) as raised:
+        vector.step([0, bad] + [0] * (n - 2))
+    fault = "CartPole-v1: action must be an integer from 0 to 1, got "
+    assert str(raised.value).startswith(f"environment {'0' if bad == 0.5 else '1'} of {n}: {fault}")
+
+
+def test_environments_stepped_as_one_take_actions_that_are_no_arrays_of_integers():
+    ours, theirs = (environments.make("CartPole-v1", seed=0, num_envs=8) for _ in range(2))
+    for vector in (ours, theirs):
+        vector.reset()
+    for _ in range(3):
+        left, right = ours.step([True, False] * 4), theirs.step(np.array([1, 0] * 4, np.uint8))
+        np.testing.assert_array_equal(left.observation, right.observation)
+
+
+def test_what_draws_images_is_stepped_one_by_one():
+    with environments.make("CartPole-v1", seed=0, num_envs=8) as vector:
+        assert isinstance(vector, BatchedVector)
+        with pytest.raises(environments.InvalidOptionError, match="render_mode='rgb_array'"):
+            vector.render_frame(7)
+    with environments.make("CartPole-v1", seed=0, num_envs=8, render_mode="rgb_array") as vector:
+        vector.reset()
+        assert not isinstance(vector, BatchedVector)
+        assert vector.render_frame(7).ndim == 3
 
 
 def test_nested_actions_of_another_structure_are_refused():
