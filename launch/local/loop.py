@@ -119,14 +119,13 @@ class Loop:
                 timestep = step(action)
                 observe(action, timestep)
                 returns += timestep.reward
-                kinds = timestep.step_type.tolist()
-                if kinds == all_mid:
+                kinds = timestep.step_type
+                if kinds.tolist() == all_mid:
                     steps += n
                 else:
                     self._lengths += (steps - boundary) // n
-                    steps += n - kinds.count(_FIRST)
+                    steps += self._count(kinds)
                     boundary = steps
-                    self._count(kinds)
                 if between():
                     update()
                 if clock() >= deadline:
@@ -135,14 +134,15 @@ class Loop:
             self._lengths += (steps - boundary) // n
             self._timestep, self.actor_steps = timestep, steps
 
-    def _count(self, kinds: list[int]) -> None:
-        """Counts the steps of a time step that is not in the middle of every episode."""
-        for i, kind in enumerate(kinds):
-            self._lengths[i] += kind != _FIRST
-            if kind == _LAST:
-                self.episodes += 1
-                self.finished.append((float(self._returns[i]), int(self._lengths[i])))
-                self._returns[i], self._lengths[i] = 0.0, 0
+    def _count(self, kinds: np.ndarray) -> int:
+        """Counts a time step that is not in the middle of every episode; returns its actions."""
+        acted = kinds != _FIRST
+        self._lengths += acted
+        for i in (kinds == _LAST).nonzero()[0]:
+            self.episodes += 1
+            self.finished.append((float(self._returns[i]), int(self._lengths[i])))
+            self._returns[i], self._lengths[i] = 0.0, 0
+        return int(np.count_nonzero(acted))
 
 
 class LearningLoop:

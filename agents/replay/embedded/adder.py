@@ -53,6 +53,8 @@ class EmbeddedAdder:
         self._checked = False
         # The step types of the row that was begun last; None: add_first must come.
         self._kinds: list[int] | None = None
+        # Streams that stood at LAST in that row; None: none.
+        self._ended: np.ndarray | None = None
         self._all_mid = [_MID] * rows.streams
 
     def add_first(self, timestep: dm_env.TimeStep) -> None:
@@ -76,7 +78,7 @@ class EmbeddedAdder:
                 self._windows.advance(row, 0.0, 0.0, [_FIRST], False)
             else:
                 self._windows.restart(row)
-        self._kinds = [_FIRST] * self._rows.streams
+        self._kinds, self._ended = [_FIRST] * self._rows.streams, None
 
     def add(self, action: Nest, next_timestep: dm_env.TimeStep, extras: Nest = ()) -> None:
         """Adds an action and what came of it.
@@ -90,15 +92,14 @@ class EmbeddedAdder:
             self._check(action, next_timestep, extras)
         reward: Any = next_timestep.reward
         discount: Any = next_timestep.discount
-        before = self._kinds
         if self._one:
             kinds = [int(next_timestep.step_type)]
         else:
             kinds = next_timestep.step_type.tolist()
-        mid = kinds == self._all_mid and before == kinds
-        ended = None
+        mid = kinds == self._all_mid and self._kinds == kinds
+        ended = self._ended
         if not mid:
-            ended = self._check_order(kinds)
+            self._check_order(kinds, next_timestep)
         with self._lock:
             self._before_row()
             rows.write("action", action)
@@ -113,32 +114,31 @@ class EmbeddedAdder:
             if not self._one and len(kinds) == 1:
                 reward, discount = reward.item(), discount.item()
             self._windows.advance(row, reward, discount, kinds, mid)
+            self._ended = None
             if not mid and _LAST in kinds:
-                self._clear(... if self._one else np.array(kinds) == _LAST)
+                self._ended = np.flatnonzero(np.asarray(next_timestep.step_type) == _LAST)
+                self._clear(... if self._one else self._ended)
         self._kinds = kinds
 
     def reset(self) -> None:
         """Drops what is not complete; `add_first` must come next."""
-        self._kinds, self._safe_until = None, 0
+        self._kinds, self._ended, self._safe_until = None, None, 0
 
-    def _check_order(self, kinds: list[int]) -> np.ndarray | None:
-        """Which streams had ended, [N] bool, or None where none had.
-
-        Raises:
-          ValueError: If these step types cannot follow those before.
-        """
+    def _check_order(self, kinds: list[int], timestep: dm_env.TimeStep) -> None:
+        """Raises ValueError if these step types cannot follow those before."""
         before = self._kinds
         if before is None:
             raise ValueError("add_first must come before add.")
         if self._one:
             if before[0] == _LAST or kinds[0] == _FIRST:
                 raise ValueError("every episode begins with add_first, and only with it.")
-        elif [kind == _FIRST for kind in kinds] != [kind == _LAST for kind in before]:
+            return
+        begun = (timestep.step_type == _FIRST).nonzero()[0]
+        if begun.tolist() != ([] if self._ended is None else self._ended.tolist()):
             raise ValueError(
                 f"step types {kinds} followed {before}: the step after LAST must be FIRST, and no "
                 "other."
             )
-        return np.array(before) == _LAST if _LAST in before else None
 
     def _clear(self, streams: Any) -> None:
         """Zeroes what followed the last row of an episode."""
