@@ -1,7 +1,7 @@
-"""What compilation costs at a start: compiled programs are kept, and what runs once is compiled fast.
+"""Compiled programs are kept for the next start, and what runs once is compiled quickly.
 
 The folder is `$XDG_CACHE_HOME/troupe/compiled` (`~/.cache/troupe/compiled`). In the environment,
-`TROUPE_COMPILATION_CACHE` names another, or is `off`; `JAX_COMPILATION_CACHE_DIR` comes before both.
+`TROUPE_COMPILATION_CACHE` names another, or is `off`; `JAX_COMPILATION_CACHE_DIR` comes first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import jax
 
 VARIABLE = "TROUPE_COMPILATION_CACHE"
 MOST_BYTES = 1 << 30
-"""Of all that is kept; what was used longest ago goes first. A run of an agent keeps 0.3 to 1 MB."""
+"""Of all that is kept; what was used longest ago goes first. An agent's run keeps 0.3 to 1 MB."""
 _LOG = logging.getLogger(__name__)
 
 

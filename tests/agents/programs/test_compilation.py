@@ -1,4 +1,4 @@
-"""Compiled programs are kept for the next process, and what runs once is compiled to the same values."""
+"""Compiled programs are kept for the next process; what runs once has the same values."""
 
 import json
 import os
@@ -26,8 +26,8 @@ jax.monitoring.register_event_listener(
 compilation.keep_compiled()
 compilation.keep_compiled()
 value = jax.jit(lambda x: jax.random.normal(jax.random.key(3), (64,)) @ x)(numpy.ones(64))
-hits, misses = (counts.get(f"/jax/compilation_cache/cache_{kind}", 0) for kind in ("hits", "misses"))
-print(json.dumps([hits, misses, numpy.asarray(value).tobytes().hex()]))
+found = [counts.get(f"/jax/compilation_cache/cache_{kind}", 0) for kind in ("hits", "misses")]
+print(json.dumps([*found, numpy.asarray(value).tobytes().hex()]))
 """
 
 
