@@ -52,7 +52,7 @@ def make(first: dm_env.Environment, seeds: Sequence[int]) -> Vector | None:
 
 
 class BatchedVector(Vector):
-    """N environments of discrete actions in one of Gymnasium's; its rows are those of a `Vector`."""
+    """N environments of discrete actions in one of Gymnasium's; row by row as a `Vector`."""
 
     def __init__(
         self, first: GymnasiumEnvironment, batch: gymnasium.vector.VectorEnv, seeds: Sequence[int]
