@@ -81,6 +81,8 @@ HEAVY = {"jax", "gymnasium", "matplotlib", "rich", "haiku", "tensorboardX"}
         "import troupe",
         "import troupe.launch; troupe.launch.Experiment",
         "from troupe.baselines import command; command.main()",
+        "from troupe.baselines import command; sys.argv[1] = 'list'; command.main()",
+        "from troupe.baselines import command; sys.argv.insert(1, 'train'); command.main()",
     ],
 )
 def test_what_is_slow_to_import_waits_until_it_is_used(statement):

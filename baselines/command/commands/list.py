@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
 from ...tuned import Tuned
+from .. import sources
 from ..parser import Commands
 
 
@@ -19,13 +19,15 @@ def register(commands: Commands) -> None:
 
 
 def print_lists(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
-    from ....agents import AGENTS, find_builder
-    from ....agents.wrappers.composition import WRAPPERS, find_wrapper
-
-    rows = [(name, _summary(find_builder(name).config_class)) for name in sorted(AGENTS)]
+    agents, wrappers = "agents", "agents.wrappers"
+    rows = [
+        (name, _find(agents, where).attribute("config_class").summary)
+        for name, where in sorted(sources.table("agents/catalogue.py", "AGENTS"))
+    ]
     _print_table("agents", rows)
-    wrappers = [(f"{name}+AGENT", _summary(find_wrapper(name))) for name in sorted(WRAPPERS)]
-    _print_table("wrappers", wrappers)
+    found = sorted(sources.table("agents/wrappers/composition.py", "WRAPPERS"))
+    rows = [(f"{name}+AGENT", _find(wrappers, where).summary) for name, where in found]
+    _print_table("wrappers", rows)
     _print_table(
         "environments with tuned settings",
         [
@@ -37,19 +39,22 @@ def print_lists(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
             for one in sorted(settings, key=lambda one: (one.env, one.agent))
         ],
     )
-    from ....partitioning import tactics
-    from ....partitioning.simulator import DEVICES
-
-    named = sorted(tactics.NAMED.items())
-    _print_table("tactics", [(name, _summary(tactic)) for name, tactic in named])
-    gigabytes = {name: one.memory_bytes / 2**30 for name, one in DEVICES.items()}
-    _print_table("devices", [(name, f"{size:.0f} GiB") for name, size in gigabytes.items()])
+    rows = []
+    for name, made in sorted(sources.table("partitioning/tactics/__init__.py", "NAMED")):
+        class_name, _, parser = made.partition(".")
+        tactic = sources.find("partitioning.tactics", class_name)
+        rows.append((name, (tactic.attribute(parser) if parser else tactic).summary))
+    _print_table("tactics", rows)
+    devices = sources.calls("partitioning/simulator/device.py", "name", "memory_bytes")
+    sizes = [(name, eval(size, {"GIB": 2**30}) / 2**30) for name, size in devices]
+    _print_table("devices", [(name.strip("'"), f"{size:.0f} GiB") for name, size in sizes])
     return 0
 
 
-def _summary(documented: Any) -> str:
-    """The first sentence of a docstring."""
-    return " ".join((documented.__doc__ or "").split()).partition(". ")[0].removesuffix(".")
+def _find(package: str, where: str) -> sources.Definition:
+    """The class that a table names `.module:Class`."""
+    module, _, name = where.partition(":")
+    return sources.find(package + module, name)
 
 
 def _print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:

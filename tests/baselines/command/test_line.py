@@ -14,12 +14,16 @@ import pytest
 
 from troupe import launch
 from troupe import partitioning as pt
+from troupe.agents import AGENTS, find_builder
 from troupe.agents.programs import dispatch
+from troupe.agents.wrappers import composition
 from troupe.baselines.command.line import main
 from troupe.baselines.tuned import Tuned
 from troupe.launch import planning
 from troupe.launch.local import components
 from troupe.launch.specification.recipe import Recipe
+from troupe.partitioning import tactics
+from troupe.partitioning.simulator import DEVICES
 
 SHORT = [
     *("train", "dqn", "--env", "CartPole-v1", "--steps", "60", "--evaluate-every", "60"),
@@ -207,8 +211,15 @@ def test_the_list_has_agents_and_tuned_settings(capsys):
     output = capsys.readouterr().out
     assert re.search(r"^  dqn +\S", output, re.M)
     assert "CartPole-v1  dqn, 30 steps to a return of 400" in output
-    assert re.search(r"^  zero3 +\S", output, re.M)
-    assert re.search(r"^  h200 +131 GiB", output, re.M)
+    # They are read from the source, and are what the classes themselves say.
+    said = {name: find_builder(name).config_class for name in AGENTS}
+    said |= {f"{name}+AGENT": composition.find_wrapper(name) for name in composition.WRAPPERS}
+    for name, one in (said | tactics.NAMED).items():
+        summary = " ".join(one.__doc__.split()).partition(". ")[0].removesuffix(".")
+        assert re.search(rf"^  {re.escape(name)} +{re.escape(summary)}$", output, re.M), name
+    for name, device in DEVICES.items():
+        size = f"{device.memory_bytes / 2**30:.0f} GiB"
+        assert re.search(rf"^  {name} +{size}$", output, re.M), name
 
 
 def test_a_plan_needs_no_devices_and_predicts(capsys, tmp_path):
