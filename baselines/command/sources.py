@@ -61,7 +61,7 @@ def table(file: str, name: str) -> Iterator[tuple[str, str]]:
             if ast.unparse(target) == name:
                 for key, value in zip(node.value.keys, node.value.values, strict=True):
                     assert isinstance(key, ast.Constant)
-                    yield key.value, ast.unparse(value).strip("'\"")
+                    yield str(key.value), ast.unparse(value).strip("'\"")
 
 
 def calls(file: str, *names: str) -> Iterator[list[str]]:
