@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import pathlib
 import shutil
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import IO, Any
 
 import jax
 
@@ -303,12 +304,12 @@ class Store:
 
     @staticmethod
     def _write_part(folder: pathlib.Path, part: str, nest: Nest) -> dict[str, Any]:
-        path = folder / f"{part}.npz"
-        with open(path, "wb") as file:
-            npz.write(file, nest)
+        with open(folder / f"{part}.npz", "wb") as file:
+            summed = _Summed(file)
+            npz.write(summed, nest)
             file.flush()
             os.fsync(file.fileno())
-        return _sum(path)
+        return summed.sum
 
     def _remove(self, path: pathlib.Path) -> None:
         # Renamed first: a checkpoint that is half removed must not look like a damaged one.
@@ -322,13 +323,33 @@ class Store:
                 shutil.rmtree(path, ignore_errors=True)
 
 
+class _Summed(io.RawIOBase):
+    """A file that is written from its begin to its end, and summed meanwhile."""
+
+    def __init__(self, file: IO[bytes]):
+        self._file, self._bytes, self._digest = file, 0, hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        written = self._file.write(content)
+        self._digest.update(content)
+        self._bytes += written
+        return written
+
+    @property
+    def sum(self) -> dict[str, Any]:
+        """What the manifest says of the file."""
+        return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
+
+
 def write_shards(folder: pathlib.Path, parts: Mapping[str, Nest]) -> None:
     """Writes this process's shards of the parts that lie on several devices, and their sums."""
     for part, nest in parts.items():
         if not _is_spread(nest):
             continue
-        files = sharded.write(folder / part, nest)
-        sums = {str(file.relative_to(folder)): _sum(file) for file in files}
+        sums = {f"{part}/{name}": one for name, one in sharded.write(folder / part, nest).items()}
         rank = jax.process_index()
         (folder / f"{part}{_SUMS}{rank}").write_text(json.dumps(sums))
 

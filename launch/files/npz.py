@@ -19,11 +19,14 @@ import jax
 import ml_dtypes
 import numpy as np
 
+from .frozen import Shards, fetch
+
 Nest = Any
 
 _STRUCTURE = "structure"
 _PLAIN_KINDS = "?bhilqBHILQefdFDU"
-
+_BLOCK = 1 << 20
+"""Bytes written together: they stay in the cache of a core from one look at them to the next."""
 
 Keep = Callable[[Any, str], Any]
 Take = Callable[[int, Any, str], Any]
@@ -44,12 +47,12 @@ def write(file: IO[bytes], nest: Nest) -> None:
     Raises:
       NestError: if there is something else in it.
     """
-    arrays: list[np.ndarray] = []
+    arrays: list[Any] = []
     structure = encode(nest, lambda array, path: _keep(array, arrays, path))
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for index, array in enumerate(arrays):
             with archive.open(f"{index}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+                _write_array(member, array)
         archive.writestr(_STRUCTURE, json.dumps(structure, separators=(",", ":")))
 
 
@@ -92,6 +95,17 @@ def read(file: IO[bytes], like: Nest = None, *, mapped_bytes: int | None = None)
             return decode(structure, array, like)
     except (zipfile.BadZipFile, KeyError, EOFError, json.JSONDecodeError, OSError) as error:
         raise NestError(f"damaged: {error}") from error
+
+
+def _write_array(member: IO[bytes], array: Any) -> None:
+    plain = np.asarray(fetch(array), order="C")
+    if plain.dtype.char not in _PLAIN_KINDS:
+        plain = plain.reshape(-1).view(np.uint8)
+    header = np.lib.format.header_data_from_array_1_0(plain)
+    np.lib.format.write_array_header_1_0(member, header)
+    content = plain.reshape(-1).view(np.uint8)
+    for start in range(0, content.size, _BLOCK):
+        member.write(content[start : start + _BLOCK].data)
 
 
 def _mapped(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
@@ -138,7 +152,7 @@ def encode(nest: Nest, keep: Keep, path: str = "") -> Any:
         if not all(isinstance(key, str) for key in nest):
             raise NestError(f"at {path or 'the root'}: every key of a dict must be text.")
         return {"dict": {key: encode(item, keep, f"{path}.{key}") for key, item in nest.items()}}
-    if isinstance(nest, np.ndarray | np.generic | jax.Array):
+    if isinstance(nest, np.ndarray | np.generic | jax.Array | Shards):
         return keep(nest, path)
     children, _ = _one_level(nest)
     if children is None:
@@ -149,20 +163,19 @@ def encode(nest: Nest, keep: Keep, path: str = "") -> Any:
     }
 
 
-def _keep(array: Any, arrays: list[np.ndarray], path: str) -> Any:
-    """What stands for an array that is appended to `arrays` as numpy can write it."""
+def _keep(array: Any, arrays: list[Any], path: str) -> Any:
+    """What stands for an array that is appended to `arrays`."""
     index = len(arrays)
     if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
-        arrays.append(np.asarray(jax.random.key_data(array)))
+        arrays.append(jax.random.key_data(array))
         return {"key": index, "impl": str(jax.random.key_impl(array))}
-    plain = np.asarray(array)
-    if plain.dtype.char in _PLAIN_KINDS:
-        arrays.append(plain)
+    dtype = np.dtype(array.dtype)
+    arrays.append(array)
+    if dtype.char in _PLAIN_KINDS:
         return {"array": index}
-    if plain.dtype.kind == "V" or hasattr(ml_dtypes, plain.dtype.name):
-        arrays.append(np.ascontiguousarray(plain).view(np.uint8).reshape(-1))
-        return {"array": index, "dtype": plain.dtype.name, "shape": plain.shape}
-    raise NestError(f"at {path or 'the root'}: cannot store an array of {plain.dtype}.")
+    if dtype.kind == "V" or hasattr(ml_dtypes, dtype.name):
+        return {"array": index, "dtype": dtype.name, "shape": array.shape}
+    raise NestError(f"at {path or 'the root'}: cannot store an array of {dtype}.")
 
 
 def decode(structure: Any, array: Take, like: Nest, path: str = "") -> Nest:

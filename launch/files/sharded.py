@@ -3,7 +3,7 @@
     learner/
         structure.json     the nest, see `npz`
         00000/zarr.json    an array's shape, dtype and chunks
-        00000/c/0/1        a shard, with a checksum
+        00000/c/0/1        the values of a shard
 
 Each process writes the shards that it holds, of those that several hold the first one, and reads
 the slices that it needs: the devices that read need not be those that wrote. What is on the host at
@@ -12,6 +12,7 @@ a time is one shard when writing, and the shards of one array when reading.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pathlib
@@ -22,6 +23,7 @@ import numpy as np
 
 from .. import extras
 from . import npz
+from .frozen import Shards, fetch, is_spread
 
 Nest = Any
 
@@ -37,12 +39,6 @@ def require() -> Any:
       RequestError: if it is not installed.
     """
     return extras.require("tensorstore", "sharded", "saving a state that is spread over devices")
-
-
-def is_spread(leaf: Any) -> bool:
-    """Whether an array, or a shape with a sharding, lies on several devices."""
-    sharding = getattr(leaf, "sharding", None)
-    return sharding is not None and len(sharding.device_set) > 1
 
 
 def prepare(folder: pathlib.Path, nest: Nest) -> None:
@@ -63,32 +59,35 @@ def prepare(folder: pathlib.Path, nest: Nest) -> None:
         os.fsync(file.fileno())
 
 
-def write(folder: pathlib.Path, nest: Nest) -> list[pathlib.Path]:
+def write(folder: pathlib.Path, nest: Nest) -> dict[str, dict[str, Any]]:
     """Writes the shards that this process holds into a folder that was prepared.
 
     Returns:
-      Their files.
+      Bytes and SHA-256 of their files, by path in the folder.
     """
     arrays: list[Any] = []
     npz.encode(nest, _collect(arrays))
-    files: list[pathlib.Path] = []
+    sums: dict[str, dict[str, Any]] = {}
     waiting: list[Any] = []
     waiting_bytes = 0
     for index, array in enumerate(arrays):
         store = None
         chunk = _chunk(array)
-        for at, data in _held(array):
+        for at, values in _held(array):
+            data = np.asarray(fetch(values), order="C")
             store = store or _open(folder, index, array)
             places = (str((one.start or 0) // size) for one, size in zip(at, chunk, strict=True))
-            files.append(folder.joinpath(f"{index:05}", "c", *places))
             # The array itself is written, so that it must outlive the writing.
             future = store[at].write(data, can_reference_source_data_indefinitely=True)
+            # Meanwhile: a file holds the values as they are here, and nothing else.
+            digest = hashlib.sha256(data.reshape(-1).view(np.uint8).data).hexdigest()
+            sums["/".join([f"{index:05}", "c", *places])] = {"bytes": data.nbytes, "sha256": digest}
             waiting.append((future, data))
             waiting_bytes += data.nbytes
             if waiting_bytes > _WAITING_BYTES:
                 waiting_bytes = _finish(waiting)
     _finish(waiting)
-    return files
+    return sums
 
 
 def read(folder: pathlib.Path, like: Nest = None) -> Nest:
@@ -135,9 +134,12 @@ def _collect(arrays: list[Any]) -> npz.Keep:
 
 def _chunk(array: Any) -> tuple[int, ...]:
     """The shape of a shard."""
-    if isinstance(array, jax.Array):
-        return tuple(max(1, size) for size in array.sharding.shard_shape(array.shape))
-    return tuple(max(1, size) for size in array.shape)
+    chunk = array.shape
+    if isinstance(array, Shards):
+        chunk = array.chunk
+    elif isinstance(array, jax.Array):
+        chunk = array.sharding.shard_shape(array.shape)
+    return tuple(max(1, size) for size in chunk)
 
 
 def _open(folder: pathlib.Path, index: int, array: Any, create: bool = False) -> Any:
@@ -152,10 +154,8 @@ def _open(folder: pathlib.Path, index: int, array: Any, create: bool = False) ->
                     "shape": array.shape,
                     "chunk_grid": grid,
                     "data_type": np.dtype(array.dtype).name,
-                    "codecs": [
-                        {"name": "bytes", "configuration": {"endian": "little"}},
-                        {"name": "crc32c"},
-                    ],
+                    # No sums in them: those of the manifest are of the same bytes.
+                    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
                 },
                 "store_data_equal_to_fill_value": True,
             },
@@ -167,17 +167,13 @@ def _open(folder: pathlib.Path, index: int, array: Any, create: bool = False) ->
 
 
 def _held(array: Any) -> Any:
-    """The shards of an array that this process writes: (slices, numpy array)."""
-    if not isinstance(array, jax.Array):
-        if jax.process_index() == 0 and array.size:
-            yield (slice(None),) * array.ndim, np.asarray(array)
-        return
-    for shard in array.addressable_shards:
-        if shard.replica_id == 0 and shard.data.size:
-            # An array of its own: what is copied to the host would stay with the shard.
-            part = shard.data
-            own = jax.make_array_from_single_device_arrays(part.shape, part.sharding, [part])
-            yield shard.index, np.asarray(own)
+    """The shards of an array that this process writes: (slices, values)."""
+    if isinstance(array, jax.Array):
+        array = Shards.of(array)
+    if isinstance(array, Shards):
+        yield from array.written
+    elif jax.process_index() == 0 and array.size:
+        yield (slice(None),) * array.ndim, array
 
 
 def _finish(waiting: list[Any]) -> int:

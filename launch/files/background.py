@@ -1,0 +1,52 @@
+"""One job at a time beside the run, in a thread of its own."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Background(Generic[T]):
+    """Does one job at a time; its outcome, an error too, is told to who looks next."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._job: concurrent.futures.Future[T] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """True while a job is being done."""
+        return self._job is not None and not self._job.done()
+
+    def start(self, job: Callable[[], T]) -> None:
+        """Begins a job. The outcome of the one before must have been taken."""
+        assert self._job is None, "one job at a time"
+        future = self._job = concurrent.futures.Future()
+
+        def do() -> None:
+            try:
+                future.set_result(job())
+            except BaseException as error:
+                future.set_exception(error)
+
+        # No executor: at its end a process waits for those, also for one that hangs.
+        threading.Thread(target=do, name=self._name, daemon=True).start()
+
+    def take(self, seconds: float | None = 0.0) -> T | None:
+        """The outcome of a job that ends within so many seconds, once; None: there is none.
+
+        Args:
+          seconds: to wait; None: until it ends.
+
+        Raises:
+          Exception: whatever the job raised.
+        """
+        job = self._job
+        if job is None or not concurrent.futures.wait([job], seconds).done:
+            return None
+        self._job = None
+        return job.result()
