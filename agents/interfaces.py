@@ -10,7 +10,7 @@ T time, K gradient steps fused in one dispatch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import dm_env
@@ -73,6 +73,42 @@ class Learner(VariableSource, Worker, Protocol):
     def save(self) -> Nest: ...
 
     def restore(self, state: Nest) -> None: ...
+
+
+@runtime_checkable
+class ManagedLearner(Learner, Protocol):
+    """What a run asks of its learner, in every kind of launch.
+
+    A builder's `make_learner` may give a learner without some of it, acme's for one: `Learner` is
+    required, the rest is optional. `agents.learning.managed` adds what is missing, as told here.
+    """
+
+    @property
+    def steps(self) -> int:
+        """Gradient steps taken, those before a `restore` too. Default: `step` is counted, and the
+        count saved beside the state."""
+
+    @property
+    def version(self) -> int:
+        """Changes whenever the variables do. Default: every `step` and `restore` changes it."""
+
+    @property
+    def variable_names(self) -> tuple[str, ...]:
+        """The collections that `get_variables` knows. Default: ("policy",)."""
+
+    @property
+    def saved_shapes(self) -> Nest:
+        """What `save` gives, as arrays or `jax.ShapeDtypeStruct`, with the shardings that what is
+        restored shall have. Default: what `save` gives."""
+
+    def metrics(self) -> Mapping[str, float]:
+        """Those of the last gradient step. Default: none."""
+
+    def live_state(self) -> Nest:
+        """What `save` gives, where it lies: good until the next `step`. Default: `save`."""
+
+    def assist(self, names: Sequence[str]) -> None:
+        """Takes part where another process of a gang gets variables. Default: `get_variables`."""
 
 
 class ActorCore(NamedTuple):

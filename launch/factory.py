@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from ..agents.learning.managed import managed
 from ..agents.replay import pace
 from . import seeds
 from .errors import RequestError
 from .experiment import Experiment, Partition
 
 if TYPE_CHECKING:
-    from ..agents.interfaces import ActorCore, VariableSource
+    from ..agents.interfaces import ActorCore, ManagedLearner, VariableSource
     from ..agents.replay.interface import Replay, ReplayFactory
     from ..agents.replay.items import ReplaySpec
     from ..agents.replay.offline.offline_replay import OfflineReplay
@@ -140,15 +141,15 @@ class ComponentFactory:
         replay: Replay,
         partition: Partition | None = None,
         device: jax.Device | None = None,
-    ) -> Any:
-        """The learner.
+    ) -> ManagedLearner:
+        """The learner, with all that a run asks of it.
 
         Args:
           replay: what it draws from.
           partition: in place of the experiment's.
           device: where it runs; None: jax's default device.
         """
-        return self.builder.make_learner(
+        learner = self.builder.make_learner(
             self.key("learner"),
             self.networks,
             self.spec,
@@ -157,6 +158,7 @@ class ComponentFactory:
             partition=partition or self.experiment.partition,
             **device_argument(device),
         )
+        return managed(learner, self.builder.steps_per_dispatch)
 
     def trial_learner(self, samples: Iterator[Any], device: jax.Device) -> Any:
         """A learner of given batches on a device, to see how quick it is there."""

@@ -186,16 +186,23 @@ class SGDLearner:
             "state": word_shapes(self._program.state_shapes),
         }
 
+    def live_state(self) -> Nest:
+        """All that learning changed, where it lies; PRNG keys as their words.
+
+        Gone with the next step. In a gang every process must call it.
+        """
+        self._write(self._unwritten)
+        self._unwritten = None
+        return {"steps": np.int64(self.steps), "state": jax.tree.map(words_of, self.state)}
+
     def save(self) -> Nest:
         """All that learning changed; PRNG keys as their words.
 
         On one device these are numpy arrays. Those of a partitioned learner stay where they are
         and are gone with the next step; in a gang every process must call it.
         """
-        self._write(self._unwritten)
-        self._unwritten = None
-        saved = words_of if isinstance(self._program, MeshProgram) else to_host
-        return {"steps": np.int64(self.steps), "state": jax.tree.map(saved, self.state)}
+        state = self.live_state()
+        return state if isinstance(self._program, MeshProgram) else to_host(state)
 
     def restore(self, state: Nest) -> None:
         """Takes back what `save` gave, of this learner or of one on other devices.
