@@ -50,3 +50,8 @@ class Background(Generic[T]):
             return None
         self._job = None
         return job.result()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Waits until nothing is being done, at most so long; the outcome is still to be taken."""
+        if self._job is not None:
+            concurrent.futures.wait([self._job], seconds)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import json
 import os
 import pathlib
@@ -38,6 +37,7 @@ _REMOVING = ".removing-"
 _INCARNATION = ".incarnation"
 _MANIFEST = "manifest.json"
 _SUMS = ".sums-"
+_OF_LEDGERS = ("incarnations", "evaluate_at", "recent")
 
 
 class CheckpointError(RunError):
@@ -323,16 +323,16 @@ class Store:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-class _Summed(io.RawIOBase):
+class _Summed:
     """A file that is written from its begin to its end, and summed meanwhile."""
 
     def __init__(self, file: IO[bytes]):
         self._file, self._bytes, self._digest = file, 0, hashlib.sha256()
 
-    def writable(self) -> bool:
-        return True
+    def flush(self) -> None:
+        """The file is flushed by who opened it."""
 
-    def write(self, content: Any) -> int:
+    def write(self, content: Any, /) -> int:
         written = self._file.write(content)
         self._digest.update(content)
         self._bytes += written
@@ -400,7 +400,9 @@ def _open(
                 lost.append(f"the {part} in it is damaged ({damage}).")
             else:
                 raise DamagedError(f"{path} is damaged ({damage}).")
-        identity, counters = manifest["identity"], manifest["counters"]
+        identity, counters = manifest["identity"], dict(manifest["counters"])
+        for name, value in counters.pop("ledger", {}).items():  # As versions up to 0.3 wrote it.
+            counters |= {name: value} if name in _OF_LEDGERS else {}
         return Checkpoint(path, identity, counters, tuple(parts), tuple(lost))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{path} is damaged ({error}).") from error

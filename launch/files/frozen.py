@@ -105,7 +105,7 @@ class Freezer:
                 continue
             (device,) = piece.devices()
             if jax.dtypes.issubdtype(piece.dtype, jax.dtypes.prng_key):
-                words = np.array(jax.random.key_data(piece))
+                words = jnp.array(jax.random.key_data(piece))
                 copies[number] = jax.random.wrap_key_data(words, impl=jax.random.key_impl(piece))
             elif device.platform != "cpu":
                 on_devices.setdefault(device, []).append(number)
@@ -177,13 +177,8 @@ def nan_at(nest: Nest) -> str | None:
                 on_devices.setdefault(device, []).append((len(paths) - 1, piece))
             elif first is None and _is_nan(fetch(piece)):
                 first = len(paths) - 1
-    found = [(held, _hold_nan([piece for _, piece in held])) for held in on_devices.values()]
-    bad = [
-        number
-        for held, flags in found
-        for (number, _), flag in zip(held, np.asarray(flags))
-        if flag
-    ]
+    flagged = [(held, _hold_nan([piece for _, piece in held])) for held in on_devices.values()]
+    bad = [held[at][0] for held, flags in flagged for at in np.flatnonzero(flags)]
     numbers = bad if first is None else [*bad, first]
     return paths[min(numbers)] if numbers else None
 

@@ -13,7 +13,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, Protocol, cast
 
 import jax
 import ml_dtypes
@@ -28,6 +28,13 @@ _PLAIN_KINDS = "?bhilqBHILQefdFDU"
 _BLOCK = 1 << 20
 """Bytes written together: they stay in the cache of a core from one look at them to the next."""
 
+
+class Writable(Protocol):
+    """What a nest is written to, from its begin to its end."""
+
+    def write(self, content: Any, /) -> int: ...
+
+
 Keep = Callable[[Any, str], Any]
 Take = Callable[[int, Any, str], Any]
 
@@ -36,7 +43,7 @@ class NestError(ValueError):
     """A file does not hold what its reader expects; the message says where and what."""
 
 
-def write(file: IO[bytes], nest: Nest) -> None:
+def write(file: Writable, nest: Nest) -> None:
     """Writes a nest.
 
     Args:
@@ -49,7 +56,9 @@ def write(file: IO[bytes], nest: Nest) -> None:
     """
     arrays: list[Any] = []
     structure = encode(nest, lambda array, path: _keep(array, arrays, path))
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    with zipfile.ZipFile(
+        cast(IO[bytes], file), "w", zipfile.ZIP_STORED, allowZip64=True
+    ) as archive:
         for index, array in enumerate(arrays):
             with archive.open(f"{index}.npy", "w", force_zip64=True) as member:
                 _write_array(member, array)

@@ -1,49 +1,68 @@
-"""Whether what is learned is still made of numbers."""
+"""Numbers that are not finite: in the metrics they are a sign, in the state the end of the run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
-import numpy as np
-
 from ..errors import DivergedError
+from ..files.frozen import nan_at
 
 Nest = Any
 
 
-def metrics(learner: Any) -> Mapping[str, float]:
-    """The learner's metrics of its last gradient step.
+class MetricsWatch:
+    """Reads a learner's metrics and judges what is not finite among them by the learner's state.
 
-    Raises:
-      DivergedError: if a loss or a norm among them is not finite, or another is not and neither
-        is the learner's state.
+    No name decides: a loss may be undefined for one batch, and an optimizer may skip its step. The
+    state is looked at once for each metric that is not finite; later saves look at it anyway.
     """
-    found: Mapping[str, float] = learner.metrics()
-    bad = [name for name, value in found.items() if not math.isfinite(value)]
-    for name in bad:
-        if "loss" in name or "norm" in name:
-            raise DivergedError(f"{name} is {found[name]} {_when(learner)}")
-    if bad:
-        require(getattr(learner, "state", None), learner)
-    return found
+
+    def __init__(self, learner: Any, warn: Callable[[str], None]):
+        """Begins to watch.
+
+        Args:
+          learner: a `ManagedLearner`.
+          warn: is told in a line of a metric that is not finite where the state is.
+        """
+        self._learner, self._warn = learner, warn
+        self._known: set[str] = set()
+
+    def __call__(self) -> Mapping[str, float]:
+        """The learner's metrics of its last gradient step.
+
+        Raises:
+          DivergedError: if one of them is not finite, and a number of the state is NaN.
+        """
+        found: Mapping[str, float] = self._learner.metrics()
+        bad = {
+            name: f"{name} is {value}"
+            for name, value in found.items()
+            if name not in self._known and not math.isfinite(value)
+        }
+        if bad:
+            steps = self._learner.steps
+            require(self._learner.live_state(), steps, f"; {', '.join(sorted(bad.values()))}")
+            self._known |= bad.keys()
+            for said in bad.values():
+                self._warn(
+                    f"warning: the metric {said} after {steps:,} gradient steps, and the learner's "
+                    "state is not; the run goes on, and this is said once"
+                )
+        return found
 
 
-def require(state: Nest, learner: Any) -> None:
-    """Raises DivergedError where a number of the learner's state is NaN."""
-    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        dtype = getattr(leaf, "dtype", None)
-        if dtype is None or not jax.dtypes.issubdtype(dtype, np.floating):
-            continue
-        shards = {"": leaf}
-        if isinstance(leaf, jax.Array):
-            shards = {str(shard.index): shard.data for shard in leaf.addressable_shards}
-        if any(np.isnan(np.asarray(shard)).any() for shard in shards.values()):
-            where = jax.tree_util.keystr(path)
-            raise DivergedError(f"the learner's {where} holds nan {_when(learner)}")
+def require(state: Nest, steps: int, detail: str = "") -> None:
+    """Raises DivergedError where a number of a learner's state is NaN.
 
-
-def _when(learner: Any) -> str:
-    return f"after {learner.steps:,} gradient steps"
+    Args:
+      state: what the learner saves.
+      steps: gradient steps that it has taken.
+      detail: what else the message says.
+    """
+    path = nan_at(state)
+    if path is not None:
+        raise DivergedError(
+            f"the learner's {path} holds nan after {steps:,} gradient steps{detail}"
+        )

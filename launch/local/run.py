@@ -18,6 +18,7 @@ from ..factory import check_budget
 from ..files.best import BestPolicy
 from ..files.checkpoints import Store
 from ..files.result import Result
+from ..files.writer import Written
 from ..logging import report
 from ..logging.monitor import Numbers
 from . import components, finite, saver
@@ -70,12 +71,12 @@ def run(
                 check_budget(experiment, experiment.builder.make_replay_spec(spec))
             made = stack.enter_context(components.make(experiment, environment, check=True))
             if checkpoint is not None:
-                saver.restore(checkpoint, made)
-            replay, learner = made.replay, made.learner
+                saver.restore(checkpoint, made, run.warn)
+            replay = made.replay
+            watched = finite.MetricsWatch(made.learner, lambda line: run.monitor.line(line))
 
             def numbers() -> Numbers:
-                observed = replay.observed_samples_per_insert
-                return Numbers(len(replay), observed, finite.metrics(learner))
+                return Numbers(len(replay), replay.observed_samples_per_insert, watched())
 
             max_size = replay.spec.max_size if experiment.acts else None
             run.begin(request, max_size, numbers)
@@ -142,6 +143,8 @@ class _Trainer:
             raise
         except (Exception, SystemExit) as error:  # An environment may have called sys.exit.
             raise self._failed(error) from error
+        finally:
+            self._saver.wait()
         replay = self._parts.replay
         pace = replay.spec.samples_per_insert, replay.observed_samples_per_insert
         actors = int(self._parts.actor is not None)
@@ -158,14 +161,14 @@ class _Trainer:
             loop.advance(until, run.monitor.next_time, run.stop)
             run.train_seconds += time.perf_counter() - start
             run.monitor.look(self._counts(), loop.finished, experiment.budget)
+            self._tell(self._saver.take())
             if evaluate_at <= loop.steps < budget:
                 self._evaluate(experiment.evaluation.episodes)
                 evaluate_at = (loop.steps // period + 1) * period
             if self._saver.is_due(loop.steps):
                 self._save()
         run.monitor.write_row(self._counts(), loop.finished)
-        self._save()
-        self._saver.store.copied(None)
+        self._save_last()
 
     def _failed(self, error: BaseException) -> RunError:
         """The error to end with; what was learned until now is saved where that still works."""
@@ -173,8 +176,7 @@ class _Trainer:
         if not isinstance(error, ValueError | RunError):
             reason = f"{type(error).__name__}: {reason}"
         try:
-            self._save()
-            self._saver.store.copied(None)
+            self._save_last()
             saved = f"a checkpoint was saved: `troupe resume {self._run.directory.path}`"
         except DivergedError as second:
             return self._diverged(second, f"; then: {reason}")
@@ -186,6 +188,7 @@ class _Trainer:
 
     def _diverged(self, error: DivergedError, then: str = "") -> DivergedError:
         """The error to end with where nothing that was learned is worth saving."""
+        self._saver.wait()  # One that was begun before may be complete yet.
         paths = self._saver.store.paths()
         kept = f"{paths[-1]} is the last that is finite" if paths else "there is no checkpoint yet"
         return DivergedError(f"failed at {self._at()}: {error}{then}; {kept}.")
@@ -206,10 +209,28 @@ class _Trainer:
             self._run.monitor.evaluated(self._counts(), outcome.summary())
 
     def _save(self) -> None:
+        """Begins a checkpoint; waits for the one before."""
         self._run.monitor.sync()
-        counts = self._counts()
-        counters = {**counts, "evaluations": self._evaluations, "resumed": self._resumed}
-        self._run.saved(self._saver.save(counters), counts)
+        counters = {
+            **self._counts(),
+            "evaluations": self._evaluations,
+            "resumed": self._resumed,
+            # Those of actors in other launches, whose episodes are not to be seen again.
+            "incarnations": self._run.before.get("incarnations", 0),
+        }
+        self._tell(self._saver.save(counters))
+
+    def _save_last(self) -> None:
+        """Saves, and sees to it that the checkpoint is complete, and where copies of it go."""
+        self._save()
+        self._tell(self._saver.take(None))
+        self._saver.store.copied(None)
+
+    def _tell(self, written: Written | None) -> None:
+        """Tells callbacks of a checkpoint that is complete."""
+        if written is not None:
+            counts = {name: written.counters[name] for name in self._counts()}
+            self._run.saved(written.path, counts)
 
     def _counts(self) -> dict[str, Any]:
         loop = self._loop

@@ -1,17 +1,19 @@
-"""What of a run goes into its checkpoints, and when."""
+"""The parts of a run in one process that its checkpoints hold, and when they are written."""
 
 from __future__ import annotations
 
-import pathlib
+import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...agents.interfaces import Learner
+from ...agents.interfaces import ManagedLearner
 from ...agents.replay import OfflineReplay, Replay
 from ..errors import RequestError
 from ..experiment import Experiment
+from ..files import npz, replay_files
 from ..files.checkpoints import Checkpoint, Store
+from ..files.writer import CheckpointWriter, Written
 from . import finite
 from .components import Components
 
@@ -20,7 +22,7 @@ REPLAY_LIMIT = 256 << 20
 
 
 def keeps_replay(experiment: Experiment, replay: Replay) -> bool:
-    """Whether a checkpoint holds the replay, wherever that is."""
+    """True if a checkpoint holds the replay, wherever that is."""
     setting = experiment.checkpointing.replay
     if setting == "auto":
         return replay.num_bytes <= REPLAY_LIMIT
@@ -28,7 +30,7 @@ def keeps_replay(experiment: Experiment, replay: Replay) -> bool:
 
 
 class Saver:
-    """Writes the checkpoints of one run.
+    """Writes the checkpoints of one run, beside it; see `CheckpointWriter`.
 
     Attributes:
       store: where they are.
@@ -39,6 +41,7 @@ class Saver:
         self.store = store
         self._parts = parts
         self._last = (time.perf_counter(), steps)
+        self._writer = CheckpointWriter(store)
 
     def next_step(self) -> float:
         """Steps of the run's clock at which a checkpoint is due."""
@@ -46,41 +49,69 @@ class Saver:
         return float("inf") if every is None else self._last[1] + every
 
     def is_due(self, steps: int) -> bool:
-        late = time.perf_counter() - self._last[0] >= self._experiment.checkpointing.every_seconds
-        return late or steps >= self.next_step()
+        """True if a checkpoint is to begin now.
 
-    def save(self, counters: Mapping[str, Any]) -> pathlib.Path:
-        """Writes a checkpoint; returns its folder.
+        One that is due by its steps waits for the one before. By the clock none is due while
+        another is being written.
+        """
+        late = time.perf_counter() - self._last[0] >= self._experiment.checkpointing.every_seconds
+        return steps >= self.next_step() or (late and not self._writer.busy)
+
+    def save(self, counters: Mapping[str, Any]) -> Written | None:
+        """Begins a checkpoint of this moment.
+
+        Returns:
+          The one before, where it was still being written and is now complete.
 
         Raises:
-          CheckpointError: if it could not be written; the earlier ones are as they were.
-          DivergedError: if the learner's state is not finite; likewise.
+          CheckpointError: if the one before could not be written; those before it are as they were.
+          DivergedError: if the learner's state in the one before was not finite; likewise.
         """
-        state = {"learner": self._parts.learner.save()}
-        finite.require(state["learner"], self._parts.learner)
+        before = self._writer.take(None)
+        learner, replay = self._parts.learner, self._parts.replay
+        parts = {"learner": learner.live_state()}
+        as_it_is: dict[str, Any] = {}
         if self._parts.actor is not None:
-            state["actor"] = self._parts.actor.save()
-            if keeps_replay(self._experiment, self._parts.replay):
-                state["replay"] = self._parts.replay.save()
-        counters = {**counters, **data_counters(self._parts.replay)}
-        path = self.store.save(state, counters, self._experiment.identity())
+            parts["actor"] = self._parts.actor.save()
+            if keeps_replay(self._experiment, replay):
+                # Nobody is to need the memory of a large replay twice: the run waits for it.
+                small = replay.num_bytes <= REPLAY_LIMIT
+                (parts if small else as_it_is)["replay"] = replay.save()
+        parts = self._writer.freeze(parts)
+        self._writer.start(
+            {**parts, **as_it_is},
+            {**counters, **data_counters(replay)},
+            self._experiment.identity(),
+            check=functools.partial(finite.require, parts["learner"], learner.steps),
+        )
+        if as_it_is:
+            self._writer.wait()
         self._last = (time.perf_counter(), counters[self._experiment.clock.name])
-        return path
+        return before
+
+    def take(self, seconds: float | None = 0.0) -> Written | None:
+        """A checkpoint that is complete within so many seconds (None: whenever that is), once.
+
+        Raises:
+          CheckpointError, DivergedError: as of `save`.
+        """
+        return self._writer.take(seconds)
+
+    def wait(self) -> None:
+        """Waits until nothing is being written, whatever becomes of it."""
+        self._writer.wait()
 
 
-def restore_learner(checkpoint: Checkpoint, learner: Learner) -> None:
+def restore_learner(checkpoint: Checkpoint, learner: ManagedLearner) -> None:
     """Puts a learner where it was, on whatever devices.
-
-    One that does not say what it saves (`saved_shapes`), such as acme's, is asked to save for it.
 
     Raises:
       RequestError: if the checkpoint is of another agent.
     """
-    shapes = getattr(learner, "saved_shapes", None)
-    learner.restore(checkpoint.read("learner", like=learner.save() if shapes is None else shapes))
+    learner.restore(checkpoint.read("learner", like=learner.saved_shapes))
 
 
-def resume_data(replay: Replay, learner: Any) -> None:
+def resume_data(replay: Replay, learner: ManagedLearner) -> None:
     """Has data go on where a learner that was restored had come to."""
     if isinstance(replay, OfflineReplay):
         replay.seek(learner.steps)
@@ -98,12 +129,17 @@ def require_same_data(checkpoint: Checkpoint, replay: Replay) -> None:
 
 
 def data_counters(replay: Replay) -> dict[str, Any]:
-    """What a checkpoint says of the data that was learned from."""
+    """The counters that tell the data of a run from other data."""
     return {"data": replay.fingerprint} if isinstance(replay, OfflineReplay) else {}
 
 
-def restore(checkpoint: Checkpoint, parts: Components) -> None:
+def restore(checkpoint: Checkpoint, parts: Components, warn: Callable[[str], None]) -> None:
     """Puts the parts where they were.
+
+    Args:
+      checkpoint: of a run in whatever launch.
+      parts: of this one.
+      warn: told in a line where the replay of another launch cannot be gone on with.
 
     Raises:
       RequestError: if the checkpoint is of another agent.
@@ -120,3 +156,20 @@ def restore(checkpoint: Checkpoint, parts: Components) -> None:
         actor.set_num_actions(checkpoint.counters["actor_steps"] // parts.environment.num_envs)
     if "replay" in checkpoint.parts:
         parts.replay.restore(checkpoint.read("replay"))
+    else:
+        _restore_foreign(checkpoint, parts.replay, warn)
+
+
+def _restore_foreign(checkpoint: Checkpoint, replay: Replay, warn: Callable[[str], None]) -> None:
+    """Goes on with the replay that another process kept beside a checkpoint, if that can be."""
+    found = replay_files.find(checkpoint, checkpoint.path.parent.parent / "replay", warn)
+    if found is None:
+        return
+    if found.is_dir():
+        warn(f"warning: {found} is of another kind of replay; the replay begins empty")
+        return
+    try:
+        with open(found, "rb") as file:
+            replay.restore(npz.read(file))
+    except ValueError as error:
+        warn(f"warning: {found}: {error} The replay begins empty")

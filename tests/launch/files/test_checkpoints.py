@@ -148,17 +148,21 @@ KILLER = """
     import os, random, signal, sys, time
     import numpy as np
     from troupe.launch.files.checkpoints import Store
+    from troupe.launch.files.writer import CheckpointWriter
 
     folder, moments, step, interrupted = sys.argv[1], random.Random(0), 0, 0
     for _ in range(100):
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
-            store = Store(folder)
+            checkpoints, values = CheckpointWriter(Store(folder)), np.full(200_000, step)
             while True:
                 step += 1
-                parts = {"learner": {"step": step, "w": np.full(200_000, step)}}
-                store.save(parts, {"actor_steps": step}, {})
+                values[:] = step
+                parts = checkpoints.freeze({"learner": {"step": step, "w": values}})
+                checkpoints.start(parts, {"actor_steps": step}, {}, check=lambda: None)
+                values[:] = -1  # Learning goes on.
+                checkpoints.take(None)
                 os.write(writer, step.to_bytes(8, "little"))
         os.close(writer)
         pipe = os.fdopen(reader, "rb")
@@ -182,7 +186,10 @@ KILLER = """
 
 
 def test_a_hundred_kills_while_writing(tmp_path):
-    """Killed at any moment, the newest complete checkpoint loads and is the last one announced."""
+    """Killed at any moment, the newest complete checkpoint loads and is the last one announced.
+
+    They are written beside a run that changes what it has saved.
+    """
     script = tmp_path / "killer.py"
     script.write_text(textwrap.dedent(KILLER))
     folder = tmp_path / "checkpoints"

@@ -197,7 +197,7 @@ def test_the_policy_goes_on_where_it_was(tiny, tmp_path):
     with local.components.make_environment(experiment, 1) as environment:
         made = local.components.make(experiment, environment)
         fresh = made.actor.save()
-        local.saver.restore(checkpoint, made)
+        local.saver.restore(checkpoint, made, pytest.fail)
         np.testing.assert_array_equal(fresh.num_actions, [0, 0])
         assert (made.actor.save().num_actions >= 40).all()
         assert made.learner.steps == checkpoint.counters["learner_steps"]

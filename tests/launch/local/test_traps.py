@@ -85,7 +85,7 @@ def test_the_replay_is_kept_where_the_run_is(tiny, tmp_path):
     with components.make_environment(experiment, 1) as environment:
         made = components.make(experiment, environment)
         checkpoint = Store(tmp_path / "there" / "checkpoints").newest(pytest.fail)
-        local.saver.restore(checkpoint, made)
+        local.saver.restore(checkpoint, made, pytest.fail)
         lost = checkpoint.counters["actor_steps"] - made.replay.inserted
         assert 0 <= lost <= environment.num_envs
     run(tiny(), tmp_path / "there", resume=True)
