@@ -17,7 +17,7 @@ from ..gang import protocol
 from ..supervision import heartbeat, role
 from . import rpc
 from .ledger import DONE, DRAIN, SAVE, TRAIN
-from .replay_files import ReplayFiles
+from ...files.replay_files import ReplayFiles
 from .replay_service import ReplayService
 from .variable_board import VariableBoard
 

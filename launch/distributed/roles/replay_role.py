@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...files.checkpoints import CheckpointError, Store
 from ..supervision import role
 from . import rpc
-from .replay_files import damage
+from ...files.replay_files import damage
 
 if TYPE_CHECKING:
     from ...factory import ComponentFactory

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...files.checkpoints import Store, sha256_of
-from . import rpc
+from .checkpoints import Store, sha256_of
+from ..distributed.roles import rpc
 
 
 class ReplayFiles:
