@@ -72,16 +72,18 @@ def resume(
     experiment: Experiment | None = None,
     *,
     steps: int | None = None,
+    launch: str | None = None,
     progress: bool = True,
     reporter: Reporter | None = None,
 ) -> Result:
-    """Goes on with a run from its newest checkpoint, in the launch and on the engine of before.
+    """Goes on with a run from its newest checkpoint.
 
     Args:
       run: its directory.
       experiment: that of the run; None: as its `config.json` says, without callbacks. Needed where
         it was begun in Python with a builder or a factory that cannot be imported.
       steps: a new budget, of actor steps or of gradient steps as before.
+      launch: kind of launch, one of `deployment.KINDS`; None: that of before, on its engine.
       progress: whether to show how it goes.
       reporter: where words go instead.
 
@@ -97,12 +99,17 @@ def resume(
     if experiment is None:
         asked = asked_of(directory)
         asked = asked if steps is None else dataclasses.replace(asked, steps=steps)
+        if launch is not None:
+            roles = {} if launch == KINDS[0] else asked.roles
+            asked = dataclasses.replace(asked, launch=launch, roles=roles, engine=None)
         experiment, request = asked.experiment(), asked.to_json()
     elif steps is not None:
         budget = "num_actor_steps" if experiment.acts else "num_learner_steps"
         changed: Any = {budget: steps}
         experiment = dataclasses.replace(experiment, **changed)
-    go_on = runner(config.get("launch", KINDS[0]), config.get("roles", {}), engine_of(config))
+    kind = launch or config.get("launch", KINDS[0])
+    roles = {} if kind == KINDS[0] else config.get("roles", {})
+    go_on = runner(kind, roles, None if launch else engine_of(config))
     return go_on(
         experiment, run, resume=True, progress=progress, reporter=reporter, request=request
     )

@@ -65,10 +65,6 @@ def deploy(
     if resume:
         RunDirectory(path).check_free()  # Whose first checkpoint may be still to come.
     resumed = lifecycle.newest(experiment, path, warn) if resume else None
-    if resumed is not None and "ledger" not in resumed.counters:
-        raise RequestError(
-            f"{resumed.path} was written by a run in one process; go on with it in one."
-        )
     seed = seeds.derive(experiment.seed, "environment", 0, 0)
     with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
         spec = environments.make_spec(environment)
@@ -114,7 +110,7 @@ def _plans(
         "clock": experiment.clock.name,
         "episodes": experiment.evaluation.episodes,
         "final_episodes": experiment.evaluation.final_episodes,
-        "state": dict(resumed.counters["ledger"]) if resumed else None,
+        "state": dict(resumed.counters) if resumed else None,
     }
     acts, acts_on_accelerator = experiment.acts, experiment.actor_device not in ("auto", "cpu")
     service = _SERVICE if acts else None

@@ -232,7 +232,7 @@ class Deployment:
 
     def going_on(self, counters: Mapping[str, Any]) -> Deployment:
         """The same, whose counter begins with those of a checkpoint."""
-        state = {"state": dict(counters["ledger"])}
+        state = {"state": dict(counters)}
         plans = (
             dataclasses.replace(plan, arguments={**plan.arguments, **state})
             if plan.label == "counter"

@@ -1,4 +1,4 @@
-"""The replay's part of a run's checkpoints: folders that it writes, and their sums."""
+"""The replay's part of a run's checkpoints where it is another process's: its folders, and sums."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .checkpoints import Store, sha256_of
-from ..distributed.roles import rpc
+from .checkpoints import Checkpoint, Store, sha256_of
+
+FILE = "replay.npz"
+"""What an embedded or a shared replay saved. A folder without one was written by Reverb."""
 
 
 class ReplayFiles:
@@ -20,29 +22,45 @@ class ReplayFiles:
     files were.
     """
 
-    def __init__(self, folder: str, write: Callable[[], str]):
+    def __init__(self, folder: str, write: Callable[[], Callable[[], str]]):
         """Nothing is made yet.
 
         Args:
           folder: of the run's replay.
-          write: has the server write a checkpoint; returns its folder.
+          write: `ReplayService.checkpoint`.
         """
         self._folder = pathlib.Path(folder)
         self._write = write
 
-    def save(self, note: Callable[[str], None]) -> Mapping[str, Any] | None:
-        """Has the replay written; None where it could not be, which is noted."""
+    def save(self, note: Callable[[str], None]) -> Callable[[], Mapping[str, Any] | None]:
+        """Has the replay written as it is now.
+
+        Args:
+          note: told of it in a line where that could not be.
+
+        Returns:
+          A function for any thread: it waits for what is still to be written, and gives the folder
+          and the sums of its files; None where the replay could not be written.
+        """
         try:
-            path = pathlib.Path(self._write())
-            files = {
-                file.name: [file.stat().st_size, sha256_of(file)]
-                for file in sorted(path.iterdir())
-                if file.is_file()
-            }
-        except (OSError, RuntimeError, rpc.RemoteError) as error:
-            note(f"warning: the checkpoint is without the replay ({error})")
-            return None
-        return {"folder": path.name, "files": files}
+            finish = self._write()
+        except (OSError, RuntimeError) as error:
+            failure = error
+            return lambda: _without(note, failure)
+
+        def sums() -> Mapping[str, Any] | None:
+            try:
+                path = pathlib.Path(finish())
+                files = {
+                    file.name: [file.stat().st_size, sha256_of(file)]
+                    for file in sorted(path.iterdir())
+                    if file.is_file()
+                }
+            except (OSError, RuntimeError) as error:
+                return _without(note, error)
+            return {"folder": path.name, "files": files}
+
+        return sums
 
     def prune(self, store: Store) -> None:
         """Removes folders that no kept checkpoint names."""
@@ -59,13 +77,38 @@ class ReplayFiles:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def damage(folder: pathlib.Path, files: Mapping[str, Any]) -> str | None:
-    """What is wrong with a replay's folder; None: it is as it was written."""
-    for name, (size, digest) in files.items():
-        file = folder / name
-        try:
-            if file.stat().st_size != size or sha256_of(file) != digest:
-                return f"{file} is damaged (it is not what was written)"
-        except OSError as error:
-            return f"{file} cannot be read ({error.strerror})"
+def _without(note: Callable[[str], None], error: Exception) -> Mapping[str, Any] | None:
+    note(f"warning: the checkpoint is without the replay ({error})")
     return None
+
+
+def find(
+    checkpoint: Checkpoint, folder: pathlib.Path, warn: Callable[[str], None]
+) -> pathlib.Path | None:
+    """The replay that belongs to a checkpoint, whatever launch wrote it.
+
+    Args:
+      checkpoint: opened with its part "replay", if it has one, looked at.
+      folder: of the run's replay.
+      warn: told in a line where it is damaged.
+
+    Returns:
+      A file for `npz.read`, or the folder of a Reverb server; None: there is none that is whole.
+    """
+    if "replay" in checkpoint.parts:
+        return checkpoint.path / FILE
+    kept = checkpoint.counters.get("replay")
+    if not kept:
+        return None
+    path = folder / kept["folder"]
+    for name, (size, digest) in kept["files"].items():
+        file = path / name
+        try:
+            wrong = file.stat().st_size != size or sha256_of(file) != digest
+            why = f"{file} is damaged (it is not what was written)"
+        except OSError as error:
+            wrong, why = True, f"{file} cannot be read ({error.strerror})"
+        if wrong:
+            warn(f"warning: {why}; the replay begins empty")
+            return None
+    return path / FILE if FILE in kept["files"] else path

@@ -228,11 +228,22 @@ class EmbeddedReplay:
             return {"rows": self._rows.save(), "entries": self._entries.save()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes back what `save` gave; `add_first` must come next.
+        """Takes back what `save` gave, or a `SharedReplay` of one writer; `add_first` must come
+        next.
 
         Raises:
           ValueError: If it is the state of another kind of replay.
         """
+        if "sources" in state:
+            if len(state["sources"]) != 1:
+                raise ValueError(
+                    f"the saved replay has items of {len(state['sources'])} writers; this one can "
+                    "hold those of one."
+                )
+            (source,) = state["sources"].values()
+            columns = dict(state["entries"]["columns"])
+            del columns["source"]
+            state = {"rows": source["rows"], "entries": {**state["entries"], "columns": columns}}
         with self._lock:
             self._rows.restore(state["rows"])
             self._entries.restore(state["entries"])

@@ -285,11 +285,13 @@ class SharedReplay(RemoteProxy):
         return {"sources": sources, "next": next_source, "entries": self._entries.save()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes back what `save` gave, with whatever number of writers.
+        """Takes back what `save` gave, with whatever number of writers, or an `EmbeddedReplay`.
 
         Raises:
           ValueError: If it is the state of another kind of replay.
         """
+        if "rows" in state:
+            state = _of_one_writer(state)
         with self._changed:
             self._sources, self._writers = {}, {}
             self._next_source = int(state["next"])
@@ -298,3 +300,19 @@ class SharedReplay(RemoteProxy):
                 source.rows.restore(saved["rows"])
                 source.marks.extend(map(tuple, np.asarray(saved["marks"]).tolist()))
             self._entries.restore(state["entries"])
+
+
+def _of_one_writer(state: dict[str, Any]) -> dict[str, Any]:
+    """What `EmbeddedReplay.save` gave, as that of a shared replay with one writer."""
+    entries = state["entries"]
+    columns, after = entries["columns"], int(entries["next"])
+    held = np.arange(int(entries["first"]), after) % int(entries["max_size"])
+    marks = [[after - 1, int(columns["row"][held].min())]] if len(held) else []
+    columns = {**columns, "source": np.zeros(len(columns["row"]), np.int32)}
+    return {
+        "sources": {
+            "0": {"rows": state["rows"], "marks": np.array(marks, np.int64).reshape(-1, 2)}
+        },
+        "next": np.int64(1),
+        "entries": {**entries, "columns": columns},
+    }

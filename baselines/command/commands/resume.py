@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 
+from ....launch.distributed.deployment import KINDS
 from ....launch.files.directory import RunDirectory
 from ....launch.specification import stored
 from ....launch.specification.begun import asked_of
@@ -18,6 +19,7 @@ def register(commands: Commands) -> None:
     parser = commands.add("resume", "go on with a run from its newest checkpoint", resume)
     parser.add_argument("run", metavar="DIR", help="directory of the run")
     parser.add_argument("--steps", type=count, metavar="N", help="a new budget, in what it was in")
+    parser.add_argument("--launch", choices=KINDS, help="another kind of launch than before")
     parser.add_argument("--actors", type=count, metavar="N", help="more or fewer than before")
     parser.add_argument("--listen", metavar="ADDRESS", help="another than before (see train)")
     add_cluster(parser)
@@ -40,5 +42,8 @@ def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     elif spread:
         spread["plan"] = None  # Another placement is planned anew.
     where = asking.given(actor_device=options.actor_device, learner_device=options.learner_device)
-    recipe = dataclasses.replace(recipe, roles={**recipe.roles, **changed}, **spread, **where)
+    if options.launch is not None:
+        recipe = dataclasses.replace(recipe, launch=options.launch)
+    roles = recipe.roles if recipe.launch != KINDS[0] else {}  # One process has none.
+    recipe = dataclasses.replace(recipe, roles={**roles, **changed}, **spread, **where)
     return running.run(recipe, options.run, resume=True)

@@ -15,15 +15,17 @@ import os
 import pathlib
 import select
 import socket
+import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from ...errors import RunError
+from ...files.frozen import Shards, fetch
 from ..listener import LENGTH, Listener, framed
 from ..roles import rpc
 from ..supervision import role
@@ -31,13 +33,15 @@ from . import joining, rendezvous
 
 Nest = Any
 
-STEP, GATHER, SHOW, SAVE, FROM, END = "step", "gather", "show", "save", "from", "end"
-"""What rank 0 says: take a dispatch of steps; take part in gathering variables; tell the sums of
-your state; write your shards into a folder; go on from a checkpoint; leave."""
+STEP, GATHER, CUT, SAVE, FROM, END = "step", "gather", "cut", "save", "from", "end"
+"""What rank 0 says: take a dispatch of steps; take part in gathering variables; copy your state and
+tell the copy's sums; write the copy's shards into a folder; go on from a checkpoint; leave. What
+follows `CUT` and `SAVE` is done beside learning, in a thread of every rank."""
 _READY, _SUMS, _SAVED = "ready", "sums", "saved"
 """What the others say: that they have their share of a batch; their sums; that they have written,
 or why they could not."""
 _PATIENCE = 60.0
+_GLANCE_SECONDS = 0.02
 _SAVE_PATIENCE = 600.0
 _FAREWELL_SECONDS = 2.0
 
@@ -84,6 +88,8 @@ class Leader:
         self.size = size
         self._others: dict[int, socket.socket] = {}
         self._ready: set[int] = set()
+        # Two threads speak and listen: that of the steps, and that of a save.
+        self._lock = threading.RLock()
         self._sums: dict[int, dict[str, int]] = {}
         self._saved: dict[int, str] = {}
 
@@ -116,23 +122,29 @@ class Leader:
         self._others[rank] = other
 
     def ready(self) -> bool:
-        """Whether every other rank has its share of a batch."""
-        self._listen(0.0)
+        """True if every other rank has its share of a batch."""
+        self._listen()
         return len(self._ready) == len(self._others)
 
     def wait(self, seconds: float) -> None:
         """Waits until one more is ready, at most so long."""
-        self._listen(seconds)
+        select.select(list(self._others.values()), [], [], seconds)
+        self._listen()
 
     def say(self, word: str, detail: str = "") -> None:
         """Has every other rank do what this one does next."""
-        if word == STEP:
-            self._ready.clear()
-        for rank, other in self._others.items():
-            _send(other, f"{word} {detail}", f"rank {rank}")
+        with self._lock:
+            if word == STEP:
+                self._ready.clear()
+            for rank, other in self._others.items():
+                _send(other, f"{word} {detail}", f"rank {rank}")
 
     def compare(self, state: Nest) -> None:
-        """Compares states, for which `SHOW` was said before: of what several ranks hold, the sums.
+        """Compares copies of states, for which `CUT` was said before: the sums of what several
+        ranks hold.
+
+        Args:
+          state: this rank's copy.
 
         Raises:
           GangError: if one differs: that rank has learned something else.
@@ -170,10 +182,10 @@ class Leader:
     def _wait_for(self, answers: Mapping[int, Any], seconds: float, missing: str) -> None:
         deadline = time.monotonic() + seconds
         while len(answers) < self.size:
-            rpc.check_stop()
             if time.monotonic() > deadline:
                 raise GangError(f"{missing} from a rank within {seconds:g} s.")
-            self._listen(0.1)
+            time.sleep(_GLANCE_SECONDS)  # Not within the lock: the other thread learns.
+            self._listen()
 
     def leave(self) -> None:
         """Lets the others leave first: without this process they would end as failures."""
@@ -186,18 +198,20 @@ class Leader:
             except OSError:
                 continue
 
-    def _listen(self, seconds: float) -> None:
-        ranks = {other: rank for rank, other in self._others.items()}
-        heard, _, _ = select.select(list(ranks), [], [], seconds)
-        for other in heard:
-            rank = ranks[other]
-            word, _, detail = _receive(other, f"rank {rank}").partition(" ")
-            if word == _READY:
-                self._ready.add(rank)
-            elif word == _SUMS:
-                self._sums[rank] = json.loads(detail)
-            else:
-                self._saved[rank] = detail
+    def _listen(self) -> None:
+        """Takes in what the others have said."""
+        with self._lock:
+            ranks = {other: rank for rank, other in self._others.items()}
+            heard, _, _ = select.select(list(ranks), [], [], 0.0)
+            for other in heard:
+                rank = ranks[other]
+                word, _, detail = _receive(other, f"rank {rank}").partition(" ")
+                if word == _READY:
+                    self._ready.add(rank)
+                elif word == _SUMS:
+                    self._sums[rank] = json.loads(detail)
+                else:
+                    self._saved[rank] = detail
 
 
 class Follower:
@@ -206,6 +220,7 @@ class Follower:
     def __init__(self, size: int, rank: int):
         self.size, self.rank = size, rank
         self._leader: socket.socket
+        self._lock = threading.Lock()
 
     def join(self) -> None:
         """See `Leader.join`."""
@@ -217,7 +232,7 @@ class Follower:
 
     def announce(self) -> None:
         """Says that this rank has its share of a batch; once before every step."""
-        _send(self._leader, _READY, "rank 0")
+        self._say(_READY)
 
     def listen(self, seconds: float) -> tuple[str, str] | None:
         """What rank 0 says next, a word and its detail; None: nothing within the time."""
@@ -228,12 +243,16 @@ class Follower:
         return word, detail
 
     def show(self, state: Nest) -> None:
-        """Answers to `SHOW`."""
-        _send(self._leader, f"{_SUMS} {json.dumps(sums(state))}", "rank 0")
+        """Answers to `CUT`, with the copy of the state."""
+        self._say(f"{_SUMS} {json.dumps(sums(state))}")
 
     def saved(self, failure: object = "") -> None:
         """Answers to `SAVE`."""
-        _send(self._leader, f"{_SAVED} {str(failure)[:1000]}", "rank 0")
+        self._say(f"{_SAVED} {str(failure)[:1000]}")
+
+    def _say(self, message: str) -> None:
+        with self._lock:  # Two threads speak: that of the steps, and that of a save.
+            _send(self._leader, message, "rank 0")
 
 
 def of(size: int) -> Alone | Leader:
@@ -245,7 +264,7 @@ def sums(state: Nest) -> dict[str, int]:
     """Sums of what several processes hold alike, by the ranks of those that do.
 
     Args:
-      state: arrays; numpy ones are taken to be in every process.
+      state: arrays and `Shards`; numpy arrays are taken to be in every process.
 
     Returns:
       For every set of ranks that hold copies of the same shards, a sum of this process's copies.
@@ -253,27 +272,22 @@ def sums(state: Nest) -> dict[str, int]:
     found: dict[str, int] = {}
     everybody = ",".join(map(str, range(jax.process_count())))
     for leaf in jax.tree.leaves(state):
-        copies: dict[Any, tuple[str, Any]] = {(): (everybody, leaf)}
-        if isinstance(leaf, jax.Array):
+        if not isinstance(leaf, Shards):
+            # An array of several devices is looked at as its shards; all else is everybody's.
+            spread = isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
+            leaf = Shards.of(leaf) if spread else leaf
+        copies = [(everybody, leaf)]
+        if isinstance(leaf, Shards):
             holders: dict[Any, set[int]] = {}
-            for device, index in _devices(leaf):
+            for device, index in leaf.sharding.devices_indices_map(leaf.shape).items():
                 holders.setdefault(_place(index), set()).add(device.process_index)
-            copies = {
-                _place(shard.index): (
-                    ",".join(map(str, sorted(holders[_place(shard.index)]))), shard.data
-                )
-                for shard in leaf.addressable_shards
-            }  # fmt: skip
-        for _, (ranks, data) in sorted(copies.items(), key=lambda item: item[0]):
+            held = sorted(leaf.shards, key=lambda one: _place(one[0]))
+            copies = [(",".join(map(str, sorted(holders[_place(i)]))), x) for i, _, x in held]
+        for ranks, data in copies:
             if "," in ranks:
-                words = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+                words = np.asarray(fetch(data), order="C").reshape(-1).view(np.uint8).data
                 found[ranks] = zlib.crc32(words, found.get(ranks, 0))
     return found
-
-
-def _devices(leaf: jax.Array) -> Iterable[tuple[Any, Any]]:
-    """All devices that hold a part of an array, and which part."""
-    return leaf.sharding.devices_indices_map(leaf.shape).items()
 
 
 def _place(index: tuple[slice, ...]) -> tuple[int, ...]:

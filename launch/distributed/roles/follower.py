@@ -6,14 +6,18 @@ import pathlib
 import time
 from typing import TYPE_CHECKING
 
+from ...files.background import Background
 from ...files.checkpoints import Store, write_shards
+from ...files.frozen import Freezer, nan_at
 from ...local.saver import restore_learner, resume_data
 from ..gang import protocol
 from ..supervision import role
-from .learner import make_learner, make_replay, variable_names
+from .learner import make_learner, make_replay
 from .replay_service import ReplayService
 
 if TYPE_CHECKING:
+    from ....agents.interfaces import ManagedLearner, Nest
+    from ....agents.replay.interface import Replay
     from ...factory import ComponentFactory
 
 _STOP_SECONDS = 3.0
@@ -42,6 +46,8 @@ class FollowerRole:
         self._factory, self._service = factory, service
         self._checkpoints = pathlib.Path(checkpoints)
         self._gang = protocol.Follower(size, rank)
+        self._freezer, self._frozen = Freezer(), None
+        self._thread: Background[None] = Background("checkpoint")
 
     def run(self) -> None:
         self._gang.join()
@@ -52,13 +58,14 @@ class FollowerRole:
         finally:
             replay.close()
 
-    def _follow(self, learner, replay) -> None:
+    def _follow(self, learner: ManagedLearner, replay: Replay) -> None:
         batches = self._factory.builder.steps_per_dispatch
         announced, stop_by = False, float("inf")
         while time.monotonic() < stop_by:
             if role.pause(0.0) and stop_by == float("inf"):
                 # Rank 0 is asked to stop too, and says when all leave.
                 stop_by = time.monotonic() + _STOP_SECONDS
+            self._thread.take()
             if not announced and replay.can_sample(batches):
                 self._gang.announce()
                 announced = True
@@ -76,19 +83,29 @@ class FollowerRole:
             else:
                 self._obey(word, detail, learner, replay)
 
-    def _obey(self, word: str, detail: str, learner, replay) -> None:
-        """Does what is done between steps, as rank 0 does it."""
+    def _obey(self, word: str, detail: str, learner: ManagedLearner, replay: Replay) -> None:
+        """Does as rank 0 does between steps, and beside them."""
         if word == protocol.GATHER:
-            learner.assist(variable_names(learner))
-        elif word == protocol.SHOW:
-            self._gang.show(learner.save())
+            learner.assist(learner.variable_names)
+        elif word == protocol.CUT:
+            self._thread.take(None)
+            frozen = self._frozen = self._freezer.freeze({"learner": learner.live_state()})
+            self._thread.start(lambda: self._gang.show(frozen["learner"]))
         elif word == protocol.SAVE:
-            try:
-                write_shards(self._checkpoints / detail, {"learner": learner.save()})
-                self._gang.saved()
-            except (OSError, ValueError) as error:
-                self._gang.saved(error)
+            self._thread.take(None)  # The sums, which rank 0 has.
+            frozen = self._frozen
+            self._thread.start(lambda: self._write(self._checkpoints / detail, frozen))
         elif word == protocol.FROM:
             checkpoint = Store(self._checkpoints).named(detail)
             restore_learner(checkpoint, learner)
             resume_data(replay, learner)
+
+    def _write(self, folder: pathlib.Path, frozen: Nest) -> None:
+        """Writes this process's shards of what was copied, and tells rank 0."""
+        try:
+            if (path := nan_at(frozen["learner"])) is not None:
+                raise ValueError(f"the learner's {path} holds nan")
+            write_shards(folder, frozen)
+            self._gang.saved()
+        except (OSError, ValueError) as error:
+            self._gang.saved(error)

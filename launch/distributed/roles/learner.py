@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -11,17 +12,19 @@ import jax
 from ... import devices
 from ...experiment import Partition
 from ...files.checkpoints import Store
+from ...files.replay_files import ReplayFiles
+from ...files.writer import CheckpointWriter
 from ...local import finite
 from ...local.saver import data_counters, keeps_replay, restore_learner, resume_data
 from ..gang import protocol
 from ..supervision import heartbeat, role
 from . import rpc
 from .ledger import DONE, DRAIN, SAVE, TRAIN
-from ...files.replay_files import ReplayFiles
 from .replay_service import ReplayService
 from .variable_board import VariableBoard
 
 if TYPE_CHECKING:
+    from ....agents.interfaces import ManagedLearner
     from ....agents.replay.interface import Replay
     from ...factory import ComponentFactory
 
@@ -57,6 +60,7 @@ class LearnerRole:
         self._incarnation = role.current().incarnation
         kept = self._experiment.checkpointing
         self._store = Store(checkpoints, kept.keep, self._incarnation, kept.copies)
+        self._writer = CheckpointWriter(self._store)
         self._counter, self._board, self._service = counter, board, service
         self._files = ReplayFiles(replay_folder, service.checkpoint) if service else None
         self._clock = factory.experiment.clock.name
@@ -72,19 +76,19 @@ class LearnerRole:
         self._learner, self._platform = make_learner(
             self._factory, self._replay, hosts, self._notes.append
         )
+        self._metrics = finite.MetricsWatch(self._learner, self._notes.append)
         if checkpoint is not None:
             self._gang.say(protocol.FROM, checkpoint.path.name)
             restore_learner(checkpoint, self._learner)
             resume_data(self._replay, self._learner)
         self._publisher = self._board.publisher()
-        self._names = variable_names(self._learner)
+        self._names = list(self._learner.variable_names)
         self._offer()
+        self._saved_at, self._saved_steps = time.monotonic(), 0
         if checkpoint is None:
             self._save(begins=True)
         elif self._gang.size > 1:
-            self._agreed_state()
-        self._saved_at = time.monotonic()
-        self._saved_steps = 0
+            self._gang.compare(self._cut())
         try:
             self._learn()
             self._gang.leave()
@@ -103,7 +107,10 @@ class LearnerRole:
             if now >= report_at:
                 phase = self._report()
                 report_at = now + _REPORT_SECONDS
-            if self._publisher.wanted and _version(learner) != self._offered:
+                self._writer.take()
+                if phase == TRAIN and self._save_is_due():
+                    self._save()
+            if self._publisher.wanted and learner.version != self._offered:
                 self._offer()
             if phase in (TRAIN, DRAIN) and not self._status["drained"]:
                 has_batch = replay.can_sample(batches) and self._gang.ready()
@@ -116,8 +123,6 @@ class LearnerRole:
                     report_at = 0.0
                 elif replay.wait(0.02):
                     self._gang.wait(0.02)
-                if phase == TRAIN and self._save_is_due():
-                    self._save()
             elif phase == SAVE and not self._status["saved"]:
                 self._save_last()
                 self._status["saved"] = True
@@ -139,7 +144,7 @@ class LearnerRole:
     def _offer(self) -> None:
         """Has the newest variables published."""
         self._gang.say(protocol.GATHER)
-        self._offered = _version(self._learner)
+        self._offered = self._learner.version
         variables = self._learner.get_variables(self._names)
         self._publisher.offer(dict(zip(self._names, variables, strict=True)))
 
@@ -154,7 +159,7 @@ class LearnerRole:
             "steps": self._learner.steps,
             "device": self._platform,
             "version": self._publisher.version,
-            "metrics": finite.metrics(self._learner),
+            "metrics": self._metrics(),
             "replay": {
                 "size": len(replay),
                 "inserted": replay.inserted,
@@ -171,8 +176,12 @@ class LearnerRole:
     # Checkpoints.
 
     def _save_is_due(self) -> bool:
+        """True if a checkpoint is to begin; asked as often as the run is reported on.
+
+        By the clock none is due while another is being written.
+        """
         settings = self._experiment.checkpointing
-        if time.monotonic() - self._saved_at >= settings.every_seconds:
+        if time.monotonic() - self._saved_at >= settings.every_seconds and not self._writer.busy:
             return True
         if settings.every_steps is None:
             return False
@@ -182,55 +191,67 @@ class LearnerRole:
     def _save_last(self) -> None:
         """Saves, and sees to it that the address of copies has it too."""
         self._save()
+        self._wait_for_save()
         while not self._store.copied(1.0):
             heartbeat.beat()
 
+    def _wait_for_save(self) -> None:
+        """Waits for the checkpoint that is being written, if any, giving signs of life."""
+        while self._writer.busy:
+            self._writer.wait(1.0)
+            heartbeat.beat()
+        self._writer.take()
+
     def _save(self, begins: bool = False) -> None:
-        """Writes what belongs together: learner, ledger and replay, between two steps.
+        """Begins a checkpoint of what belongs together: learner, ledger and replay, between two
+        steps. Waits for the one before.
 
         Args:
           begins: the run has just begun, and nothing is in its replay. Not asked of the replay's
             numbers, which are those of a moment ago, or none where it did not answer.
         """
+        self._wait_for_save()
         ledger = rpc.insist(self._counter.save)
-        state = self._agreed_state()
-        finite.require(state, self._learner)
+        state = self._cut()
         heartbeat.beat()
-        kept = None
+        sums = None
         if self._files and not begins and keeps_replay(self._experiment, self._replay):
-            kept = self._files.save(self._notes.append)
+            sums = self._files.save(self._notes.append)
         heartbeat.beat()
         counters = {
-            **ledger["done"],
+            **ledger,
             "learner_steps": self._learner.steps,
-            "evaluations": len(ledger["evaluations"]),
-            "resumed": 0,
-            "wall_seconds": ledger["seconds"]["wall"],
-            "train_seconds": ledger["seconds"]["train"],
-            "ledger": ledger,
-            "replay": kept,
             **({} if self._incarnation is None else {"incarnation": self._incarnation}),
             **data_counters(self._replay),
         }
-        identity = self._experiment.identity()
-        self._store.save({"learner": state}, counters, identity, self._gang.saving)
-        if self._files:
-            self._files.prune(self._store)
+        steps = self._learner.steps
+
+        def check() -> None:
+            self._gang.compare(state)
+            finite.require(state, steps)
+
+        self._writer.start(
+            {"learner": state},
+            counters,
+            self._experiment.identity(),
+            check=check,
+            more=lambda: {"replay": None if sums is None else sums()},
+            others=self._gang.saving,
+            then=functools.partial(self._files.prune, self._store) if self._files else None,
+        )
         self._saved_at, self._saved_steps = time.monotonic(), counters[self._clock]
 
-    def _agreed_state(self) -> Any:
-        """The learner's state, which is that of every process of its gang."""
-        self._gang.say(protocol.SHOW)
-        state = self._learner.save()
-        self._gang.compare(state)
-        return state
+    def _cut(self) -> Any:
+        """A copy of the learner's state, of which every process of its gang makes its part."""
+        self._gang.say(protocol.CUT)
+        return self._writer.freeze({"learner": self._learner.live_state()})["learner"]
 
 
 def make_replay(
     factory: ComponentFactory, service: ReplayService | None, hosts: int, rank: int = 0
 ) -> Replay:
-    """What one process of a learner of `hosts`, the one of `rank`, draws its share of each batch
-    from: the replay, or where there is no service of one the experiment's data."""
+    """The replay of one process of a learner of `hosts`, the one of `rank`: it draws its share of
+    each batch from it, or from the experiment's data where no replay is served."""
     if service is None:
         return factory.offline_replay(hosts, rank)
     return factory.replay(factory.num_streams, service.reader(hosts))
@@ -238,7 +259,7 @@ def make_replay(
 
 def make_learner(
     factory: ComponentFactory, replay: Replay, hosts: int, say: Callable[[str], None]
-) -> tuple[Any, str]:
+) -> tuple[ManagedLearner, str]:
     """The learner of one process, and the platform that it computes on.
 
     Args:
@@ -266,14 +287,3 @@ def make_learner(
     if chosen.note:
         say(chosen.note)
     return factory.learner(replay, device=chosen.learner), chosen.to_json()["learner"]
-
-
-def _version(learner: Any) -> int:
-    """What changes with the variables of a learner; of one that has no `version`, its steps."""
-    return getattr(learner, "version", learner.steps)
-
-
-def variable_names(learner: Any) -> list[str]:
-    """The collections that a learner has to give."""
-    names = getattr(learner, "variable_names", None)
-    return list(names) if names is not None else ["policy"]

@@ -65,7 +65,7 @@ class Ledger:
           final_episodes: of the one at the end.
           quantum: steps that an actor takes at once. The budget is granted in multiples of it, and
             spent where less than that is left.
-          state: what `save` gave.
+          state: the counters of a checkpoint, whatever launch wrote it; None: of a new run.
           clock: actor_steps; or learner_steps, where nobody acts.
         """
         self._clock = clock
@@ -73,11 +73,12 @@ class Ledger:
         self._budget, self._period, self._quantum = budget, evaluation_period, quantum
         self._episodes_wanted = (episodes, final_episodes)
         state = state or {}
-        self._done = {"actor_steps": 0, "episodes": 0, **state.get("done", {})}
+        self._done = {name: state.get(name, 0) for name in ("actor_steps", "episodes")}
         self._incarnations: dict[str, _Incarnation] = {}
         self._next_incarnation: int = state.get("incarnations", 0)
-        self._results: list[dict[str, Any]] = list(state.get("evaluations", []))
-        self._given: int = state.get("given", len(self._results))
+        self._earlier: int = state.get("evaluations", 0)  # Whose results are not here.
+        self._results: list[dict[str, Any]] = []
+        self._given = self._earlier
         self._orders: dict[str, dict[str, Any]] = {}
         self._recent: collections.deque[Sequence[float]] = collections.deque(
             state.get("recent", ()), maxlen=_RECENT
@@ -88,7 +89,8 @@ class Ledger:
         )
         self._stop_requested = False
         self._finished = False
-        self._seconds = {"wall": 0.0, "train": 0.0, **state.get("seconds", {})}
+        self._seconds = {name: state.get(name, 0.0) for name in ("wall_seconds", "train_seconds")}
+        self._resumed: int = state.get("resumed", 0)
         self._notes: list[str] = []
 
     # Counting.
@@ -280,7 +282,7 @@ class Ledger:
                 "phase": self._phase(),
                 "recent": list(self._recent),
                 "learner": dict(self._learner),
-                "evaluations": self._results[results_seen:],
+                "evaluations": self._results[max(0, results_seen - self._earlier) :],
             }
 
     def note(self, line: str) -> None:
@@ -296,20 +298,22 @@ class Ledger:
     def spend(self, wall: float, train: float) -> None:
         """Takes the seconds that the run has lasted, in all and in training."""
         with self._lock:
-            self._seconds = {"wall": wall, "train": train}
+            self._seconds = {"wall_seconds": wall, "train_seconds": train}
 
     def save(self) -> dict[str, Any]:
-        """All that a new ledger needs to go on, as values that JSON can hold."""
+        """The counters of a checkpoint, as values that JSON can hold.
+
+        All that a new ledger needs to go on, and all that a run in one process does.
+        """
         with self._lock:
             return {
-                "done": {"actor_steps": self.actor_steps, "episodes": self.episodes},
+                **self._counts(),
+                **self._seconds,
+                "evaluations": self._earlier + len(self._results),
+                "resumed": self._resumed,
                 "incarnations": self._next_incarnation,
-                "evaluations": list(self._results),
-                "given": len(self._results),
                 "evaluate_at": self._evaluate_at,
                 "recent": [list(one) for one in self._recent],
-                "learner_steps": self._learner.get("steps", 0),
-                "seconds": dict(self._seconds),
             }
 
     def journal(self) -> dict[str, Any]:
@@ -323,6 +327,8 @@ class Ledger:
                     for name, incarnation in self._incarnations.items()
                 },
                 "orders": dict(self._orders),
+                "evaluations": self._earlier,
+                "results": list(self._results),
                 "given": self._given,
                 "learner": dict(self._learner),
                 "stop": self._stop_requested,
@@ -337,6 +343,7 @@ class Ledger:
                 name: dataclasses.replace(_Incarnation(*values), seen=now)
                 for name, values in journal["open"].items()
             }
-            self._orders = dict(journal["orders"])
+            self._done, self._results = dict(journal["done"]), list(journal["results"])
+            self._given, self._orders = journal["given"], dict(journal["orders"])
             self._learner = dict(journal["learner"])
             self._stop_requested, self._finished = journal["stop"], journal["finished"]

@@ -6,11 +6,12 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from ...files.checkpoints import CheckpointError, Store
+from ...files.replay_files import find
 from ..supervision import role
 from . import rpc
-from ...files.replay_files import damage
 
 if TYPE_CHECKING:
+    from ....agents.replay.interface import Replay
     from ...factory import ComponentFactory
     from .replay_service import ReplayService
 
@@ -41,23 +42,37 @@ class ReplayRole:
         self._counter, self._service = counter, service
 
     def run(self) -> None:
-        server = self._service.server(self._folder, self._checkpoint())
-        replay = self._factory.replay(self._factory.num_streams, server)
+        replay = self._make(self._checkpoint())
         while not role.pause(0.5):
             pass
         replay.close()
 
-    def _checkpoint(self) -> str | None:
-        """Name of the folder to go on from, where the newest checkpoint has one that is whole."""
+    def _make(self, checkpoint: pathlib.Path | None) -> Replay:
+        """The replay that all others are served; empty where it cannot go on from `checkpoint`."""
         try:
-            checkpoint = self._store.newest(lambda damage: None, needs=("learner",))
+            server = self._service.server(self._folder, checkpoint)
+            return self._factory.replay(self._factory.num_streams, server)
+        except ValueError as error:
+            if checkpoint is None:
+                raise
+            self._note(f"warning: {checkpoint}: {error} The replay begins empty")
+            return self._make(None)
+
+    def _checkpoint(self) -> pathlib.Path | None:
+        """Where the replay goes on from, if the newest checkpoint has one that is whole."""
+        try:
+            checkpoint = self._store.newest(
+                lambda damage: None, needs=("learner",), spare=("replay",)
+            )
         except CheckpointError:
             return None  # The learner says so, and ends the run.
-        kept = checkpoint.counters.get("replay") if checkpoint else None
-        if not kept:
+        if checkpoint is None:
             return None
-        wrong = damage(self._folder / kept["folder"], kept["files"])
-        if wrong is None:
-            return kept["folder"]
-        rpc.insist(self._counter.note, f"warning: {wrong}; the replay starts empty")
-        return None
+        found = find(checkpoint, self._folder, self._note)
+        if found is not None and not self._service.reads(found):
+            self._note(f"warning: {found} is of another kind of replay; the replay begins empty")
+            return None
+        return found
+
+    def _note(self, line: str) -> None:
+        rpc.insist(self._counter.note, line)

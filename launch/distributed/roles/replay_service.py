@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
 from typing import Protocol
 
 from ....agents.replay.interface import ReplayFactory
@@ -14,12 +15,17 @@ class ReplayService(Protocol):
     Roles give these factories to the builder's `make_replay_tables`, each its own.
     """
 
-    def server(self, folder: pathlib.Path, checkpoint: str | None) -> ReplayFactory:
+    def reads(self, checkpoint: pathlib.Path) -> bool:
+        """True if `server` can go on from it: a file of a replay's `save`, or Reverb's folder."""
+
+    def server(self, folder: pathlib.Path, checkpoint: pathlib.Path | None) -> ReplayFactory:
         """For the replay's role: what it makes serves all others until it is closed.
+
+        What it makes raises ValueError where what was saved does not fit.
 
         Args:
           folder: where its checkpoints are written, each a folder.
-          checkpoint: name of the one in it to go on from; None: begin empty.
+          checkpoint: what to go on from, which it `reads`; None: begin empty.
         """
 
     def reader(self, hosts: int = 1) -> ReplayFactory:
@@ -28,8 +34,12 @@ class ReplayService(Protocol):
     def writer(self) -> ReplayFactory:
         """For an actor: its adder writes. It waits for the pace, giving signs of life."""
 
-    def checkpoint(self) -> str:
-        """Has all that the replay holds written into a new folder, and names it.
+    def checkpoint(self) -> Callable[[], str]:
+        """Has all that the replay holds now written into a new folder.
+
+        Returns:
+          A function for any thread: it waits until that is written, and names the folder. It
+          raises as this method does.
 
         Raises:
           OSError, RuntimeError: if that could not be.

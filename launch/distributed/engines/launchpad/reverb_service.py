@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 from .....agents.replay.interface import Replay, ReplayFactory
@@ -24,7 +25,10 @@ class ReverbService:
         """
         self._address = address
 
-    def server(self, folder: pathlib.Path, checkpoint: str | None) -> ReplayFactory:
+    def reads(self, checkpoint: pathlib.Path) -> bool:
+        return checkpoint.is_dir()
+
+    def server(self, folder: pathlib.Path, checkpoint: pathlib.Path | None) -> ReplayFactory:
         def make(
             spec: ReplaySpec, environment: Any, extras: Any, /, *, seed: int, **options: Any
         ) -> Replay:
@@ -33,7 +37,7 @@ class ReverbService:
             folder.mkdir(parents=True, exist_ok=True)
             for path in folder.iterdir():
                 # Reverb takes the newest by name. A newer one belongs to no checkpoint.
-                if path.is_dir() and (checkpoint is None or path.name > checkpoint):
+                if path.is_dir() and (checkpoint is None or path.name > checkpoint.name):
                     shutil.rmtree(path)
             with servers.starting(self._address):
                 return ReverbServer(
@@ -70,7 +74,8 @@ class ReverbService:
 
         return make
 
-    def checkpoint(self) -> str:
+    def checkpoint(self) -> Callable[[], str]:
         import reverb
 
-        return reverb.Client(self._address).checkpoint()
+        folder = reverb.Client(self._address).checkpoint()  # Which is written by now.
+        return lambda: folder

@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .....agents.replay.interface import Replay, ReplayFactory
 from .....agents.replay.items import ReplaySpec
 from .....agents.replay.served import ServedReader, ServedWriter, SharedReplay
 from ....files import npz
+from ....files.frozen import Freezer
+from ....files.replay_files import FILE
+from ....local.saver import REPLAY_LIMIT
 from ...roles import rpc
 from . import host
 from .actor_client import RayRemote
 
-_FILE = "replay.npz"
 _PATIENCE, _CHECKPOINT_PATIENCE = 30.0, 600.0
 
 
@@ -33,7 +36,10 @@ class RayReplay:
         self._remote = remote
         self._num_envs, self._num_writers = num_envs, num_writers
 
-    def server(self, folder: pathlib.Path, checkpoint: str | None) -> ReplayFactory:
+    def reads(self, checkpoint: pathlib.Path) -> bool:
+        return checkpoint.is_file()
+
+    def server(self, folder: pathlib.Path, checkpoint: pathlib.Path | None) -> ReplayFactory:
         def make(
             spec: ReplaySpec,
             environment: Any,
@@ -54,7 +60,7 @@ class RayReplay:
                 steps_per_sample=steps_per_sample,
             )
             if checkpoint is not None:
-                with open(folder / checkpoint / _FILE, "rb") as file:
+                with open(checkpoint, "rb") as file:
                     replay.restore(npz.read(file))
             host.serve(_Serving(replay, folder))
             return replay
@@ -89,8 +95,10 @@ class RayReplay:
 
         return make
 
-    def checkpoint(self) -> str:
-        return self._remote.patient(_CHECKPOINT_PATIENCE).checkpoint()
+    def checkpoint(self) -> Callable[[], str]:
+        server = self._remote.patient(_CHECKPOINT_PATIENCE)
+        folder = server.begin_checkpoint()
+        return lambda: server.checkpoint(folder)
 
 
 class _Serving:
@@ -98,13 +106,29 @@ class _Serving:
 
     def __init__(self, replay: SharedReplay, folder: pathlib.Path):
         self._replay, self._folder = replay, folder
+        self._freezer, self._frozen = Freezer(), None
         self.write, self.draw = replay.write, replay.draw
         self.update_priorities, self.numbers = replay.update_priorities, replay.numbers
 
-    def checkpoint(self) -> str:
-        """Writes all that the replay holds into a new folder, and names it."""
+    def begin_checkpoint(self) -> str:
+        """Makes a folder and copies all that the replay holds; `checkpoint` writes the copy."""
         folder = self._folder / f"{time.time_ns():020}"
         folder.mkdir(parents=True)
-        with self._replay.paused(), open(folder / _FILE, "wb") as file:
-            npz.write(file, self._replay.save())
+        with self._replay.paused():
+            if self._replay.num_bytes > REPLAY_LIMIT:  # Nobody is to need its memory twice.
+                self._write(folder, self._replay.save())
+            else:
+                self._frozen = self._freezer.freeze(self._replay.save())
         return str(folder)
+
+    def checkpoint(self, folder: str) -> str:
+        """Writes what was copied last into its folder, and names it."""
+        if self._frozen is not None:
+            self._write(pathlib.Path(folder), self._frozen)
+            self._frozen = None
+        return folder
+
+    @staticmethod
+    def _write(folder: pathlib.Path, state: Any) -> None:
+        with open(folder / FILE, "wb") as file:
+            npz.write(file, state)
