@@ -77,7 +77,7 @@ class Learner(VariableSource, Worker, Protocol):
 
 @runtime_checkable
 class ManagedLearner(Learner, Protocol):
-    """What a run asks of its learner, in every kind of launch.
+    """A learner with all that a run asks of it, in every kind of launch.
 
     A builder's `make_learner` may give a learner without some of it, acme's for one: `Learner` is
     required, the rest is optional. `agents.learning.managed` adds what is missing, as told here.
@@ -98,14 +98,14 @@ class ManagedLearner(Learner, Protocol):
 
     @property
     def saved_shapes(self) -> Nest:
-        """What `save` gives, as arrays or `jax.ShapeDtypeStruct`, with the shardings that what is
+        """Shapes of what `save` gives, as arrays or `jax.ShapeDtypeStruct`, with the shardings that what is
         restored shall have. Default: what `save` gives."""
 
     def metrics(self) -> Mapping[str, float]:
         """Those of the last gradient step. Default: none."""
 
     def live_state(self) -> Nest:
-        """What `save` gives, where it lies: good until the next `step`. Default: `save`."""
+        """Returns what `save` gives, where it lies: good until the next `step`. Default: `save`."""
 
     def assist(self, names: Sequence[str]) -> None:
         """Takes part where another process of a gang gets variables. Default: `get_variables`."""

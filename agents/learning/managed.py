@@ -1,4 +1,4 @@
-"""What a run asks of its learner, of one that says all of it and of one that says less."""
+"""Learners as a run asks for them: what acme's and others lack is added here."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class BestPolicy:
           identity: whose they are.
 
         Returns:
-          Whether they are kept. A mean that is not finite is that of no best policy.
+          True if they are kept. A mean that is not finite is that of no best policy.
 
         Raises:
           CheckpointError: if they could not be written; those kept before are as they were.
@@ -62,7 +62,7 @@ class BestPolicy:
             return True
 
     def held(self) -> Checkpoint | None:
-        """What is kept, its evaluation as the counters; None: nothing was judged yet.
+        """Returns the policy kept, its evaluation as the counters; None: nothing was judged yet.
 
         Raises:
           CheckpointError: if it is damaged.

@@ -60,7 +60,7 @@ class Checkpoint:
     parts: tuple[str, ...]
     """Those that are whole."""
     lost: tuple[str, ...] = ()
-    """What is wrong with those that are not, a line each."""
+    """A line on each part that is not, with what is wrong."""
 
     def read(self, part: str, like: Nest = None) -> Nest:
         """One part of the state.
@@ -238,7 +238,7 @@ class Store:
         """Waits so long (None: as long as it may take) for copies to the address, if any.
 
         Returns:
-          Whether the newest is there.
+          True if the newest is there.
 
         Raises:
           CheckpointError: if one could not be copied, or not in time; it is in the folder.
@@ -259,7 +259,7 @@ class Store:
         Args:
           warn: called with a line for every damaged one that an older is taken in place of, and
             for every part that is left out.
-          needs: parts that must be whole; None: all. Whether others are is not looked at.
+          needs: parts that must be whole; None: all. The others are not looked at.
           spare: parts that are left out where they are damaged.
 
         Raises:
@@ -340,7 +340,7 @@ class _Summed:
 
     @property
     def sum(self) -> dict[str, Any]:
-        """What the manifest says of the file."""
+        """Size and SHA-256, as the manifest has them."""
         return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
 
 
@@ -359,7 +359,7 @@ def _is_spread(nest: Nest) -> bool:
 
 
 def _sums_of_shards(folder: pathlib.Path, part: str) -> dict[str, Any]:
-    """What the manifest says of a part in shards."""
+    """Returns the manifest's entry of a part in shards."""
     sums = {
         str(file.relative_to(folder)): _sum(file)
         for file in [folder / part / "structure.json", *(folder / part).glob("*/zarr.json")]
@@ -409,7 +409,7 @@ def _open(
 
 
 def _damage(folder: pathlib.Path, part: str, found: Mapping[str, Any]) -> str | None:
-    """What is wrong with a part of a checkpoint; None: it is as it was written."""
+    """Names the damage of a part of a checkpoint; None: it is as it was written."""
     for name, expected in found.get("files", {f"{part}.npz": found}).items():
         file = folder / name
         try:

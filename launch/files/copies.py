@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 
 class CopyError(RunError):
-    """What is at the address could not be read or written."""
+    """A file at the address could not be read or written."""
 
 
 class Copies:
@@ -231,7 +231,7 @@ class Copier:
         """Waits so long (None: as long as copies may take) for all that was offered.
 
         Returns:
-          Whether all is copied.
+          True if all is copied.
 
         Raises:
           CopyError: if one could not be, or took longer than ten minutes and what its bytes take at

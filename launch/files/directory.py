@@ -69,7 +69,7 @@ class RunDirectory:
             raise self._unwritable(error) from error
 
     def read_config(self) -> dict[str, Any]:
-        """What the run was asked to do.
+        """Reads what the run was asked to do.
 
         Raises:
           RequestError: if this is not the directory of a run.

@@ -30,7 +30,7 @@ _BLOCK = 1 << 20
 
 
 class Writable(Protocol):
-    """What a nest is written to, from its begin to its end."""
+    """A file that a nest is written to, from its begin to its end."""
 
     def write(self, content: Any, /) -> int: ...
 
@@ -173,7 +173,7 @@ def encode(nest: Nest, keep: Keep, path: str = "") -> Any:
 
 
 def _keep(array: Any, arrays: list[Any], path: str) -> Any:
-    """What stands for an array that is appended to `arrays`."""
+    """Appends an array to `arrays`; returns the JSON that stands for it."""
     index = len(arrays)
     if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
         arrays.append(jax.random.key_data(array))

@@ -11,7 +11,7 @@ from typing import Any
 from .checkpoints import Checkpoint, Store, sha256_of
 
 FILE = "replay.npz"
-"""What an embedded or a shared replay saved. A folder without one was written by Reverb."""
+"""Name of the file of an embedded or a shared replay. A folder without it is Reverb's."""
 
 
 class ReplayFiles:

@@ -1,4 +1,4 @@
-"""What a run came to: `result.json`."""
+"""The outcome of a run: `result.json`."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Result:
     versions: Mapping[str, str]
     """Of Python and the packages that matter."""
     target_return: float | None = None
-    """What the mean of the last evaluation must reach; None: no target was set."""
+    """Mean that the last evaluation must reach; None: no target was set."""
     reached: bool | None = None
-    """Whether it does; None where there is no target."""
+    """True if it does; None where there is no target."""
     best: Mapping[str, Any] | None = None
     """The evaluation with the highest mean, of equal ones the last: its policy is in `best/`."""
     ended: str | None = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Components:
-    """What one process holds of an experiment. The environment is closed by whoever made it."""
+    """The parts of an experiment in one process. The environment is closed by whoever made it."""
 
     spec: EnvironmentSpec
     environment: Vector
@@ -57,7 +57,7 @@ def make(experiment: Experiment, environment: Vector, *, check: bool = False) ->
     Args:
       experiment: what is run.
       environment: of training.
-      check: whether to trace the update, so that a mistake in it is found now and not with the
+      check: trace the update, so that a mistake in it is found now and not with the
         first batch.
 
     Raises:

@@ -45,7 +45,7 @@ class CatchUp:
         self._batches, self._bounded = steps_per_dispatch, replay.spec.is_bounded
 
     def __call__(self) -> bool:
-        """Whether the learner has stepped."""
+        """Steps where the replay lets it; True if it has stepped."""
         if not self._can_sample(self._batches):
             return False
         self._step()

@@ -42,7 +42,7 @@ def run(
       experiment: what is run.
       out: directory of the run; new or empty, or with `resume` that of an earlier run.
       resume: go on from the newest complete checkpoint of `out`.
-      progress: whether to show how it goes: a live line where standard output is a terminal, plain
+      progress: show how it goes: a live line where standard output is a terminal, plain
         lines elsewhere. The log file has the lines in any case.
       reporter: where words go instead.
       request: what `config.json` shall say; None: what the experiment does.

@@ -13,7 +13,7 @@ from ...errors import RunError
 from .. import addresses
 
 HEARTBEAT_SECONDS = 6
-"""How long a process may be silent until the others give it up and end."""
+"""Time that a process may be silent until the others give it up and end."""
 _MEETING_SECONDS = 120
 
 

@@ -1,4 +1,4 @@
-"""How the processes of one learner keep in step.
+"""The messages by which the processes of one learner keep in step.
 
 Rank 0 leads: it says what all do next, and each does just that, in that order. A step is said only
 when every rank has its share of a batch, so that none waits within a collective for data. Words are
@@ -34,11 +34,11 @@ from . import joining, rendezvous
 Nest = Any
 
 STEP, GATHER, CUT, SAVE, FROM, END = "step", "gather", "cut", "save", "from", "end"
-"""What rank 0 says: take a dispatch of steps; take part in gathering variables; copy your state and
+"""Messages of rank 0: take a dispatch of steps; take part in gathering variables; copy your state and
 tell the copy's sums; write the copy's shards into a folder; go on from a checkpoint; leave. What
 follows `CUT` and `SAVE` is done beside learning, in a thread of every rank."""
 _READY, _SUMS, _SAVED = "ready", "sums", "saved"
-"""What the others say: that they have their share of a batch; their sums; that they have written,
+"""Messages of the others: that they have their share of a batch; their sums; that they have written,
 or why they could not."""
 _PATIENCE = 60.0
 _GLANCE_SECONDS = 0.02
@@ -235,7 +235,7 @@ class Follower:
         self._say(_READY)
 
     def listen(self, seconds: float) -> tuple[str, str] | None:
-        """What rank 0 says next, a word and its detail; None: nothing within the time."""
+        """Returns the next message of rank 0, a word and its detail; None: none within the time."""
         heard, _, _ = select.select([self._leader], [], [], seconds)
         if not heard:
             return None
@@ -256,7 +256,7 @@ class Follower:
 
 
 def of(size: int) -> Alone | Leader:
-    """What the first process of a learner of `size` processes holds."""
+    """Makes the end of the first process of a learner of `size` processes."""
     return Alone() if size == 1 else Leader(size)
 
 
@@ -295,7 +295,7 @@ def _place(index: tuple[slice, ...]) -> tuple[int, ...]:
 
 
 def _rendezvous() -> tuple[Any, str]:
-    """Where words go in this incarnation of the gang, and what says that one belongs to it."""
+    """Returns the address of messages in this incarnation of the gang, and the token it asks for."""
     where = os.environ.get(rendezvous.WORDS)
     if where is not None:
         host, _, port = where.rpartition(":")

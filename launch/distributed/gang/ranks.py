@@ -23,7 +23,7 @@ _STOPPED_SECONDS = 5.0
 
 
 def settings(experiment: Experiment, spec: EnvironmentSpec, roles: Roles) -> list[Settings]:
-    """How each process of the learner is run, by rank.
+    """Returns the settings of each process of the learner, by rank.
 
     Raises:
       RequestError: if the batch, the mesh or the accelerators cannot be shared out equally, the

@@ -17,7 +17,7 @@ what only they know."""
 
 
 class Rendezvous:
-    """Where a gang meets: another port in each of its incarnations.
+    """Chooses where a gang meets: another port in each of its incarnations.
 
     The port of an earlier incarnation may linger, and a rank of it that is slow to die must not
     meet those of the next.

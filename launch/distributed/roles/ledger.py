@@ -214,7 +214,7 @@ class Ledger:
     # Evaluation.
 
     def next_evaluation(self, source: str) -> dict[str, Any] | None:
-        """What an evaluator is to do now; the same again where it died doing it.
+        """Returns what an evaluator is to do now; the same again where it died doing it.
 
         Returns:
           None, or `index`, `episodes`, `actor_steps`, `learner_steps`, `version` (the least that
@@ -275,7 +275,7 @@ class Ledger:
         }
 
     def look(self, results_seen: int = 0) -> dict[str, Any]:
-        """Where the run is, with the evaluations that followed the first `results_seen`."""
+        """Tells how far the run is, with the evaluations that followed the first `results_seen`."""
         with self._lock:
             return {
                 **self._counts(),

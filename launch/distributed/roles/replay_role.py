@@ -59,7 +59,7 @@ class ReplayRole:
             return self._make(None)
 
     def _checkpoint(self) -> pathlib.Path | None:
-        """Where the replay goes on from, if the newest checkpoint has one that is whole."""
+        """Finds what the replay goes on from, if the newest checkpoint has one that is whole."""
         try:
             checkpoint = self._store.newest(
                 lambda damage: None, needs=("learner",), spare=("replay",)

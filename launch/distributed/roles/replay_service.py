@@ -1,4 +1,4 @@
-"""What roles may expect of a replay that lives in a role of its own, whatever serves it."""
+"""The protocol of a replay that lives in a role of its own, whatever serves it."""
 
 from __future__ import annotations
 
