@@ -98,8 +98,8 @@ class ManagedLearner(Learner, Protocol):
 
     @property
     def saved_shapes(self) -> Nest:
-        """Shapes of what `save` gives, as arrays or `jax.ShapeDtypeStruct`, with the shardings that what is
-        restored shall have. Default: what `save` gives."""
+        """Shapes of what `save` gives, as arrays or `jax.ShapeDtypeStruct`, with the shardings that
+        `restore` takes best. Default: what `save` gives."""
 
     def metrics(self) -> Mapping[str, float]:
         """Those of the last gradient step. Default: none."""

@@ -34,12 +34,12 @@ from . import joining, rendezvous
 Nest = Any
 
 STEP, GATHER, CUT, SAVE, FROM, END = "step", "gather", "cut", "save", "from", "end"
-"""Messages of rank 0: take a dispatch of steps; take part in gathering variables; copy your state and
-tell the copy's sums; write the copy's shards into a folder; go on from a checkpoint; leave. What
-follows `CUT` and `SAVE` is done beside learning, in a thread of every rank."""
+"""Messages of rank 0: take a dispatch of steps; take part in gathering variables; copy your state
+and tell the copy's sums; write the copy's shards into a folder; go on from a checkpoint; leave.
+What follows `CUT` and `SAVE` is done beside learning, in a thread of every rank."""
 _READY, _SUMS, _SAVED = "ready", "sums", "saved"
-"""Messages of the others: that they have their share of a batch; their sums; that they have written,
-or why they could not."""
+"""Messages of the others: that they have their share of a batch; their sums; that they have
+written, or why they could not."""
 _PATIENCE = 60.0
 _GLANCE_SECONDS = 0.02
 _SAVE_PATIENCE = 600.0
@@ -295,7 +295,7 @@ def _place(index: tuple[slice, ...]) -> tuple[int, ...]:
 
 
 def _rendezvous() -> tuple[Any, str]:
-    """Returns the address of messages in this incarnation of the gang, and the token it asks for."""
+    """Returns the address of messages in this incarnation of the gang, and its token."""
     where = os.environ.get(rendezvous.WORDS)
     if where is not None:
         host, _, port = where.rpartition(":")

@@ -31,7 +31,8 @@ def counters(out):
 
 SMALL = (
     "--config.hidden_sizes", "8", "--config.batch_size", "4", "--evaluate-every", "150",
-    "--evaluation-episodes", "2", "--config.steps_per_dispatch", "2",
+    "--evaluation-episodes", "2",
+    "--config.steps_per_dispatch", "2",
 )  # fmt: skip
 
 
