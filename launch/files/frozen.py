@@ -69,6 +69,11 @@ def fetch(array: Any) -> np.ndarray:
     return np.asarray(array)
 
 
+def _is_host(device: jax.Device) -> bool:
+    """True if the memory of a device is that of the host."""
+    return device.platform == "cpu"
+
+
 class Freezer:
     """Copies one nest after another; a copy is good until the next is made."""
 
@@ -107,7 +112,7 @@ class Freezer:
             if jax.dtypes.issubdtype(piece.dtype, jax.dtypes.prng_key):
                 words = jnp.array(jax.random.key_data(piece))
                 copies[number] = jax.random.wrap_key_data(words, impl=jax.random.key_impl(piece))
-            elif device.platform != "cpu":
+            elif not _is_host(device):
                 on_devices.setdefault(device, []).append(number)
         for device, numbers in on_devices.items():
             made = _copied_there(device, [pieces[number] for number in numbers])
@@ -173,7 +178,7 @@ def nan_at(nest: Nest) -> str | None:
             leaf = Shards.of(leaf)
         for piece in [data for *_, data in leaf.shards] if isinstance(leaf, Shards) else [leaf]:
             device = next(iter(piece.devices())) if isinstance(piece, jax.Array) else None
-            if device is not None and device.platform != "cpu":
+            if device is not None and not _is_host(device):
                 on_devices.setdefault(device, []).append((len(paths) - 1, piece))
             elif first is None and _is_nan(fetch(piece)):
                 first = len(paths) - 1

@@ -15,6 +15,7 @@ from ..factory import ComponentFactory
 from ..validation import updates
 
 if TYPE_CHECKING:
+    from ...agents.interfaces import ManagedLearner
     from ...agents.replay.interface import Replay
     from ...environments import EnvironmentSpec, Vector
 
@@ -26,7 +27,7 @@ class Components:
     spec: EnvironmentSpec
     environment: Vector
     replay: Replay
-    learner: Any
+    learner: ManagedLearner
     actor: Any
     """None where nobody acts."""
     evaluator: Evaluator
@@ -80,7 +81,9 @@ def make(experiment: Experiment, environment: Vector, *, check: bool = False) ->
     return Components(spec, environment, replay, learner, actor, evaluator, chosen)
 
 
-def _make_learner(factory: ComponentFactory, replay: Replay, device: jax.Device | None) -> Any:
+def _make_learner(
+    factory: ComponentFactory, replay: Replay, device: jax.Device | None
+) -> ManagedLearner:
     """The learner, whose step is planned here where it has a partition."""
     experiment = factory.experiment
     if experiment.partition is None:

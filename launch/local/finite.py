@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...agents.interfaces import ManagedLearner
 from ..errors import DivergedError
 from ..files.frozen import nan_at
 
@@ -19,11 +20,11 @@ class MetricsWatch:
     state is looked at once for each metric that is not finite; later saves look at it anyway.
     """
 
-    def __init__(self, learner: Any, warn: Callable[[str], None]):
+    def __init__(self, learner: ManagedLearner, warn: Callable[[str], None]):
         """Begins to watch.
 
         Args:
-          learner: a `ManagedLearner`.
+          learner: has the metrics and the state.
           warn: is told in a line of a metric that is not finite where the state is.
         """
         self._learner, self._warn = learner, warn

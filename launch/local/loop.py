@@ -13,7 +13,7 @@ import numpy as np
 from ..signals import Stop
 
 if TYPE_CHECKING:
-    from ...agents.interfaces import Actor, Learner
+    from ...agents.interfaces import Actor, ManagedLearner
     from ...agents.replay.interface import Replay
     from ...environments import Vector
 
@@ -152,12 +152,12 @@ class LearningLoop:
     episodes = 0
     finished: Sequence[tuple[float, int]] = ()
 
-    def __init__(self, learner: Learner):
+    def __init__(self, learner: ManagedLearner):
         self._learner = learner
 
     @property
     def steps(self) -> int:
-        return self._learner.steps  # type: ignore[attr-defined]
+        return self._learner.steps
 
     def advance(self, until: float, deadline: float, stop: Stop) -> None:
         """Goes on until the steps are done, the time is over or a stop is requested."""

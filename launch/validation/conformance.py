@@ -26,6 +26,7 @@ from . import policies
 from .mistakes import Mistake, attempt, compare, draws
 
 if TYPE_CHECKING:
+    from ...agents.interfaces import ManagedLearner
     from ...environments import Vector
 
 Nest = Any
@@ -215,17 +216,16 @@ def check_learns(trial: ShortRun, gradient_steps: float) -> str:
     return f"{trial.loop.actor_steps:,} actor steps, {learner.steps} gradient steps, all finite"
 
 
-def check_finite(learner: Any) -> None:
+def check_finite(learner: ManagedLearner) -> None:
     """Raises Mistake where a metric or a variable of a learner is not finite."""
-    metrics: dict[str, float] = getattr(learner, "metrics", dict)()
-    for name, value in metrics.items():
+    for name, value in learner.metrics().items():
         if not math.isfinite(value):
             raise Mistake(
                 f"the metric {name!r} is {value} after {learner.steps} gradient steps: look for "
                 "a division by 0, a logarithm or a root of 0 (their gradients too), a learning "
                 "rate too large."
             )
-    names = getattr(learner, "variable_names", ("policy",))
+    names = learner.variable_names
     for name, nest in zip(names, learner.get_variables(names), strict=True):
         for path, leaf in jax.tree_util.tree_flatten_with_path(nest)[0]:
             if jnp.issubdtype(leaf.dtype, jnp.floating) and not bool(jnp.isfinite(leaf).all()):

@@ -52,14 +52,14 @@ def test_an_agent_that_acts_goes_on_anywhere(tmp_path, kind):
     assert first["actor_steps"] == 300
     assert 590 < second["actor_steps"] <= 600
     assert second["learner_steps"] > first["learner_steps"] > 0
-    assert second["evaluations"] > first["evaluations"] > 1
+    assert second["evaluations"] >= first["evaluations"] == 1  # The last comes after the save.
     assert second["incarnations"] >= 1
     said = troupe("resume", out, "--launch", "one-process", "--steps", 900)
     third = counters(out)
     assert ("the replay begins empty" in said) == (kind == "processes")
     assert third["actor_steps"] == 900
     assert third["learner_steps"] > second["learner_steps"]
-    assert third["evaluations"] > second["evaluations"]
+    assert third["evaluations"] > second["evaluations"] >= 1
     # Neither its environments nor its actors see episodes again.
     assert third["resumed"] == first["resumed"] + 1
     assert third["incarnations"] == second["incarnations"]
@@ -84,4 +84,4 @@ def test_an_agent_that_learns_from_data_goes_on_anywhere(tmp_path, kind):
     troupe("resume", out, "--launch", "one-process", "--steps", 900)
     third = counters(out)
     assert (third["learner_steps"], third["actor_steps"]) == (900, 0)
-    assert third["evaluations"] >= 6
+    assert third["evaluations"] >= 2

@@ -9,10 +9,17 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from troupe.launch.errors import DivergedError
-from troupe.launch.files import npz
+from troupe.launch.files import frozen, npz
 from troupe.launch.files.checkpoints import CheckpointError, Store
 from troupe.launch.files.frozen import Freezer, Shards, nan_at
 from troupe.launch.files.writer import CheckpointWriter
+
+
+@pytest.fixture(params=["on the host", "on its device"])
+def place(request, monkeypatch):
+    """Arrays of CPUs are copied and looked at as on the host, and as those of accelerators."""
+    if request.param == "on its device":
+        monkeypatch.setattr(frozen, "_is_host", lambda device: False)
 
 
 def donate(nest):
@@ -21,7 +28,7 @@ def donate(nest):
     return jax.block_until_ready(overwrite(nest))
 
 
-def test_a_copy_outlives_what_is_donated_and_written_over():
+def test_a_copy_outlives_what_is_donated_and_written_over(place):
     mesh = jax.make_mesh((4, 2), ("data", "model"))
     spread = NamedSharding(mesh, PartitionSpec("data"))
     values = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -55,7 +62,7 @@ def test_memory_is_used_again_and_grows_with_what_is_copied():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16, np.complex64])
-def test_nan_is_found_wherever_it_is(dtype):
+def test_nan_is_found_wherever_it_is(place, dtype):
     values = np.ones(600_000, dtype)
     assert nan_at({"a": values, "b": jnp.asarray(values), "n": np.arange(3)}) is None
     values[-1] = np.nan

@@ -1,9 +1,11 @@
 """Strangers at the socket where the ranks of a learner meet: they are refused, and all goes on."""
 
 import contextlib
+import pathlib
 import socket
 import threading
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,4 +172,41 @@ def test_a_rank_is_let_in_once():
     leader.say(protocol.STEP)
     assert first.recv(100)
     for one in (first, second, follower._leader, *leader._others.values()):
+        one.close()
+
+
+def test_a_save_is_agreed_on_while_steps_are_said():
+    with led() as (leader, _, _):
+        followers = meet(leader)
+    state, outcome = {"w": np.ones(3)}, []
+
+    def save():
+        leader.compare(state)
+        finish = leader.saving(pathlib.Path("checkpoint"))
+        try:
+            finish()
+        except OSError as error:
+            outcome.append(str(error))
+
+    leader.say(protocol.CUT)
+    thread = threading.Thread(target=save, daemon=True)
+    thread.start()
+    for follower in followers:
+        assert follower.listen(30) == (protocol.CUT, "")
+        follower.announce()
+    while not leader.ready():
+        leader.wait(30)
+    leader.say(protocol.STEP)
+    for follower in followers:
+        follower.show(state)
+        follower.announce()
+        assert follower.listen(30) == (protocol.STEP, "")
+    for follower in followers:
+        assert follower.listen(30) == (protocol.SAVE, "checkpoint")
+        follower.saved("no space" if follower.rank == 2 else "")
+    thread.join(30)
+    assert outcome == ["rank 2: no space"]
+    while not leader.ready():  # What was said meanwhile is not lost.
+        leader.wait(30)
+    for one in (*(follower._leader for follower in followers), *leader._others.values()):
         one.close()
