@@ -42,8 +42,7 @@ def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     elif spread:
         spread["plan"] = None  # Another placement is planned anew.
     where = asking.given(actor_device=options.actor_device, learner_device=options.learner_device)
-    if options.launch is not None:
-        recipe = dataclasses.replace(recipe, launch=options.launch)
-    roles = recipe.roles if recipe.launch != KINDS[0] else {}  # One process has none.
-    recipe = dataclasses.replace(recipe, roles={**roles, **changed}, **spread, **where)
+    kind = options.launch or recipe.launch
+    roles = {**(recipe.roles if kind != KINDS[0] else {}), **changed}  # One process has none.
+    recipe = dataclasses.replace(recipe, launch=kind, roles=roles, **spread, **where)
     return running.run(recipe, options.run, resume=True)

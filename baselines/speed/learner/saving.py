@@ -1,6 +1,6 @@
 """Steps of a learner that saves beside those of one that does not, in one process.
 
-`python -m troupe.baselines.speed.saving [--megabytes 1024] [--every 10] [--rounds 3]`
+`python -m troupe.baselines.speed.learner.saving [--megabytes 1024] [--every 10] [--rounds 3]`
 
 Both step in turns, each as long as `--every` seconds a round; the one that saves begins a
 checkpoint at the start of each of its turns. It prints the ratio of their rates, in wall time and
@@ -29,12 +29,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...agents.interfaces import Update, UpdateOutput
-from ...agents.learning.learner import SGDLearner
-from ...agents.replay.items import Sample, SampleInfo
-from ...launch.files.checkpoints import Store
-from ...launch.files.writer import CheckpointWriter
-from ...launch.local import finite
+from ....agents.interfaces import Update, UpdateOutput
+from ....agents.learning.learner import SGDLearner
+from ....agents.replay.items import Sample, SampleInfo
+from ....launch.files.checkpoints import Store
+from ....launch.files.writer import CheckpointWriter
+from ....launch.local import finite
 
 _WIDTH = 2048
 

@@ -1,0 +1,1 @@
+"""Speeds of what is done beside a learner's steps."""
