@@ -3,10 +3,11 @@
 import itertools
 import threading
 
+import jax
 import numpy as np
 import pytest
 
-from troupe.agents.replay import ReplaySpec, Rollouts, Sequences, Transitions
+from troupe.agents.replay import EmbeddedReplay, ReplaySpec, Rollouts, Sequences, Transitions
 from troupe.agents.replay.served import ServedReader, ServedWriter, SharedReplay
 from troupe.environments.specs import EnvironmentSpec, StackedArray
 
@@ -240,3 +241,33 @@ def test_what_ends_the_sender_is_raised_to_who_writes():
     with pytest.raises(RuntimeError, match="nothing can be written: out of memory"):
         play_one(writer.adder(), episode(0, 300))
     writer.close()
+
+
+@pytest.mark.parametrize("item", [Transitions(2, 0.5), Sequences(4, 2)], ids=["steps", "sequences"])
+@pytest.mark.parametrize("exponent", [None, 0.6])
+def test_an_embedded_replay_goes_on_as_a_shared_one_and_back(item, exponent):
+    """Its ring of rows has gone round before, so that rows are not where they were written."""
+    made = spec(item, max_size=60, priority_exponent=exponent)
+    embedded = EmbeddedReplay(made, SPEC, EXTRAS, num_envs=2, seed=3)
+    play_vector(embedded.adder(), *([episode(500 * i, 400)] for i in (0, 1)))
+    shared = SharedReplay(made, SPEC, EXTRAS, num_envs=2, num_writers=1, seed=4)
+    shared.restore(embedded.save())
+    assert (shared.inserted, shared.sampled, len(shared)) == (embedded.inserted, 0, len(embedded))
+    again = EmbeddedReplay(made, SPEC, EXTRAS, num_envs=2, seed=5)
+    again.restore(shared.save())
+    reader = ServedReader(made, SPEC, EXTRAS, shared)
+    for _ in range(5):
+        expected = embedded.sample()
+        for found in (reader.sample(), again.sample()):
+            jax.tree.map(np.testing.assert_array_equal, found, expected)
+    # What others write does not take the place of rows that are still needed.
+    writer = ServedWriter(made, SPEC, EXTRAS, shared, num_envs=2)
+    play_vector(writer.adder(), *([episode(2000 + 500 * i, 20)] for i in (0, 1)))
+    writer.flush()
+    for _ in range(20):
+        seen = reader.sample().data.observation[..., 0]
+        assert ((seen < 1000) | (seen >= 2000)).all()
+    with pytest.raises(ValueError, match="items of 2 writers; this one can hold those of one"):
+        again.restore(shared.save())
+    for proxy in (reader, writer):
+        proxy.close()
