@@ -44,5 +44,7 @@ def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     where = asking.given(actor_device=options.actor_device, learner_device=options.learner_device)
     kind = options.launch or recipe.launch
     roles = {**(recipe.roles if kind != KINDS[0] else {}), **changed}  # One process has none.
+    if options.launch is not None:
+        where["engine"] = None  # The one of that launch.
     recipe = dataclasses.replace(recipe, launch=kind, roles=roles, **spread, **where)
     return running.run(recipe, options.run, resume=True)
