@@ -44,7 +44,7 @@ class Pair:
         """The ops that make dropped results again, and the values of the body that they read."""
         body = self.body
         kept = {v for i, v in enumerate(body.outputs) if i >= self.carry and i not in dropped}
-        goals = {body.outputs[i] for i in dropped}
+        goals = dict.fromkeys(body.outputs[i] for i in dropped)  # in order: so is what is read
         maker = {v: op for op in body.ops for v in op.outputs if not runs_once(op)}
         ops: set[Op] = set()
         read: dict[Value, None] = {}
