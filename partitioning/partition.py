@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
 
+from .compiled import Compiled, Unplanned, settings
 from .decide.actions import Tactic, axes_of
 from .decisions import PlanDecisions
-from .ir.execute import Coordinates, evaluate, spec_of
 from .ir.garbage import no_garbage_collection
-from .ir.program import Program
 from .ir.trace import argument_names, trace
 from .mesh import Mesh
 from .options import PlanOptions
 from .plan import Plan
-from .rules import traits_of
 
 
 def partition(
@@ -101,6 +97,8 @@ class Partitioned:
         self._plans: dict[Any, Plan] = {}
         self._runs: dict[Any, Compiled] = {}
         self._last: Plan | None = None
+        self._latest: Compiled | None = None
+        self._alternates = False
 
     def plan(self, *args: Any, **keywords: Any) -> Plan:
         """The plan for arguments of these shapes; arrays or `jax.ShapeDtypeStruct`. Touches no
@@ -129,7 +127,7 @@ class Partitioned:
     @no_garbage_collection()
     def _plan(self, tree: Any, leaves: list[Any]) -> Plan:
         structs = [abstract(leaf) for leaf in leaves]
-        key = _scheme(), tree, tuple(_key(s) for s in structs)
+        key = settings(), tree, tuple(_key(s) for s in structs)
         plan = self._plans.get(key)
         if plan is None:
             names = argument_names(self.fn, len(tree.children()))
@@ -167,7 +165,7 @@ class Partitioned:
         return self._compiled(tree, leaves)
 
     def _compiled(self, tree: Any, leaves: list[Any]) -> Compiled:
-        key = _scheme(), tree, tuple([_leaf_key(leaf) for leaf in leaves])
+        key = settings(), tree, tuple([_leaf_key(leaf) for leaf in leaves])
         found = self._runs.get(key)
         if found is None:
             found = self._runs[key] = Compiled(self._plan(tree, leaves), self.mesh)
@@ -180,146 +178,22 @@ class Partitioned:
         Raises:
           TypeError: within a transformation of jax's, such as `jax.jit` or `jax.grad`.
         """
-        leaves, tree = jax.tree_util.tree_flatten(self._positional(args, keywords))
-        return self._compiled(tree, leaves)(leaves)
-
-
-class Compiled:
-    """A planned step bound to devices.
-
-    Attributes:
-      plan: its plan.
-      in_shardings: jax shardings of the flat inputs.
-      out_shardings: the same for the flat outputs.
-      jitted: the jitted function of flat inputs.
-    """
-
-    def __init__(self, plan: Plan, mesh: Mesh):
-        self.plan = plan
-        mesh = mesh if plan.order is None else mesh.ordered(plan.order)
-        self.jax_mesh = mesh.jax_mesh()
-        program = plan.whole
-        signature = program.signature
-        assert signature is not None
-        ends = (0, *signature.ends)
-        donate = tuple(
-            i
-            for k, name in enumerate(signature.names)
-            if name in plan.donated
-            for i in range(ends[k], ends[k + 1])
-        )
-        self.donated = frozenset(donate)
-        self._called = False
-        self.out_tree = signature.out_tree
-        in_specs = tuple(spec_of(v.layout or ()) for v in program.inputs)
-        out_specs = tuple(spec_of(v.layout or ()) for v in program.outputs)
-        self.in_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in in_specs)
-        self.out_shardings = tuple(NamedSharding(self.jax_mesh, s) for s in out_specs)
-        self.jitted = jax.jit(
-            explicit(plan.program, mesh.in_parts(plan.parts), plan.options.bundle),
-            in_shardings=self.in_shardings,
-            out_shardings=self.out_shardings,
-            donate_argnums=donate,
-        )
-
-    def place(self, leaves: Sequence[Any]) -> list[Any]:
-        """The flat inputs on the devices; those already there stay."""
-        placed = list(leaves)
-        moved = [
-            i
-            for i, (leaf, wanted) in enumerate(zip(leaves, self.in_shardings, strict=True))
-            if not (
-                isinstance(leaf, jax.Array) and (leaf.sharding is wanted or leaf.sharding == wanted)
-            )
-        ]
-        if moved:
-            arrays = jax.device_put(
-                [leaves[i] for i in moved], [self.in_shardings[i] for i in moved]
-            )
-            for i, array in zip(moved, arrays, strict=True):
-                placed[i] = array
-        if self.donated:
-            if not self._called or not self.donated.isdisjoint(moved) or self._repeated(leaves):
-                self._part(placed)
-            self._called = True
-        return placed
-
-    def _repeated(self, leaves: Sequence[Any]) -> bool:
-        """Whether an array that is donated comes in a second time."""
-        if len({id(leaf) for leaf in leaves}) == len(leaves):
-            return False
-        given = [id(leaves[i]) for i in self.donated]
-        kept = {id(leaf) for i, leaf in enumerate(leaves) if i not in self.donated}
-        return len(set(given)) < len(given) or not kept.isdisjoint(given)
-
-    def _part(self, placed: list[Any]) -> None:
-        """Copies what is donated and lies in memory that another argument has too.
-
-        A state whose target network is its parameters holds each buffer twice, and a buffer can be
-        given away but once. Arrays just placed may share memory although they are not the same.
-        """
-        taken: set[Any] = set()
-        # What is kept comes first, so that it is the donated array that is copied.
-        for i in sorted(range(len(placed)), key=self.donated.__contains__):
-            memory = _memory(placed[i])
-            if i in self.donated and not taken.isdisjoint(memory):
-                placed[i] = jax.device_put(placed[i], self.in_shardings[i], may_alias=False)
-                memory = _memory(placed[i])
-            taken |= memory
-
-    def __call__(self, leaves: Sequence[Any]) -> Any:
-        return jax.tree_util.tree_unflatten(self.out_tree, self.jitted(*self.place(leaves)))
-
-    def lower(self) -> Any:
-        """jax's lowered form of the step, to compile or to read."""
-        program = self.plan.graph.program
-        structs = [
-            jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=s, weak_type=v.weak_type)
-            for v, s in zip(program.inputs, self.in_shardings, strict=True)
-        ]
-        return self.jitted.lower(*structs)
-
-
-def explicit(program: Program, mesh: Mesh, bundle: bool = False) -> Callable[..., Any]:
-    """The local program under `shard_map`; the mesh has the axes that the program names."""
-    jax_mesh = mesh.jax_mesh()
-    in_specs = tuple(spec_of(v.layout or ()) for v in program.inputs)
-    out_specs = tuple(spec_of(v.layout or ()) for v in program.outputs)
-
-    def local(*args: Any) -> tuple[Any, ...]:
-        return tuple(evaluate(program, args, mesh.axes, bundle=bundle))
-
-    if not any(traits_of(op.name).host for op in program.walk()):
-        return shard_map(local, jax_mesh, in_specs, out_specs)
-
-    def placed(ranks: dict[str, Any], *args: Any) -> tuple[Any, ...]:
-        here = Coordinates(mesh.axes, {axis: rank[0] for axis, rank in ranks.items()})
-        return tuple(evaluate(program, args, here, bundle=bundle))
-
-    specs = {axis: jax.sharding.PartitionSpec(axis) for axis in mesh.axes}
-    mapped = shard_map(placed, jax_mesh, (specs, *in_specs), out_specs)
-    ranks = {axis: np.arange(size, dtype=np.int32) for axis, size in mesh.axes.items()}
-    return functools.partial(mapped, ranks)
-
-
-def shard_map(
-    fn: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any
-) -> Callable[..., Any]:
-    """jax's `shard_map` without its check of replication, which knows nothing of what we know."""
-    return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-
-
-def _memory(array: jax.Array) -> set[tuple[Any, int]]:
-    """Where an array lies: (device, address) of each part that this process holds."""
-    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
-        array = jax.random.key_data(array)
-    parts = [shard.data for shard in array.addressable_shards]
-    return {(part.device, part.unsafe_buffer_pointer()) for part in parts if part.size}
-
-
-def _scheme() -> bool:
-    """The setting on which random numbers depend."""
-    return bool(jax.config.jax_threefry_partitionable)  # type: ignore[attr-defined]
+        if keywords:
+            args = self._positional(args, keywords)
+        leaves, tree = jax.tree_util.tree_flatten(args)
+        run, missed = self._latest, False
+        if run is not None and run.in_tree == tree and run.types.issuperset(map(type, leaves)):
+            try:
+                return run(leaves)
+            except Unplanned:  # Other shapes or settings than it was planned for, as jax found.
+                missed = True
+        count = len(self._runs)
+        run = self._compiled(tree, leaves)
+        run.types.update(map(type, leaves))
+        # Who calls with several shapes in turn is better served by looking up than by missing.
+        self._alternates |= missed and len(self._runs) == count
+        self._latest = None if self._alternates else run
+        return run(leaves)
 
 
 def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
@@ -341,7 +215,7 @@ def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
     aval = getattr(leaf, "aval", None)
     if aval is not None:
         return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
-    if isinstance(leaf, (bool, int, float, complex)):
+    if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
         dtype = jax.dtypes.canonicalize_dtype(np.result_type(leaf))
         return jax.ShapeDtypeStruct((), dtype, weak_type=not isinstance(leaf, bool))
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):

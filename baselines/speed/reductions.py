@@ -58,7 +58,7 @@ def sums(rate: int, sizes: Sequence[int]) -> list[Reduction]:
     import jax.numpy as jnp
 
     from ... import partitioning as pt
-    from ...partitioning.partition import explicit
+    from ...partitioning.compiled import explicit
     from ...partitioning.placement.place import hierarchy
     from ...partitioning.placement.synthesis import reduction_programs, text_of
     from ...partitioning.placement.writing import written

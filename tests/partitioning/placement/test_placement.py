@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from troupe import partitioning as pt
+from troupe.partitioning.compiled import explicit
 from troupe.partitioning.ir.verify import verify
-from troupe.partitioning.partition import explicit
 from troupe.partitioning.placement.matrix import PlacementMatrix, placements
 from troupe.partitioning.placement.place import hierarchy
 from troupe.partitioning.placement.synthesis import (
