@@ -56,10 +56,10 @@ class Compiled:
         self.donated = frozenset(donate)
         self.in_tree = jax.tree_util.treedef_tuple(signature.in_trees)
         self.out_tree = signature.out_tree
-        # Equal shardings are one object, which is compared quickest.
-        sharding = functools.cache(functools.partial(NamedSharding, self.jax_mesh))
-        self.in_shardings = tuple(sharding(spec_of(v.layout or ())) for v in program.inputs)
-        self.out_shardings = tuple(sharding(spec_of(v.layout or ())) for v in program.outputs)
+        self.in_shardings, self.out_shardings = (
+            tuple(_sharding(self.jax_mesh, spec_of(v.layout or ())) for v in values)
+            for values in (program.inputs, program.outputs)
+        )
         jit = functools.partial(
             jax.jit,
             in_shardings=self.in_shardings,
@@ -174,6 +174,12 @@ class Compiled:
             for v, s in zip(program.inputs, self.in_shardings, strict=True)
         ]
         return self.jitted.lower(*structs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _sharding(mesh: jax.sharding.Mesh, spec: jax.sharding.PartitionSpec) -> NamedSharding:
+    """Equal shardings are one object, as results have those of any equal step: quickly compared."""
+    return NamedSharding(mesh, spec)
 
 
 def explicit(program: Program, mesh: Mesh, bundle: bool = False) -> Callable[..., Any]:
