@@ -1,6 +1,6 @@
-"""How long planning takes beside compiling, and how fast the steps run beside others' steps.
+"""Measures planning beside compiling, steps beside others' steps, and calls beside jit's.
 
-Also how long it takes to profile and to simulate a step that is traced.
+Also measures how long it takes to profile and to simulate a step that is traced.
 
 `python -m troupe.baselines.speed.partitioner --json` measures all in one run, on eight virtual CPU
 devices.
@@ -29,12 +29,18 @@ from ...partitioning.ir.trace import trace
 from ...partitioning.models import handwritten
 from ...partitioning.partition import Partitioned, partition
 from ...partitioning.simulator import profile, simulate
-from .steps import shown
+from .steps import make, shown
 
-_PARTS = ("planning", "simulating", "stepping")
+_PARTS = ("planning", "simulating", "stepping", "calling")
 _SCHEDULES = ("batch:data", "batch:data,zero3:data", "batch:data,megatron:model,zero3:data")
 _TRANSFORMER = {"batch": 16, "length": 32, "width": 64, "optimizer": "adam", "clip": 1.0}
 _MLP = {"batch": 256, "num_layers": 4, "width": 128, "hidden": 512, "optimizer": "adam"}
+#: Steps on a mesh of one device, and how much longer than under jit they may take.
+_CALLS: tuple[tuple[str, dict[str, Any], float], ...] = (
+    ("dqn", {"batch_size": 32, "features": 8, "hidden_sizes": (32, 32)}, 1.15),
+    ("sac", {"batch_size": 64, "features": 8, "hidden_sizes": (64, 64), "actions": 2}, 1.15),
+    ("mlp", {"batch": 512, "num_layers": 3, "width": 256, "hidden": 512}, 1.02),
+)
 
 
 def planning(num_layers: int, schedule: str, mesh: str, rounds: int) -> dict[str, Any]:
@@ -141,14 +147,47 @@ def stepping(name: str, schedule: str, mesh: str, rounds: int, **sizes: Any) -> 
     return result
 
 
+def calling(name: str, rounds: int, most: float, **sizes: Any) -> dict[str, Any]:
+    """Seconds per step on a mesh of one device beside `jax.jit`, with batches of numpy and of jax.
+
+    Args:
+      name: of the model.
+      rounds: how often both take their turn.
+      most: the ratio that is aimed at.
+      **sizes: of the model.
+    """
+    example = make(name, **sizes)
+    state, batch = models.mid_training(example)
+    ours = partition(
+        example.update, parse_mesh("data=1"), parse_schedule("batch:data"), donate=("state",)
+    )
+    plain = jax.jit(example.update, donate_argnums=0)
+    result: dict[str, Any] = {"model": name, "leaves": len(jax.tree.leaves((state, batch)))}
+    for kind, fed in (("numpy", jax.device_get(batch)), ("jax", batch)):
+        variants = {"partitioned": (ours, None), "jit": (plain, None)}
+        seconds = _take_turns(variants, (state, fed), rounds)
+        ratios = [a / b for a, b in zip(seconds["partitioned"], seconds["jit"], strict=True)]
+        result[f"{kind}_seconds"] = {n: round(statistics.median(s), 6) for n, s in seconds.items()}
+        result[f"{kind}_over_jit"] = round(statistics.median(ratios), 4)
+    return {**result, "most": most}
+
+
 def _take_turns(
     variants: dict[str, tuple[Callable[..., Any], Any]], arguments: Any, rounds: int
 ) -> dict[str, list[float]]:
-    """Seconds per step of each variant in each round; the order turns round by round."""
+    """Seconds per step of each variant in each round; the order turns round by round.
+
+    The state of each is its own; a batch without a sharding is fed as it is.
+    """
     states, batches = {}, {}
     for name, (step, shardings) in variants.items():
-        state, batches[name] = jax.device_put(arguments, shardings)
-        states[name] = jax.block_until_ready(step(state, batches[name]))[0]
+        if shardings is None:
+            state, batches[name] = jax.tree.map(jax.numpy.copy, arguments[0]), arguments[1]
+        else:
+            state, batches[name] = jax.device_put(arguments, shardings)
+        for _ in range(3):  # What is weakly typed at first is not in the end.
+            state = jax.block_until_ready(step(state, batches[name]))[0]
+        states[name] = state
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     names = list(variants)
     steps = 1
@@ -214,6 +253,10 @@ def main(argv: Sequence[str] | None = None) -> None:
                 mesh = "data=4,model=2" if "model" in schedule else "data=8"
                 row = stepping(name, schedule, mesh, options.rounds, **sizes)
                 found["stepping"].append(shown(row))
+    if options.only in (None, "calling"):
+        found["calling"] = [
+            shown(calling(name, options.rounds, most, **sizes)) for name, sizes, most in _CALLS
+        ]
     if options.json:
         print(json.dumps(found, indent=2))
 

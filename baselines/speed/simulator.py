@@ -122,7 +122,7 @@ def measure(
     runs = runs or [took / steps]
     analysis = compiled.memory_analysis()
     stats = device.memory_stats() or {}
-    cost: Any = compiled.cost_analysis()
+    cost: Any = compiled.cost_analysis() or {}  # None where the compiler does not tell
     return {
         "name": name,
         "model": model,
@@ -192,6 +192,7 @@ def compare(result: dict[str, Any]) -> dict[str, Any]:
     compiled = analysis["argument"] + analysis["output"] + analysis["temp"] - analysis["alias"]
     peak = result["allocator"].get("peak_bytes_in_use", compiled)
     seconds = predicted["predicted_seconds"]["total"]
+    flops = result["cost_analysis"].get("flops")
     return {
         "name": result["name"],
         "measured_seconds": result["step_seconds"],
@@ -201,7 +202,7 @@ def compare(result: dict[str, Any]) -> dict[str, Any]:
         "compiled_peak": compiled,
         "predicted_peak": predicted["peak_memory_bytes"],
         "memory_error": predicted["peak_memory_bytes"] / peak - 1,
-        "flops_error": predicted["flops"] / max(result["cost_analysis"].get("flops", 0.0), 1.0) - 1,
+        "flops_error": predicted["flops"] / flops - 1 if flops else None,
     }
 
 

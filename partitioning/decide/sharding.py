@@ -97,9 +97,9 @@ class Decisions:
                 del factors[node][axis]
         del self.journal[length:]
 
-    def replay(self, length: int) -> Decisions:
-        """A new state with only the first `length` decisions."""
-        state = Decisions(self.mesh)
+    def replay(self, length: int | None = None, mesh: Mapping[str, int] | None = None) -> Decisions:
+        """A new state with only the first `length` decisions, or all; on another mesh, if given."""
+        state = Decisions(self.mesh if mesh is None else mesh)
         state.enter(self.journal[:length])
         state.tactic = self.tactic
         return state

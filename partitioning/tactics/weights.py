@@ -73,9 +73,9 @@ class Megatron:
                 if inner % size == 0:
                     continue
                 # Is there a pair on an axis that the dimension does divide by?
-                context.mesh[self.axis] = inner
-                found = self._first_of_pair(context, node, held, weight, weight_of, contracted)
-                context.mesh[self.axis] = size
+                state = context.state.replay(mesh={**context.mesh, self.axis: inner})
+                other = Context(context.graph, state, context.tactics)
+                found = self._first_of_pair(other, node, held, weight, weight_of, contracted)
                 if found is not None:
                     pairs[f"{_matrix(weight)} and {_matrix(found[1])} share {inner}"] = None
         if pairs:

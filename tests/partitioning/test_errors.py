@@ -4,6 +4,7 @@ remedy.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -193,6 +194,19 @@ def test_megatron_says_why_there_is_no_pair() -> None:
     assert alone.startswith("no pair of matrices: what none of them makes")
     assert alone.endswith("state/0 [6, 8]")
     assert "reads the state" in notes(lambda w, x: x + w[0], 4, (6,))
+
+
+def test_megatron_leaves_the_mesh_as_it_is_while_it_looks_for_why() -> None:
+    def step(w: Any, x: jax.Array) -> Any:
+        grads = jax.grad(lambda w: jnp.sum((jax.nn.relu(x @ w[0]) @ w[1]) ** 2))(w)
+        return jax.tree.map(jnp.subtract, w, grads)
+
+    shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((6, 10), (10, 6), (4, 6))]
+    plan = pt.partition(step, pt.Mesh({"model": 4}), []).plan(shapes[:2], shapes[2])
+    context = plan.context(("megatron",))
+    context.mesh = context.state.mesh = MappingProxyType({"model": 4})  # type: ignore[assignment]
+    assert not pt.tactics.megatron("model").actions(context)
+    assert "share 10" in context.notes[0]
 
 
 def test_nothing_to_feed() -> None:

@@ -33,3 +33,13 @@ def test_planning_is_compared_with_compiling():
         row["plan_seconds"] / row["compile_seconds"], rel=0.05
     )
     assert row["ops"] > 100
+
+
+@pytest.mark.parametrize(("name", "sizes", "most"), partitioner._CALLS[:1])
+def test_calls_are_compared_with_jits(name, sizes, most):
+    row = partitioner.calling(name, 1, most, **sizes)
+    for kind in ("numpy", "jax"):
+        seconds = row[f"{kind}_seconds"]
+        assert row[f"{kind}_over_jit"] == pytest.approx(
+            seconds["partitioned"] / seconds["jit"], rel=0.01
+        )

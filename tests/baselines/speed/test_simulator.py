@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import pytest
 
 from troupe.baselines.speed import ranking, simulator, steps
@@ -24,6 +25,14 @@ def test_a_measurement_holds_time_memory_and_flops(result):
     assert result["memory_analysis"]["argument"] > 0
     assert result["cost_analysis"]["flops"] > 0
     json.dumps(result)
+
+
+def test_a_compiler_that_tells_no_cost_is_no_failure(tmp_path, monkeypatch, result):
+    monkeypatch.setattr(jax.stages.Compiled, "cost_analysis", lambda self: None)
+    model, sizes = simulator.SMALL["dqn"]
+    found = simulator.measure(model, sizes, tmp_path, "dqn", seconds=0.01)
+    assert found["cost_analysis"] == {}
+    assert simulator.compare({**found, "predicted": result["predicted"]})["flops_error"] is None
 
 
 def test_the_comparison_puts_both_side_by_side(result):
