@@ -54,7 +54,7 @@ class Compiled:
             for i in range(ends[k], ends[k + 1])
         )
         self.donated = frozenset(donate)
-        self.in_tree = jax.tree_util.treedef_tuple(signature.in_trees)
+        self.in_tree: Any = jax.tree_util.treedef_tuple(signature.in_trees)
         self.out_tree = signature.out_tree
         self.in_shardings, self.out_shardings = (
             tuple(_sharding(self.jax_mesh, spec_of(v.layout or ())) for v in values)

@@ -45,6 +45,7 @@ CASES = [
     ("experts", "expert:data", {}, None),
     ("mlp", "batch:data,megatron:model,zero3:data", {"donate": "state", **LAID}, None),
     ("mlp", "batch:data,auto:model+data", {"donate": "state", **LAID}, None),
+    ("mlp", "batch:data,megatron:model", {"reductions": "synthesised"}, None),
     ("mlp", "batch:data", {"donate": "state"}, 0.9),
     ("transformer", "batch:data,auto:model", {"donate": "state"}, 0.9),
     ("transformer", "batch:data,zero2:data", {**LAID}, 0.9),
