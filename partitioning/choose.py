@@ -54,7 +54,7 @@ class TriedPlan:
 
     @property
     def simulation(self) -> Simulation:
-        """What it costs."""
+        """The cost of its plan."""
         assert self.plan is not None
         return self.plan.steps[-1].simulation
 
@@ -72,7 +72,7 @@ class TriedPlan:
 
 @dataclasses.dataclass(frozen=True)
 class PlanChoice:
-    """What was chosen, and what else would have done.
+    """The choice, and the plans that were not chosen.
 
     Attributes:
       best: what costs least time of what fits.

@@ -1,4 +1,4 @@
-"""What a schedule of a model costs, without a device: `python -m troupe.partitioning`."""
+"""Prints the cost of a schedule of a model, without a device: `python -m troupe.partitioning`."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _reasons(
     repropagated: _Moves,
     moves: Sequence[tuple[int, int, str]],
 ) -> list[str]:
-    """What was decided of an array, tactic by tactic, and how it came to it."""
+    """Lines for the decisions on an array, tactic by tactic, with the ops between."""
     lines: list[str] = []
     for index, decision in enumerate(state.journal):
         if decision.value is not value:
@@ -98,7 +98,7 @@ def _reasons(
 
 
 def _ends(value: Value, graph: Graph, state: Decisions, blockers: Sequence[Blocker]) -> list[str]:
-    """Where the tilings that go on from an array end."""
+    """Lines for the ends of the tilings that go on from an array."""
     lines: list[str] = []
     for axis, dim in state.tiles.get(value, {}).items():
         if dim == REPLICATED_DIM:

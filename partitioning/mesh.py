@@ -41,7 +41,7 @@ class Mesh:
 
     @property
     def size(self) -> int:
-        """How many devices it holds."""
+        """The number of devices in it."""
         return math.prod(self.axes.values())
 
     def devices(self) -> tuple[Any, ...]:

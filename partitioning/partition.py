@@ -160,7 +160,7 @@ class Partitioned:
         return str(plan.program)
 
     def compile(self, *args: Any, **keywords: Any) -> Compiled:
-        """What runs for arguments of these shapes; compiled on its first call."""
+        """Returns the run for arguments of these shapes; it is compiled on its first call."""
         leaves, tree = jax.tree_util.tree_flatten(self._positional(args, keywords))
         return self._compiled(tree, leaves)
 

@@ -26,7 +26,7 @@ _LITTLE = 0.5
 
 
 class Plan(PlanRecord):
-    """How a step is partitioned: a record that every pass has been over.
+    """The partitioning of a step: a record that every pass has been over.
 
     Args:
       program: the traced step; its ops are put into canonical form.

@@ -12,7 +12,7 @@ def report(plan: Plan) -> str:
 
 
 def breakdown(cost: Simulation) -> str:
-    """What memory and time consist of, and what is alive at the peak."""
+    """Lists the parts of memory and time, and the arrays that are alive at the peak."""
     seconds = cost.predicted_seconds
     memory = cost.memory
     have = amount(cost.device.memory_bytes, "B", 1024)

@@ -101,7 +101,7 @@ class PlanStep:
 
     @functools.cached_property
     def collectives(self) -> dict[str, int]:
-        """How many of each collective run, those in loops as often as the loop."""
+        """The number of each collective, those in loops as often as the loop runs."""
         counts = dict.fromkeys(COLLECTIVES, 0)
         for op, times in self.program.walk_counted():
             if op.name in counts:
@@ -236,7 +236,7 @@ class PlanRecord:
         self.parts: Mapping[str, Mapping[str, int]] = {}
 
     def context(self, names: Sequence[str]) -> Context:
-        """What the tactic whose turn it is sees, where these are the names of the schedule's."""
+        """Returns the context of the tactic whose turn it is; `names` are those of the schedule."""
         return Context(self.graph, self.state, tuple(names), self.judge)
 
     def step(self, name: str, axis: str = "", **fields: Any) -> PlanStep:

@@ -1,4 +1,4 @@
-"""What a pass after the tactics makes of a local program."""
+"""The local program that a pass behind the tactics writes."""
 
 from __future__ import annotations
 

@@ -153,12 +153,12 @@ class Op:
 
     @property
     def trips(self) -> int:
-        """How often its regions run, as far as is known: a scan's length, else once."""
+        """The number of times its regions run, as far as is known: a scan's length, else 1."""
         return self.params["length"] if self.name == "scan" else 1
 
     @property
     def source(self) -> str:
-        """Where the user wrote it, "file.py:12", or "" where jax does not know."""
+        """The user's file and line, "file.py:12", or "" where jax does not know."""
         return source_line(self.source_info)
 
     @property
@@ -168,7 +168,7 @@ class Op:
 
     @property
     def backward(self) -> bool:
-        """Whether differentiation made this op to compute cotangents."""
+        """True if differentiation made this op to compute cotangents."""
         return "transpose(" in self.scope
 
     def __repr__(self) -> str:
@@ -179,7 +179,7 @@ class Op:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """How a top-level program's flat inputs and outputs form the caller's pytrees.
+    """The caller's pytrees of a top-level program's flat inputs and outputs.
 
     Attributes:
       names: the function's positional argument names.

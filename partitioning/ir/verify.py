@@ -62,13 +62,13 @@ def verify(
 
 
 def _commutes(op: Op) -> bool:
-    """Whether an op may read a value whose reduction is still owed."""
+    """True if an op may read a value whose reduction is still owed."""
     traits = traits_of(op.name)
     return bool(traits.linear or traits.signs) or op.name in COLLECTIVES
 
 
 def _pads(op: Op) -> bool:
-    """Whether an op adds zeros around an array, which sums leave as they are."""
+    """True if an op adds zeros around an array, which sums leave as they are."""
     at = traits_of(op.name).surrounds
     return at >= 0 and op.inputs[at].data is not None and not np.any(op.inputs[at].data)
 

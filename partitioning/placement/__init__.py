@@ -1,1 +1,1 @@
-"""Which mesh axis lies on which level of links, and how sums between devices are carried out."""
+"""Placement of mesh axes on levels of links, and sums between devices in steps."""

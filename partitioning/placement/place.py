@@ -1,4 +1,4 @@
-"""Which placement a program runs best on, and which steps its sums become there."""
+"""Chooses the placement of a program, and the steps of its sums there."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Hierarchy:
         self._best: dict[tuple[tuple[str, ...], tuple[int, ...], int], _Choice] = {}
 
     def seconds(self, kind: str, axes: tuple[str, ...], nbytes: float) -> float:
-        """What one collective takes, of so many bytes of what is whole; over parts of axes."""
+        """Seconds of one collective over parts of axes, by the bytes of the whole array."""
         key = kind, axes, nbytes
         if key not in self._seconds:
             segments = spanned(self._segments, axes)
@@ -123,7 +123,7 @@ class Hierarchy:
         return found
 
     def collectives(self, program: Program, synthesised: bool) -> float:
-        """What all collectives of a program take, one after the other."""
+        """Seconds of all collectives of a program, one after the other."""
         total = 0.0
         for op, times in program.walk_counted():
             if op.name in COLLECTIVES:
@@ -192,7 +192,7 @@ class Hierarchy:
     def _reduced_as(
         self, program: Program, mesh: Mapping[str, int], donated: Collection[str], saved: Saved
     ) -> Rewritten:
-        """What `reduced` made, from what it saved."""
+        """Writes the program that `reduced` saved."""
         note, figures, recipe = saved["note"], saved["figures"], saved["recipe"]
         if not recipe:
             predict = functools.partial(self.simulator.predict, program, mesh, donated)
@@ -209,7 +209,7 @@ class Hierarchy:
 
 
 def laid_out(placement: str | None) -> dict[str, Any]:
-    """What a command line says with --placement auto, as arguments of `partition`.
+    """The arguments of `partition` for the option --placement of a command line.
 
     Raises:
       ValueError: for another word.
@@ -221,7 +221,7 @@ def laid_out(placement: str | None) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Choice:
-    """How one sum is carried out.
+    """The steps of one sum.
 
     Attributes:
       levels: its axes on each level.

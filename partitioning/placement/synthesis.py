@@ -81,7 +81,7 @@ def _grow(
 
 
 def sums(program: Sequence[ReductionStep], sizes: Sequence[int]) -> bool:
-    """Whether a program leaves the whole sum, in order, on every device.
+    """True if a program leaves the whole sum, in order, on every device.
 
     It is run on what devices hold: chunks of the array in order, and whose addends are in each. A
     step that would add an addend twice, or whose group does not hold what it needs, means nothing.

@@ -26,7 +26,7 @@ Chosen = Callable[[Op], tuple[Sequence[tuple[str, ...]], ReductionProgram] | Non
 
 
 def summable(op: Op) -> bool:
-    """Whether an op is a sum over devices that a program may take the place of."""
+    """True if an op is a sum over devices that a program may take the place of."""
     return (
         op.name == "all_reduce"
         and op.params["monoid"] == "sum"
@@ -144,7 +144,7 @@ class _Writer:
         return ops
 
     def _after(self, value: Value, kind: str, dim: int, axes: tuple[str, ...]) -> Value:
-        """What a step makes of a value."""
+        """The value after one step."""
         shape, layout = list(value.shape), list(value.layout or ())
         count = math.prod(self.mesh[axis] for axis in axes)
         if kind == "all_gather":

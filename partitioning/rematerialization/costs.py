@@ -1,4 +1,4 @@
-"""What the stages of a chain cost, by the simulator: seconds and bytes on one device."""
+"""Costs of the stages of a chain by the simulator: seconds and bytes on one device."""
 
 from __future__ import annotations
 

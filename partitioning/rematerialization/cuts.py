@@ -52,7 +52,7 @@ class Chain:
 
 
 def runs_once(op: Op) -> bool:
-    """Whether an op, or one inside it, is never to be run again."""
+    """True if an op, or one inside it, is never to be run again."""
     if op.name in COLLECTIVES or op.effects or traits_of(op.name).host:
         return True
     return any(runs_once(inner) for region in op.regions for inner in region.ops)
@@ -155,7 +155,7 @@ def _cut(chain: Chain) -> Chain:
 def _needs_exchange(
     ops: list[Op], values: Iterable[Value], made: Mapping[Value, int], late: set[Value]
 ) -> bool:
-    """Whether making values again takes the result of a collective that is not kept anyway."""
+    """True if making values again takes the result of a collective that is not kept anyway."""
     needed = set(values)
     for op in reversed(ops):
         if needed.isdisjoint(op.outputs):
@@ -181,7 +181,7 @@ def _places(
     read: dict[Value, int],
     late: set[Value],
 ) -> list[int]:
-    """Where to cut: past the ops behind which the forward pass holds least."""
+    """The places to cut: past the ops behind which the forward pass holds least."""
     start, turn = chain.start, chain.turn
     spans: dict[Value, list[int]] = {}
     owed: list[tuple[int, int]] = []

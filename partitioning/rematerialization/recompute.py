@@ -52,7 +52,7 @@ class Recompute:
         donated: Collection[str],
         simulate: Callable[[Program], Simulation],
     ) -> Simulation:
-        """What the program costs that `fit` returns; where none fits, that which needs least."""
+        """The cost of the program that `fit` returns, or of the least one where none fits."""
         limit = self.limit(device)
         before = simulate(program)
         if before.peak_memory_bytes <= limit:

@@ -73,7 +73,7 @@ class _Writer:
         self.cotangent: Value | None = None
 
     def _wanted(self, act: Act) -> Iterable[Value]:
-        """What is kept after an act, besides what it hands on."""
+        """The values kept after an act, besides those it hands on."""
         chain, k = self.chain, act.stage
         if act.what == "mark":
             return chain.handed[k - 1] if k else ()

@@ -1,4 +1,4 @@
-"""Which stages of a chain to keep and which to compute again: optimal checkpointing of chains.
+"""Optimal checkpointing of chains: the stages to keep, and those to compute again.
 
 The dynamic program of Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova, "Optimal checkpointing
 for heterogeneous chains" (https://arxiv.org/abs/1911.13214), which Rotor implements. Numbers alone:

@@ -42,7 +42,7 @@ class LocalWriter(Protocol):
         """The shape of one device's part."""
 
     def is_zero(self, value: Value) -> bool:
-        """Whether a global value is an array of zeros."""
+        """True if a global value is an array of zeros."""
 
     def offset(self, axes: tuple[str, ...], size: int) -> Value:
         """A scalar int32: this device's linear index over `axes`, times `size`."""

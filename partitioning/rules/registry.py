@@ -118,7 +118,7 @@ def has_rule(name: str) -> bool:
 
 
 def is_zero(value: Value, makers: Mapping[Value, Op]) -> bool:
-    """Whether an array is zeros: a literal zero, through ops that keep zeros."""
+    """True if an array is zeros: a literal zero, through ops that keep zeros."""
     op = makers.get(value)
     while op is not None and len(op.inputs) == 1 and traits_of(op.name).keeps_zeros:
         value = op.inputs[0]
@@ -127,7 +127,7 @@ def is_zero(value: Value, makers: Mapping[Value, Op]) -> bool:
 
 
 def listed(name: str) -> bool:
-    """Whether a primitive has a rule, is structure, or stands among those that deliberately have
+    """True if a primitive has a rule, is structure, or stands among those that deliberately have
     none.
     """
     return name in _PRIMITIVES or name in _STRUCTURE

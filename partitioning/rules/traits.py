@@ -75,7 +75,7 @@ class Traits:
 
     @property
     def keeps_zeros(self) -> bool:
-        """Whether zeros in its only operand make a result of zeros."""
+        """True if zeros in its only operand make a result of zeros."""
         return bool(self.linear) or self.rearranges or self.relayout
 
 

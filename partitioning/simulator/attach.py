@@ -45,7 +45,7 @@ class Simulator:
 
     @property
     def overlaps(self) -> bool:
-        """Whether collectives run beside kernels."""
+        """True if collectives run beside kernels."""
         return get_device(self.device).kind != "cpu" if self.overlap is None else self.overlap
 
     def predict(

@@ -124,7 +124,7 @@ def collective_cost(
 
 
 def _halves(sizes: tuple[int, ...], channels: bool) -> bool:
-    """Whether a reduce_scatter is done by halving."""
+    """True if a reduce_scatter is done by halving."""
     return not channels and math.prod(sizes).bit_count() == 1
 
 

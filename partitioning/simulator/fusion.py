@@ -136,7 +136,7 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
 
 
 def in_parallel(kernel: Kernel) -> bool:
-    """Whether an earlier CPU compiler has several threads run the kernel, as a function of its own.
+    """True if an earlier CPU compiler has several threads run the kernel, as a function of its own.
 
     Such a function never writes over what it reads.
     """
@@ -149,14 +149,14 @@ def in_parallel(kernel: Kernel) -> bool:
 
 
 def _may_repeat(node: ArrayNode) -> bool:
-    """Whether computing the node in several kernels reads no more memory than writing it once."""
+    """True if computing the node in several kernels reads no more memory than writing it once."""
     if node.expensive:
         return False
     return node.unary or sum(n.nbytes for n in node.operands) <= node.nbytes
 
 
 def _pays(node: ArrayNode, times: int) -> bool:
-    """Whether reading the operands in so many kernels beats writing the result once and reading it
+    """True if reading the operands in so many kernels beats writing the result once and reading it
     there.
     """
     operands = sum(n.nbytes for n in node.operands)
@@ -164,7 +164,7 @@ def _pays(node: ArrayNode, times: int) -> bool:
 
 
 def _linked(kernels: dict[Kernel, None]) -> bool:
-    """Whether one of the kernels reads another's result."""
+    """True if one of the kernels reads another's result."""
     roots = {kernel.root for kernel in kernels}
     return any(not roots.isdisjoint(kernel.inputs) for kernel in kernels)
 

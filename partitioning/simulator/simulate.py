@@ -60,7 +60,7 @@ class Simulation:
 
     @property
     def fits(self) -> bool:
-        """Whether the device's memory holds it."""
+        """True if the device's memory holds it."""
         return self.memory.peak <= self.device.memory_bytes
 
     def columns(self) -> dict[str, str]:

@@ -178,7 +178,7 @@ def kernel_reads(kernel: Kernel) -> dict[ArrayNode, float]:
 
 
 def _multiplies(node: ArrayNode, op: Op) -> bool:
-    """Whether a node is the product or convolution of its op, and not a copy made for it."""
+    """True if a node is the product or convolution of its op, and not a copy made for it."""
     return traits_of(op.name).flops in ("matmul", "convolution") and node.name in ("dot", op.name)
 
 

@@ -179,7 +179,7 @@ def _past(op: Op, at: int, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, 
 
 
 def _follows(op: Op, at: int, dim: int, result_dim: int, parts: int) -> bool:
-    """Whether tiling the operand's dimension in so many parts tiles the result's."""
+    """True if tiling the operand's dimension in so many parts tiles the result's."""
     rule = rule_of(op)
     if rule is None or (factor := rule.operands[at][dim]) == REPLICATED_FACTOR:
         return False
@@ -240,7 +240,7 @@ def sum_before_reducing(program: Program, mesh: Mapping[str, int]) -> bool:
 
 
 def _adds(op: Op) -> bool:
-    """Whether an op is a sum of equal shapes and types, without broadcasting."""
+    """True if an op is a sum of equal shapes and types, without broadcasting."""
     return bool(traits_of(op.name).signs) and all(
         v.shape == op.outputs[0].shape and v.dtype == op.outputs[0].dtype for v in op.inputs
     )

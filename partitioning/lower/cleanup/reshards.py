@@ -136,7 +136,7 @@ _PRIMITIVES = {
 
 
 def _gather_alike(first: Op, second: Op) -> bool:
-    """Whether two gathers do the same to arrays of one shape, layout and type."""
+    """True if two gathers do the same to arrays of one shape, layout and type."""
     return first.params == second.params and all(
         (a.shape, a.layout, a.dtype, a.weak_type, a.whole)
         == (b.shape, b.layout, b.dtype, b.weak_type, b.whole)
@@ -208,13 +208,13 @@ def _origin(view: Op, dim: int) -> int | None:
 
 
 def _holds(value: Value, dim: int, axes: tuple[str, ...]) -> bool:
-    """Whether these are the minor axes that the dimension is tiled over."""
+    """True if these are the minor axes that the dimension is tiled over."""
     assert value.layout is not None
     return value.layout[dim][-len(axes) :] == axes
 
 
 def _gathered(made: Value, axes: tuple[str, ...], mesh: Mapping[str, int]) -> Value:
-    """What a view makes of its gathered operand."""
+    """The result of a view of its gathered operand."""
     assert made.layout is not None
     return retiled(made, tuple(tuple(a for a in d if a not in axes) for d in made.layout), mesh)
 
@@ -274,14 +274,14 @@ def _share(program: Program, candidates: Iterable[Op]) -> bool:
 
 
 def _identity(value: Value) -> object:
-    """What tells a value from others: itself, or of a literal its bits."""
+    """The identity of a value: itself, or of a literal its bits."""
     if value.data is None or value.shape or not isinstance(value.dtype, np.dtype):
         return value
     return value.dtype, np.asarray(value.data).tobytes()
 
 
 def _alike(first: Op, second: Op, replaced: Mapping[Value, Value]) -> bool:
-    """Whether two ops of one name on the same arrays compute the same."""
+    """True if two ops of one name on the same arrays compute the same."""
     if first.params is not second.params:
         try:
             if first.params != second.params:

@@ -1,4 +1,4 @@
-"""What every clean-up needs: who makes and who reads a value, and replacing values."""
+"""The tools of every clean-up: makers and readers of values, and replacing values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Region:
         return op if op is not None and op.name == name else None
 
     def single(self, value: Value) -> bool:
-        """Whether exactly one operand reads the value."""
+        """True if exactly one operand reads the value."""
         return len(self.users.get(value, ())) == 1
 
     def apply(
@@ -75,5 +75,5 @@ def _final(value: Value, replaced: dict[Value, Value]) -> Value:
 
 
 def stays_whole(reduction: Op) -> bool:
-    """Whether a tactic wants the reduced value whole on an axis it is reduced over."""
+    """True if a tactic wants the reduced value whole on an axis it is reduced over."""
     return any(axis in reduction.outputs[0].whole for axis in reduction.params["axes"])

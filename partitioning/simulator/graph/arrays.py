@@ -15,7 +15,7 @@ REDUCE_WINDOW = 32  # a reduction over a longer dimension first reduces blocks o
 
 
 def is_view(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> bool:
-    """Whether the op's result is its first operand's buffer."""
+    """True if the op's result is its first operand's buffer."""
     if not op.inputs or len(op.outputs) != 1:
         return False
     (out,), source, view = op.outputs, op.inputs[0], traits_of(op.name).view

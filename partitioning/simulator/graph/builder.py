@@ -87,7 +87,7 @@ class GraphBuilder:
 
     @property
     def keeps_barriers(self) -> bool:
-        """Whether the compiler honours optimisation barriers; the CPU's did not at first."""
+        """True if the compiler honours optimisation barriers; the CPU's did not at first."""
         return self.kind != "cpu" or NEWER
 
     def element(self, group: ArrayNode, position: int, value: Value) -> ArrayNode:

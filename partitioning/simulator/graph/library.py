@@ -18,7 +18,7 @@ SMALLEST = 4096
 
 
 def taken_by_library(op: Op) -> bool:
-    """Whether an op is a reduction of a size and a type that the library takes."""
+    """True if an op is a reduction of a size and a type that the library takes."""
     source = op.inputs[0]
     return (
         traits_of(op.name).kernel == "reduce"

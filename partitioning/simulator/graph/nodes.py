@@ -111,5 +111,5 @@ def finish(graph: ArrayGraph) -> None:
 
 
 def uniform(node: ArrayNode) -> bool:
-    """Whether every element of a node is the same."""
+    """True if every element of a node is the same."""
     return traits_of(node.name).broadcasts and all(math.prod(n.shape) == 1 for n in node.operands)
