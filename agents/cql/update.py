@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...environments.specs import EnvironmentSpec
-from .. import leading
+from .. import leading_axes
 from ..interfaces import Update
 from ..losses import actor_critic
 from ..networks.core import require_box
@@ -54,7 +54,7 @@ def make_update(networks: SACNetworks, spec: EnvironmentSpec, config: CQLConfig)
             return values(critic_params, data.observation, actions), log_densities
 
         keys = jax.random.split(key, config.num_action_samples)
-        q_drawn, log_densities = leading.merge(jax.vmap(drawn)(keys))
+        q_drawn, log_densities = leading_axes.merge(jax.vmap(drawn)(keys))
         q = networks.critic.apply(critic_params, data.observation, data.action)
         gap = jnp.mean(actor_critic.conservative_gap(q, q_drawn, log_densities))
         return config.conservative_weight * gap, {"conservative_gap": gap}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from ..interfaces import Update, UpdateOutput
-from ..learning import lots, optimizers, schedules, targets
+from ..learning import blocks, optimizers, schedules, targets
 from ..learning.descent import descend
 from ..learning.prioritisation import Prioritisation
 from ..losses import values
@@ -140,5 +140,5 @@ def make_update(network: Network, config: DQNConfig) -> Update:
         )
         return state, UpdateOutput(metrics, prioritisation.of_errors(errors))
 
-    step, steps = lots.towards_target(ask, learn, config, asks_each_step=is_noisy)
+    step, steps = blocks.towards_target(ask, learn, config, asks_each_step=is_noisy)
     return Update(init, step, lambda state: {"policy": state.params}, steps)

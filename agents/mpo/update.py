@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from .. import leading
+from .. import leading_axes
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, targets
 from ..learning.descent import descend
@@ -90,8 +90,8 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
         """What the critic says of actions [B, N, ...]: [B, N], or logits [B, N, Z]."""
         # Rows of one observation stay together, so that a batch that is split stays split.
         tiled = jax.tree.map(lambda x: jnp.repeat(x, config.num_samples, axis=0), observation)
-        said = critic.apply(params, tiled, leading.merge(drawn))[0]
-        return leading.split(said, *drawn.shape[:2])
+        said = critic.apply(params, tiled, leading_axes.merge(drawn))[0]
+        return leading_axes.split(said, *drawn.shape[:2])
 
     def critic_loss(params, data: Transition, following):
         said = critic.apply(params, data.observation, data.action)[0]

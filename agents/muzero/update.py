@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from .. import leading
+from .. import leading_axes
 from ..interfaces import Update, UpdateOutput
-from ..learning import lots, optimizers, schedules, targets
+from ..learning import blocks, optimizers, schedules, targets
 from ..learning.descent import descend
 from ..learning.prioritisation import Prioritisation
 from ..losses import distributional, masks, returns, values
@@ -71,15 +71,15 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
 
     def ask(state: MuZeroState, data: Sequence) -> tuple[jax.Array, jax.Array]:
         """Policies [B, T, A] and values [B, T] of all rows, by the target network."""
-        rows, params = leading.merge(data.observation), state.target_params
+        rows, params = leading_axes.merge(data.observation), state.target_params
         if config.reanalyse:
             found = search(params, rows, jax.random.key(0), 0.0)
             policy, value = found.policy, found.value
         else:
             hidden = networks.representation.apply(params.representation, rows)
             value = expected(networks.prediction.apply(params.prediction, hidden)[1], atoms)
-            policy = leading.merge(data.extras["policy"])
-        return leading.split((policy, value), *data.mask.shape)
+            policy = leading_axes.merge(data.extras["policy"])
+        return leading_axes.split((policy, value), *data.mask.shape)
 
     def want(policy: jax.Array, value: jax.Array, data: Sequence) -> Wanted:
         """Of one sequence, of its L = T - 1 rows before the last."""
@@ -98,14 +98,14 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
         ahead = [
             jax.tree.map(lambda x, k=k: _ahead(x, k), wanted) for k in range(config.unroll_steps)
         ]
-        first = leading.merge(jax.tree.map(lambda x: x[:, :-1], data.observation))
+        first = leading_axes.merge(jax.tree.map(lambda x: x[:, :-1], data.observation))
         hidden = networks.representation.apply(params.representation, first)
         rows = wanted.mask.shape
 
         def advance(hidden, wanted: Wanted):
             """Losses [B, L] of one step ahead, the entropy, and values."""
             of_action, of_return = networks.prediction.apply(params.prediction, hidden)
-            flat = leading.merge(wanted)
+            flat = leading_axes.merge(wanted)
             hidden, of_reward, goes_on = networks.dynamics.apply(
                 params.dynamics, hidden, flat.action
             )
@@ -157,7 +157,7 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
         sizes = prioritisation.of_sequences(errors, mask, config.priority_mix)
         return state, UpdateOutput(metrics, sizes)
 
-    step, steps = lots.towards_target(ask, learn, config)
+    step, steps = blocks.towards_target(ask, learn, config)
     return Update(init, step, lambda state: {"policy": state.params}, steps)
 
 

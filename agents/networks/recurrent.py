@@ -13,7 +13,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from .. import leading
+from .. import leading_axes
 from .core import dummy, with_float32_parameters
 
 Nest = Any
@@ -191,10 +191,10 @@ def make_recurrent(
 
     def module(observation: Nest, state: Nest, first: jax.Array, burn_in: int) -> Any:
         rows = first.shape
-        features = leading.split(torso(leading.merge(observation)), *rows)
+        features = leading_axes.split(torso(leading_axes.merge(observation)), *rows)
         hidden, state = core.unroll(features, state, first, burn_in)
-        given = jax.tree.map(lambda x: x.astype(jnp.float32), leading.merge(hidden))
-        return leading.split(head(given), *rows), state
+        given = jax.tree.map(lambda x: x.astype(jnp.float32), leading_axes.merge(hidden))
+        return leading_axes.split(head(given), *rows), state
 
     transformed: Any = hk.without_apply_rng(hk.transform(with_float32_parameters(module)))
     never = jnp.zeros((1, 1), bool)

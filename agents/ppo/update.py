@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from ...environments.specs import EnvironmentSpec
-from .. import leading
+from .. import leading_axes
 from ..interfaces import Update, UpdateOutput
 from ..learning import normalization, optimizers
 from ..learning.descent import descend
@@ -112,7 +112,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
             values = network.unroll(variables.params, observation, memory, first)[0][1]
             first = first[:, :-1]
         else:
-            flat = leading.merge(observation)
+            flat = leading_axes.merge(observation)
             values = network.apply(variables.params, flat)[1].reshape(data.mask.shape)
         is_step = data.mask * (data.step_type != int(dm_env.StepType.LAST))
         advantages = jax.vmap(returns.generalized_advantages, in_axes=(0, 0, 0, 0, None))(
@@ -132,7 +132,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
         )
         if is_recurrent:
             return rows._replace(memory=memory, first=first)
-        return leading.merge(rows)
+        return leading_axes.merge(rows)
 
     def step(state: PPOState, sample: Sample):
         variables, data = state.variables, sample.data

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from .. import leading
+from .. import leading_axes
 from ..interfaces import Update
 from ..replay.items import Sample
 
@@ -90,7 +90,7 @@ def fuse(step: Callable, num_steps: int) -> Callable:
     return lambda state, batches: jax.lax.scan(step, state, batches)
 
 
-def in_lots(step_lot: Callable, num_steps: int, lot: int) -> Callable:
+def in_blocks(step_lot: Callable, num_steps: int, lot: int) -> Callable:
     """Several gradient steps as one program, of an agent that takes so many together.
 
     Args:
@@ -102,8 +102,8 @@ def in_lots(step_lot: Callable, num_steps: int, lot: int) -> Callable:
     step_lots = fuse(step_lot, num_steps // lot)
 
     def run(state: Nest, batches: Nest) -> tuple[Nest, Nest]:
-        lots = leading.split(batches, -1, lot)
+        lots = leading_axes.split(batches, -1, lot)
         state, output = step_lots(state, lots)
-        return state, leading.merge(output)
+        return state, leading_axes.merge(output)
 
     return run

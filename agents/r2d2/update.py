@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from ..interfaces import Update, UpdateOutput
-from ..learning import lots, optimizers, schedules, targets
+from ..learning import blocks, optimizers, schedules, targets
 from ..learning.descent import descend
 from ..learning.prioritisation import Prioritisation
 from ..losses import masks, returns, values
@@ -101,7 +101,7 @@ def make_update(network: RecurrentNetwork, config: R2D2Config) -> Update:
     def ask(state: R2D2State, data: Sequence) -> jax.Array:
         return unroll(state.target_params, data)
 
-    step, steps = lots.towards_target(ask, learn, config)
+    step, steps = blocks.towards_target(ask, learn, config)
     return Update(init, step, lambda state: {"policy": state.params}, steps)
 
 

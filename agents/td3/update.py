@@ -136,6 +136,6 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
             last = jax.tree.map(lambda x: x[-1], samples.data)
             return state._replace(learned=learn_policy(state.learned, last)), output
 
-        return dispatch.in_lots(step_lot, num_steps, period)
+        return dispatch.in_blocks(step_lot, num_steps, period)
 
     return Update(init, step, lambda state: {"policy": state.learned.params.policy}, steps)

@@ -12,7 +12,7 @@ import numpy as np
 from dm_env import specs
 
 from ...environments.specs import EnvironmentSpec
-from .. import leading
+from .. import leading_axes
 from ..bounds import Above, AllBounds
 from ..configs import Config
 from ..interfaces import Update
@@ -105,7 +105,7 @@ class RND(Wrapper):
             observation, mask = followed(data)
             rows, counts = observation, mask
             if isinstance(data, Sequence):
-                rows, counts = leading.merge((observation, mask))
+                rows, counts = leading_axes.merge((observation, mask))
             white = rows
             if state.observations is not None:
                 white = normalization.apply(state.observations, rows, clip=5.0)

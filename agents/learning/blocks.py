@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .. import leading
+from .. import leading_axes
 from ..configs import TargetConfig
 from ..interfaces import UpdateOutput
 from ..programs import dispatch
@@ -69,17 +69,17 @@ def towards_target(
             if asks_each_step:
                 state, output = one_by_one(state, samples)
             else:
-                said = ask(state, leading.merge(samples.data))
-                said = leading.split(said, lot, -1)
+                said = ask(state, leading_axes.merge(samples.data))
+                said = leading_axes.split(said, lot, -1)
                 state, output = after_asking(state, (samples, said))
             return move(state, lot), output
 
         step_lots = dispatch.fuse(step_lot, num_steps // lot)
 
         def run(state: Any, samples: Sample) -> tuple[Any, UpdateOutput]:
-            in_lots = leading.split(samples, -1, lot)
+            in_lots = leading_axes.split(samples, -1, lot)
             state, output = step_lots(state, in_lots)
-            return state, leading.merge(output)
+            return state, leading_axes.merge(output)
 
         return run
 
