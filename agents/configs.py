@@ -31,7 +31,7 @@ class Config:
     num_envs: int = 1
     """Environments that an actor steps together."""
     steps_per_dispatch: int = 1
-    """Gradient steps fused in one dispatch; the pace is kept in lots of this many."""
+    """Gradient steps fused in one dispatch; the pace is kept in blocks of this many."""
     discount: float = 0.99
     """gamma, per step."""
 

@@ -42,13 +42,13 @@ class Noise(NamedTuple):
     """Of the online network where it chooses the bootstrapped action."""
 
 
-class Said(NamedTuple):
-    """What the target network says of a batch, each [B, A, *S]."""
+class TargetOutputs(NamedTuple):
+    """Outputs of the target network for a batch, each [B, A, *S]."""
 
     following: jax.Array
     """Of the next observations."""
     present: Nest = ()
-    """Of the observations, where Munchausen's reward asks for it."""
+    """Of the observations, where Munchausen's reward needs them."""
 
 
 def make_update(network: Network, config: DQNConfig) -> Update:
@@ -72,21 +72,21 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             return Noise()
         return Noise(*jax.random.split(jax.random.fold_in(state.key, state.steps), 3))
 
-    def ask(state: DQNState, transition: Transition) -> Said:
+    def target_outputs(state: DQNState, transition: Transition) -> TargetOutputs:
         params, key = state.target_params, draw(state).target
         following = network.apply(params, transition.next_observation, key=key)
         if config.munchausen_scale is None:
-            return Said(following)
-        return Said(following, network.apply(params, transition.observation, key=key))
+            return TargetOutputs(following)
+        return TargetOutputs(following, network.apply(params, transition.observation, key=key))
 
-    def compare(estimates_tm1, a_tm1, r_t, discount_t, said: Said, selector_t):
-        """(loss, error) of one transition."""
+    def transition_loss(estimates_tm1, a_tm1, r_t, discount_t, outputs: TargetOutputs, selector_t):
+        """Returns (loss, error) of one transition."""
         q_t = estimate.mean(selector_t)
         if config.munchausen_scale is None:
-            following = estimate.read(said.following[jnp.argmax(q_t)])
+            following = estimate.read(outputs.following[jnp.argmax(q_t)])
         else:
             temperature = config.munchausen_temperature
-            log_probs_tm1 = jax.nn.log_softmax(estimate.mean(said.present) / temperature)
+            log_probs_tm1 = jax.nn.log_softmax(estimate.mean(outputs.present) / temperature)
             log_probs_t = jax.nn.log_softmax(q_t / temperature)
             r_t = values.munchausen_reward(
                 r_t,
@@ -97,32 +97,32 @@ def make_update(network: Network, config: DQNConfig) -> Update:
                 temperature=temperature,
                 least=config.munchausen_least,
             )
-            following = jnp.exp(log_probs_t) @ estimate.read(said.following)
+            following = jnp.exp(log_probs_t) @ estimate.read(outputs.following)
         return estimate.loss(estimates_tm1[a_tm1], r_t, discount_t, following)
 
-    def loss(params, said: Said, transition: Transition, weights, noise: Noise):
+    def loss(params, outputs: TargetOutputs, transition: Transition, weights, noise: Noise):
         estimates_tm1 = network.apply(params, transition.observation, key=noise.online)
-        selector_t = said.following
+        selector_t = outputs.following
         if config.double:
             selector_t = network.apply(params, transition.next_observation, key=noise.selector)
-        each, errors = jax.vmap(compare)(
+        each, errors = jax.vmap(transition_loss)(
             estimates_tm1,
             transition.action,
             transition.reward,
             config.discount * transition.discount,
-            said,
+            outputs,
             selector_t,
         )
         return jnp.mean(weights * each), (errors, jnp.mean(estimate.mean(estimates_tm1)))
 
-    def learn(state: DQNState, sample: Sample, said: Said):
-        """A gradient step towards what the target network said; the target stays."""
+    def learn(state: DQNState, sample: Sample, outputs: TargetOutputs):
+        """Takes a gradient step towards the target network's outputs; the target stays."""
         descent = descend(
             loss,
             optimizer,
             state.params,
             state.optimizer,
-            said,
+            outputs,
             sample.data,
             prioritisation.weights(sample.info, state.steps),
             draw(state),
@@ -140,5 +140,5 @@ def make_update(network: Network, config: DQNConfig) -> Update:
         )
         return state, UpdateOutput(metrics, prioritisation.of_errors(errors))
 
-    step, steps = blocks.towards_target(ask, learn, config, asks_each_step=is_noisy)
+    step, steps = blocks.towards_target(target_outputs, learn, config, varies_by_step=is_noisy)
     return Update(init, step, lambda state: {"policy": state.params}, steps)

@@ -1,4 +1,4 @@
-"""Gradient steps towards what a target network says, in lots between two of its moves."""
+"""Gradient steps towards a target network, in blocks between two of its moves."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ Step = Callable[[Any, Sample], tuple[Any, UpdateOutput]]
 
 
 def towards_target(
-    ask: Callable[[Any, Any], Nest],
+    target_outputs: Callable[[Any, Any], Nest],
     learn: Callable[[Any, Sample, Nest], tuple[Any, UpdateOutput]],
     config: TargetConfig,
     *,
-    asks_each_step: bool = False,
+    varies_by_step: bool = False,
 ) -> tuple[Step, Callable[[int], Step]]:
-    """`step` and `steps` of an `Update` whose state has `params`, `target_params` and `steps`.
+    """Returns `step` and `steps` of an `Update`.
+
+    Its state has `params`, `target_params` and `steps`.
 
     Args:
-      ask: `(state, data) -> said`: what the target network says of a batch, every array [B, ...].
-      learn: `(state, sample, said) -> (state, output)`: a gradient step that leaves the target.
+      target_outputs: `(state, data) -> outputs` of the target network for a batch, each [B, ...].
+      learn: `(state, sample, outputs) -> (state, output)`: a gradient step that leaves the target.
       config: when the target moves, and how far.
-      asks_each_step: whether what is said depends on the step, as that of a noisy network does, so
-        that a lot is not asked about at once.
+      varies_by_step: True if the outputs depend on the step, as those of a noisy network do; they
+        are then computed step by step.
     """
     period = config.target_update_period
 
@@ -47,40 +49,33 @@ def towards_target(
         )
         return state._replace(target_params=target_params)
 
-    def ask_and_learn(state: Any, sample: Sample) -> tuple[Any, UpdateOutput]:
-        return learn(state, sample, ask(state, sample.data))
+    def learn_one(state: Any, sample: Sample) -> tuple[Any, UpdateOutput]:
+        return learn(state, sample, target_outputs(state, sample.data))
 
     def step(state: Any, sample: Sample) -> tuple[Any, UpdateOutput]:
-        state, output = ask_and_learn(state, sample)
+        state, output = learn_one(state, sample)
         return move(state, 1), output
 
     def steps(num_steps: int) -> Step:
-        """Steps in lots between which the target network may change, and in which it does not.
+        """Fuses steps in blocks between which the target network may move, and in which it stays.
 
-        What it says of all batches of a lot is one product, and it is moved once.
+        Its outputs for all batches of a block are one product, and it is moved once.
         """
-        lot = math.gcd(num_steps, period)
-        if lot == 1:
+        size = math.gcd(num_steps, period)
+        if size == 1:
             return dispatch.fuse(step, num_steps)
-        one_by_one = dispatch.fuse(ask_and_learn, lot)
-        after_asking = dispatch.fuse(lambda state, batch: learn(state, *batch), lot)
+        one_by_one = dispatch.fuse(learn_one, size)
+        from_outputs = dispatch.fuse(lambda state, batch: learn(state, *batch), size)
 
-        def step_lot(state: Any, samples: Sample) -> tuple[Any, UpdateOutput]:
-            if asks_each_step:
+        def step_block(state: Any, samples: Sample) -> tuple[Any, UpdateOutput]:
+            if varies_by_step:
                 state, output = one_by_one(state, samples)
             else:
-                said = ask(state, leading_axes.merge(samples.data))
-                said = leading_axes.split(said, lot, -1)
-                state, output = after_asking(state, (samples, said))
-            return move(state, lot), output
+                outputs = target_outputs(state, leading_axes.merge(samples.data))
+                outputs = leading_axes.split(outputs, size, -1)
+                state, output = from_outputs(state, (samples, outputs))
+            return move(state, size), output
 
-        step_lots = dispatch.fuse(step_lot, num_steps // lot)
-
-        def run(state: Any, samples: Sample) -> tuple[Any, UpdateOutput]:
-            in_lots = leading_axes.split(samples, -1, lot)
-            state, output = step_lots(state, in_lots)
-            return state, leading_axes.merge(output)
-
-        return run
+        return dispatch.in_blocks(step_block, num_steps, size)
 
     return step, steps

@@ -86,19 +86,19 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
         sample = jax.vmap(jax.vmap(actions.sample, (None, 0)))
         return sample(parameters, keys.reshape(num_rows, config.num_samples))
 
-    def judge(params, observation, drawn):
-        """What the critic says of actions [B, N, ...]: [B, N], or logits [B, N, Z]."""
+    def evaluate(params, observation, drawn):
+        """Returns the critic's values [B, N] of actions [B, N, ...], or logits [B, N, Z]."""
         # Rows of one observation stay together, so that a batch that is split stays split.
         tiled = jax.tree.map(lambda x: jnp.repeat(x, config.num_samples, axis=0), observation)
-        said = critic.apply(params, tiled, leading_axes.merge(drawn))[0]
-        return leading_axes.split(said, *drawn.shape[:2])
+        outputs = critic.apply(params, tiled, leading_axes.merge(drawn))[0]
+        return leading_axes.split(outputs, *drawn.shape[:2])
 
     def critic_loss(params, data: Transition, following):
-        said = critic.apply(params, data.observation, data.action)[0]
+        outputs = critic.apply(params, data.observation, data.action)[0]
         losses, _ = jax.vmap(estimate.loss)(
-            said, data.reward, config.discount * data.discount, following
+            outputs, data.reward, config.discount * data.discount, following
         )
-        return jnp.mean(losses), jnp.mean(estimate.mean(said))
+        return jnp.mean(losses), jnp.mean(estimate.mean(outputs))
 
     def policy_loss(params, duals, data: Transition, old, drawn, q_t):
         new = policy.apply(params, data.next_observation)
@@ -129,8 +129,8 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
         duals = positive(params.duals)
         parameters = policy.apply(old.policy, data.next_observation)
         drawn = draw(parameters, drawn_key)
-        said = judge(old.critic, data.next_observation, drawn)
-        q_t, following = estimate.mean(said), jnp.mean(estimate.read(said), axis=1)
+        outputs = evaluate(old.critic, data.next_observation, drawn)
+        q_t, following = estimate.mean(outputs), jnp.mean(estimate.read(outputs), axis=1)
 
         max_norm = config.max_gradient_norm
         critics = descend(

@@ -33,8 +33,8 @@ class MuZeroState(NamedTuple):
     """Gradient steps taken, int32."""
 
 
-class Wanted(NamedTuple):
-    """What the model is to say of L rows; of a batch [B, L, ...], by steps ahead [K, B, L, ...]."""
+class Targets(NamedTuple):
+    """Targets of the model for L rows; of a batch [B, L, ...], by steps ahead [K, B, L, ...]."""
 
     action: jax.Array
     """[L] taken in them."""
@@ -69,8 +69,8 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
         steps = jnp.zeros((), jnp.int32)
         return MuZeroState(params, targets.init(params), optimizer.init(params), steps)
 
-    def ask(state: MuZeroState, data: Sequence) -> tuple[jax.Array, jax.Array]:
-        """Policies [B, T, A] and values [B, T] of all rows, by the target network."""
+    def target_outputs(state: MuZeroState, data: Sequence) -> tuple[jax.Array, jax.Array]:
+        """Returns policies [B, T, A] and values [B, T] of all rows, by the target network."""
         rows, params = leading_axes.merge(data.observation), state.target_params
         if config.reanalyse:
             found = search(params, rows, jax.random.key(0), 0.0)
@@ -81,8 +81,8 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
             policy = leading_axes.merge(data.extras["policy"])
         return leading_axes.split((policy, value), *data.mask.shape)
 
-    def want(policy: jax.Array, value: jax.Array, data: Sequence) -> Wanted:
-        """Of one sequence, of its L = T - 1 rows before the last."""
+    def make_targets(policy: jax.Array, value: jax.Array, data: Sequence) -> Targets:
+        """Makes the targets of one sequence, of its L = T - 1 rows before the last."""
         mask = masks.learned_steps(data.step_type, data.mask)[:-1]
         discount_t = config.discount * data.discount[:-1]
         target = returns.n_step_targets(data.reward[:-1], discount_t, value, mask, config.n_step)
@@ -91,21 +91,22 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
             for x in (data.reward[:-1], target)
         )
         rows = jax.tree.map(lambda x: x[:-1], (data.action, data.discount, policy))
-        return Wanted(rows[0], reward, rows[1], rows[2], target, mask)
+        return Targets(rows[0], reward, rows[1], rows[2], target, mask)
 
-    def loss(params: MuZeroNetworks, said, data: Sequence, weights):
-        wanted = jax.vmap(want)(said[0], said[1], data)
+    def loss(params: MuZeroNetworks, outputs, data: Sequence, weights):
+        batch_targets = jax.vmap(make_targets)(outputs[0], outputs[1], data)
         ahead = [
-            jax.tree.map(lambda x, k=k: _ahead(x, k), wanted) for k in range(config.unroll_steps)
+            jax.tree.map(lambda x, k=k: _ahead(x, k), batch_targets)
+            for k in range(config.unroll_steps)
         ]
         first = leading_axes.merge(jax.tree.map(lambda x: x[:, :-1], data.observation))
         hidden = networks.representation.apply(params.representation, first)
-        rows = wanted.mask.shape
+        rows = batch_targets.mask.shape
 
-        def advance(hidden, wanted: Wanted):
+        def advance(hidden, batch_targets: Targets):
             """Losses [B, L] of one step ahead, the entropy, and values."""
             of_action, of_return = networks.prediction.apply(params.prediction, hidden)
-            flat = leading_axes.merge(wanted)
+            flat = leading_axes.merge(batch_targets)
             hidden, of_reward, goes_on = networks.dynamics.apply(
                 params.dynamics, hidden, flat.action
             )
@@ -117,8 +118,8 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
             losses.append(
                 jax.vmap(distributions.categorical(of_action.shape[-1]).entropy)(of_action)
             )
-            said = [x.reshape(rows) for x in (*losses, expected(of_return, atoms))]
-            return hidden, (*said, wanted.mask)
+            found = [x.reshape(rows) for x in (*losses, expected(of_return, atoms))]
+            return hidden, (*found, batch_targets.mask)
 
         steps = jax.tree.map(lambda *x: jnp.stack(x), *ahead)
         _, (*losses, value, mask) = jax.lax.scan(advance, hidden, steps)
@@ -132,19 +133,19 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
             "entropy": entropy,
             "mean_value": masks.mean(value[0], mask[0]),
         }
-        errors = values.signed_parabolic(wanted.value @ atoms) - value[0]
+        errors = values.signed_parabolic(batch_targets.value @ atoms) - value[0]
         total = policy_loss + config.value_cost * value_loss + reward_loss + continuation_loss
         total -= config.entropy_cost * entropy
         return total, (metrics, errors, mask[0])
 
-    def learn(state: MuZeroState, sample: Sample, said):
-        """A gradient step towards what was found in all rows; the target stays."""
+    def learn(state: MuZeroState, sample: Sample, outputs):
+        """Takes a gradient step towards the outputs for all rows; the target stays."""
         descent = descend(
             loss,
             optimizer,
             state.params,
             state.optimizer,
-            said,
+            outputs,
             sample.data,
             prioritisation.weights(sample.info, state.steps),
             max_norm=config.max_gradient_norm,
@@ -157,7 +158,7 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
         sizes = prioritisation.of_sequences(errors, mask, config.priority_mix)
         return state, UpdateOutput(metrics, sizes)
 
-    step, steps = blocks.towards_target(ask, learn, config)
+    step, steps = blocks.towards_target(target_outputs, learn, config)
     return Update(init, step, lambda state: {"policy": state.params}, steps)
 
 

@@ -90,20 +90,19 @@ def fuse(step: Callable, num_steps: int) -> Callable:
     return lambda state, batches: jax.lax.scan(step, state, batches)
 
 
-def in_blocks(step_lot: Callable, num_steps: int, lot: int) -> Callable:
-    """Several gradient steps as one program, of an agent that takes so many together.
+def in_blocks(step_block: Callable, num_steps: int, size: int) -> Callable:
+    """Fuses blocks of gradient steps into one program, for an agent that takes a block together.
 
     Args:
-      step_lot: `(state, batches) -> (state, output)`, of L steps: every array of the batches is
+      step_block: `(state, batches) -> (state, output)`, of L steps: every array of the batches is
         [L, ...], so is its output.
       num_steps: K, as of `fuse`; a multiple of L.
-      lot: L.
+      size: L.
     """
-    step_lots = fuse(step_lot, num_steps // lot)
+    step_blocks = fuse(step_block, num_steps // size)
 
     def run(state: Nest, batches: Nest) -> tuple[Nest, Nest]:
-        lots = leading_axes.split(batches, -1, lot)
-        state, output = step_lots(state, lots)
+        state, output = step_blocks(state, leading_axes.split(batches, -1, size))
         return state, leading_axes.merge(output)
 
     return run

@@ -98,10 +98,10 @@ def make_update(network: RecurrentNetwork, config: R2D2Config) -> Update:
         sizes = prioritisation.of_sequences(errors, mask, config.priority_mix)
         return state, UpdateOutput(metrics, sizes)
 
-    def ask(state: R2D2State, data: Sequence) -> jax.Array:
+    def target_outputs(state: R2D2State, data: Sequence) -> jax.Array:
         return unroll(state.target_params, data)
 
-    step, steps = blocks.towards_target(ask, learn, config)
+    step, steps = blocks.towards_target(target_outputs, learn, config)
     return Update(init, step, lambda state: {"policy": state.params}, steps)
 
 

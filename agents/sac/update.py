@@ -83,8 +83,8 @@ def make_update(
         loss = jnp.mean(actor_critic.critic_loss(q, target))
         metrics = {"critic_loss": loss, "mean_q": jnp.mean(q)}
         if penalty is not None:
-            more, said = penalty(params, policy_params, data, penalty_key)
-            loss, metrics = loss + more, {**metrics, **said}
+            more, penalty_metrics = penalty(params, policy_params, data, penalty_key)
+            loss, metrics = loss + more, {**metrics, **penalty_metrics}
         return loss, metrics
 
     def policy_loss(params, critic_params, temperature, data: Transition, key):

@@ -126,16 +126,16 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
         return state._replace(learned=learned), output
 
     def steps(num_steps: int):
-        """Where the policy's turn is the last of every so many steps there is nothing to ask."""
+        """Fuses steps; with whole periods the policy's turn is known and needs no condition."""
         if num_steps % period:
             return dispatch.fuse(step, num_steps)
-        learn_lot = dispatch.fuse(learn_critics, period)
+        learn_block = dispatch.fuse(learn_critics, period)
 
-        def step_lot(state: TD3State, samples: Sample):
-            state, output = learn_lot(state, samples.data)
+        def step_block(state: TD3State, samples: Sample):
+            state, output = learn_block(state, samples.data)
             last = jax.tree.map(lambda x: x[-1], samples.data)
             return state._replace(learned=learn_policy(state.learned, last)), output
 
-        return dispatch.in_blocks(step_lot, num_steps, period)
+        return dispatch.in_blocks(step_block, num_steps, period)
 
     return Update(init, step, lambda state: {"policy": state.learned.params.policy}, steps)

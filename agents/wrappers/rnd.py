@@ -94,10 +94,10 @@ class RND(Wrapper):
             return RNDState(target, predictor, optimizer.init(predictor), observations, errors)
 
         def loss(predictor, target, observation, mask):
-            predicted, wanted = (
+            predicted, expected = (
                 network.apply(params, observation) for params in (predictor, target)
             )
-            errors = jnp.mean((predicted - wanted) ** 2, axis=-1)
+            errors = jnp.mean((predicted - expected) ** 2, axis=-1)
             return masks.mean(errors, mask), errors
 
         def before(state: RNDState, sample: Sample):

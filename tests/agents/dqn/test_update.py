@@ -1,4 +1,4 @@
-"""DQN's steps in lots are its steps in turn, the target network's updates included."""
+"""DQN's steps in blocks are its steps in turn, the target network's updates included."""
 
 import dataclasses
 
@@ -65,14 +65,14 @@ CASES = [(v, *s) for v in VARIANTS for s in SIZES] + [(v, *SIZES[2]) for v in FA
 
 
 @pytest.mark.parametrize(("variant", "num_steps", "period"), CASES)
-def test_steps_in_lots_are_steps_in_turn(variant, num_steps, period):
+def test_steps_in_blocks_are_steps_in_turn(variant, num_steps, period):
     update = make_update(target_update_period=period, **(VARIANTS | FAMILY)[variant])
     in_turn = jax.jit(dispatch.fuse(update.step, num_steps))
-    in_lots = jax.jit(update.steps(num_steps))
+    in_blocks = jax.jit(update.steps(num_steps))
     expected = actual = update.init(jax.random.key(0))
     for seed in range(3):
         expected, expected_output = in_turn(expected, samples(num_steps, seed))
-        actual, output = in_lots(actual, samples(num_steps, seed))
+        actual, output = in_blocks(actual, samples(num_steps, seed))
         assert_alike(actual, expected)
         assert_alike(output, expected_output)
 

@@ -1,4 +1,4 @@
-"""R2D2's losses and priorities are those of rows taken one by one; its lots are steps in turn."""
+"""R2D2's losses and priorities are those of rows taken one by one; its blocks are steps in turn."""
 
 import jax
 import jax.numpy as jnp
@@ -127,13 +127,16 @@ def test_losses_and_priorities_are_those_of_rows_one_by_one(rescaling):
     assert int(after.steps) == 1
 
 
-def test_steps_in_lots_are_steps_in_turn():
+def test_steps_in_blocks_are_steps_in_turn():
     builder, network, update = make(target_update_period=4, learning_rate=0.05)
-    in_turn, in_lots = jax.jit(dispatch.fuse(update.step, 8)), jax.jit(update.steps(8))
+    in_turn, in_blocks = jax.jit(dispatch.fuse(update.step, 8)), jax.jit(update.steps(8))
     expected = actual = update.init(jax.random.key(0))
     for seed in range(2):
         batches = samples(builder, network, 8, seed=seed)
-        (expected, outputs), (actual, found) = in_turn(expected, batches), in_lots(actual, batches)
+        (expected, outputs), (actual, found) = (
+            in_turn(expected, batches),
+            in_blocks(actual, batches),
+        )
         jax.tree.map(
             lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4),
             (actual, found),

@@ -40,16 +40,16 @@ def test_the_policy_waits_for_its_turn_and_targets_move_with_it():
 
 
 @pytest.mark.parametrize(("num_steps", "period"), [(6, 2), (4, 4), (3, 1), (5, 2)])
-def test_steps_in_lots_are_steps_in_turn(num_steps, period):
+def test_steps_in_blocks_are_steps_in_turn(num_steps, period):
     update = make_update(target_update_period=period, learning_rate=0.01)
     several = [pendulum.sample(seed=seed) for seed in range(num_steps)]
     batches = jax.tree.map(lambda *x: np.stack(x), *several)
     in_turn = jax.jit(dispatch.fuse(update.step, num_steps))
-    in_lots = jax.jit(update.steps(num_steps))
+    in_blocks = jax.jit(update.steps(num_steps))
     expected = actual = update.init(jax.random.key(0))
     for _ in range(2 * period):
         expected, expected_output = in_turn(expected, batches)
-        actual, output = in_lots(actual, batches)
+        actual, output = in_blocks(actual, batches)
     state = lambda found: (found.learned, found.steps)  # noqa: E731
     jax.tree.map(
         lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5),
