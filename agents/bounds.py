@@ -1,4 +1,4 @@
-"""What the fields of a dataclass may hold: checked when one is made, wherever it is made.
+"""Bounds of the fields of a dataclass, checked when one is made, wherever it is made.
 
 A frozen dataclass calls `check` at its construction, so that Python, the command line and JSON have
 the same checks: the type that a field is annotated with, and for numbers the bounds that the class

@@ -1,4 +1,4 @@
-"""The builder: an agent, said once, from which every kind of launch takes its parts."""
+"""The builder: the one description of an agent, from which every launch takes its parts."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
     name: ClassVar[str]
     config_class: ClassVar[type]
     actions: ClassVar[ActionMode] = "strict"
-    """What the environment does with continuous actions, as `environments.make` takes it."""
+    """Treatment of continuous actions by the environment, as `environments.make` takes it."""
     needs_data: ClassVar[bool] = False
-    """Whether it learns from data alone. Off-policy agents may: `Experiment(data=...)`."""
+    """True if it learns from data alone. Off-policy agents may: `Experiment(data=...)`."""
     mixes_data: ClassVar[bool] = False
-    """Whether it acts, and learns from data besides, which `load_data` then gives."""
+    """True if it acts, and learns from data besides, which `load_data` then gives."""
     load_data: Callable[[EnvironmentSpec], Dataset] | None = None
     """The data of an experiment, set by whoever runs it."""
 
@@ -83,7 +83,7 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         evaluation: bool = False,
         num_streams: int = 1,
     ) -> ActorCore:
-        """How actions are chosen.
+        """Makes the policy, which chooses actions.
 
         Args:
           evaluation: the policy that is judged, not the one that explores.
@@ -93,11 +93,11 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
 
     @abc.abstractmethod
     def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
-        """What an item is, how many are held, and the pace between writing and reading."""
+        """Returns the kind of items, how many are held, and the pace of writing and reading."""
 
     @abc.abstractmethod
     def make_update(self, networks: NetworksT, spec: EnvironmentSpec) -> Update:
-        """How the agent learns from a batch."""
+        """Makes the update, by which the agent learns from a batch."""
 
     # What is common.
 
@@ -128,7 +128,7 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         )
 
     def make_extras_spec(self, policy: ActorCore) -> Nest:
-        """What the policy stores beside an action, as `jax.ShapeDtypeStruct`."""
+        """Returns the spec of what is stored beside an action, as `jax.ShapeDtypeStruct`."""
 
         def extras() -> Nest:
             # Within, so that no device is touched: a program is made where none may be.
@@ -203,7 +203,7 @@ class OffPolicyBuilder(Builder[OffPolicyConfigT, NetworksT]):
     to be said."""
 
     def make_item(self, spec: EnvironmentSpec) -> Item:
-        """What the replay holds: transitions of the config's `n_step`, unless overridden."""
+        """Returns the replay's kind of items: transitions of the config's `n_step`."""
         return Transitions(self.config.n_step, self.config.discount)
 
     def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
@@ -230,7 +230,7 @@ class OfflineBuilder(Builder[OfflineConfigT, NetworksT]):
     needs_data = True
 
     def make_item(self, spec: EnvironmentSpec) -> Item:
-        """What a batch is made of: single transitions, unless overridden."""
+        """Returns a batch's kind of items: single transitions, unless overridden."""
         return Transitions(1, self.config.discount)
 
     def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:

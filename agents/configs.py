@@ -26,7 +26,7 @@ _MOST_ITEMS = 10**8
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What every agent's config has. A class's `bounds` add to those it inherits."""
+    """Settings of every agent. A class's `bounds` add to those it inherits."""
 
     num_envs: int = 1
     """Environments that an actor steps together."""
@@ -71,12 +71,12 @@ class RecurrentConfig(MLPConfig):
     """
 
     torso: Literal["auto", "nature", "residual"] = "auto"
-    """What images go through: the Nature network (which auto is, where observations are images), or
-    the residual network of Espeholt et al. (2018)."""
+    """Network that images go through: the Nature network (which auto is, where observations are
+    images), or the residual network of Espeholt et al. (2018)."""
     torso_width: int = 1
     """Times the channels and features that those networks were published with."""
     core: Literal["none", "lstm", "gru", "transformer"] = "none"
-    """What remembers: an LSTM, a GRU, or a gated transformer (Parisotto et al., 2019)."""
+    """Memory: none, an LSTM, a GRU, or a gated transformer (Parisotto et al., 2019)."""
     core_size: int = 128
     """Units of the LSTM or GRU, features of the transformer."""
     core_layers: int = 1
@@ -86,7 +86,7 @@ class RecurrentConfig(MLPConfig):
     memory_length: int = 32
     """Steps that each of the transformer's layers looks back."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """What torso and core compute in; parameters, heads and optimizer stay float32."""
+    """Dtype of torso and core; parameters, heads and optimizer stay float32."""
 
     bounds: ClassVar[AllBounds] = {
         "torso_width": (1, 64),
@@ -106,7 +106,7 @@ class RecurrentConfig(MLPConfig):
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether the network has a memory."""
+        """True if the network has a memory."""
         return self.core != "none"
 
 

@@ -1,4 +1,4 @@
-"""What the parts of an agent promise one another.
+"""Interfaces between the parts of an agent.
 
 `Actor`, `Learner`, `VariableSource` and `Worker` have the signatures of `acme.core`, so that agents
 made here run under acme's `EnvironmentLoop` and acme's components run in programs made here. They
@@ -139,7 +139,7 @@ class ActorCore(NamedTuple):
 
 
 class UpdateOutput(NamedTuple):
-    """What one gradient step says besides its new state."""
+    """Output of one gradient step besides its new state."""
 
     metrics: dict[str, jax.Array]
     """Scalars, by name."""
@@ -148,7 +148,7 @@ class UpdateOutput(NamedTuple):
 
 
 class Update(NamedTuple):
-    """How an agent learns: pure functions written for one device and the global batch.
+    """An agent's learning, as pure functions written for one device and the global batch.
 
     Attributes:
       init: `key -> state`, all that learning changes, PRNG key included.

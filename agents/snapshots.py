@@ -1,4 +1,4 @@
-"""What is saved of an agent: nests of device arrays as nests of numpy arrays, and back."""
+"""Snapshots of an agent: nests of device arrays as nests of numpy arrays, and back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def to_host(state: Nest) -> Nest:
 
 
 def typed(leaf: Any, like: Any) -> Any:
-    """What `to_host` made of an array of the type of `like`, as that type: words as PRNG keys."""
+    """Returns what `to_host` made of an array as the type of `like`: words as PRNG keys."""
     impl = key_impl(like)
     return leaf if impl is None else jax.random.wrap_key_data(jnp.asarray(leaf), impl=impl)
 

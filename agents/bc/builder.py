@@ -1,4 +1,4 @@
-"""BC, said once."""
+"""Builder of BC."""
 
 from __future__ import annotations
 

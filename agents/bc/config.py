@@ -1,4 +1,4 @@
-"""What can be set of BC."""
+"""Settings of BC."""
 
 from __future__ import annotations
 

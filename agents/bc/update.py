@@ -1,4 +1,4 @@
-"""How BC learns: it makes the actions of the data likely."""
+"""BC's update: it makes the actions of the data likely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CQL, said once."""
+"""Builder of CQL."""
 
 from __future__ import annotations
 

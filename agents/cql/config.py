@@ -1,4 +1,4 @@
-"""What can be set of CQL."""
+"""Settings of CQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How CQL learns: as SAC, with critics that promise little of what the data does not hold."""
+"""CQL's update: as SAC's, with critics that promise little of what the data does not hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CRR, said once."""
+"""Builder of CRR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be set of CRR."""
+"""Settings of CRR."""
 
 from __future__ import annotations
 

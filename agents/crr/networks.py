@@ -13,7 +13,7 @@ from .config import CRRConfig
 
 
 class CRRNetworks(NamedTuple):
-    """What CRR learns."""
+    """Networks that CRR learns."""
 
     policy: Network
     """`apply(params, observation [B, ...])` gives action parameters [B, P]."""

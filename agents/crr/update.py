@@ -1,4 +1,4 @@
-"""How CRR learns: from the data's actions, those that its critics find better than the policy's."""
+"""CRR's update: the policy follows the data's actions that its critics find better than its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""D4PG, said once."""
+"""Builder of D4PG."""
 
 from __future__ import annotations
 

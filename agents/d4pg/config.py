@@ -1,4 +1,4 @@
-"""What can be set of D4PG."""
+"""Settings of D4PG."""
 
 from __future__ import annotations
 

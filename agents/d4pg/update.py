@@ -1,4 +1,4 @@
-"""How D4PG learns: a critic of distributions of returns, and a policy that climbs their means."""
+"""D4PG's update: a critic of distributions of returns, and a policy that climbs their means."""
 
 from __future__ import annotations
 

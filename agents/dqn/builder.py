@@ -1,4 +1,4 @@
-"""DQN, said once; and names for what its options make together."""
+"""Builder of DQN, and names for combinations of its options."""
 
 from __future__ import annotations
 

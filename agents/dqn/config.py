@@ -1,4 +1,4 @@
-"""What can be set of DQN."""
+"""Settings of DQN."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DQNConfig(
     huber_threshold: float = 1.0
     """Error at which the Huber loss turns linear."""
     distribution: str = "none"
-    """What is estimated of an action's return: none, its mean alone; categorical, probabilities of
+    """Estimate of an action's return: none, its mean alone; categorical, probabilities of
     fixed returns (Bellemare et al., 2017); quantile, its quantiles (Dabney et al., 2018)."""
     munchausen_scale: float | None = None
     """Adds this much of the log-policy to the reward and bootstraps by a softmax of the values

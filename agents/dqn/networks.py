@@ -17,7 +17,7 @@ Nest = Any
 
 
 def make_estimate(config: DQNConfig) -> estimates.Estimate:
-    """What is estimated of an action's return."""
+    """Returns the estimate of an action's return that the config names."""
     if config.distribution == "categorical":
         return estimates.categorical(config.min_return, config.max_return, config.num_atoms)
     if config.distribution == "quantile":

@@ -1,4 +1,4 @@
-"""How DQN learns."""
+"""DQN's update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IMPALA, said once."""
+"""Builder of IMPALA."""
 
 from __future__ import annotations
 

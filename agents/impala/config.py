@@ -1,4 +1,4 @@
-"""What can be set of IMPALA."""
+"""Settings of IMPALA."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class IMPALAConfig(AdamConfig, RecurrentConfig):
     value_cost: float = 0.5
     """Weight of the value's squared error."""
     optimizer: Literal["adam", "rmsprop"] = "adam"
-    """What makes steps of gradients."""
+    """Optimizer, which makes steps of gradients."""
     learning_rate: float = 1e-3
     """Step size of the optimizer."""
     rmsprop_decay: float = 0.99

@@ -1,4 +1,4 @@
-"""How IMPALA learns: an actor-critic step on windows that an older policy acted in."""
+"""IMPALA's update: an actor-critic step on windows that an older policy acted in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IQL, said once."""
+"""Builder of IQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be set of IQL."""
+"""Settings of IQL."""
 
 from __future__ import annotations
 

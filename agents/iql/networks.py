@@ -13,7 +13,7 @@ from .config import IQLConfig
 
 
 class IQLNetworks(NamedTuple):
-    """What IQL learns."""
+    """Networks that IQL learns."""
 
     policy: Network
     """`apply(params, observation [B, ...])` gives action parameters [B, P]."""

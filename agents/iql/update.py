@@ -1,4 +1,4 @@
-"""How IQL learns: it never asks what an action is worth that the data does not hold."""
+"""IQL's update: it evaluates no action that the data does not hold."""
 
 from __future__ import annotations
 

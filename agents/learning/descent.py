@@ -13,14 +13,14 @@ Nest = Any
 
 
 class Descent(NamedTuple):
-    """What one gradient step came to."""
+    """Result of one gradient step."""
 
     params: Nest
     optimizer: Nest
     loss: jax.Array
     """[]"""
     aux: Any
-    """What the loss gave besides."""
+    """Returned by the loss beside its value."""
     gradient_norm: jax.Array
     """[] the global norm, before it was cut."""
 

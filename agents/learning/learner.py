@@ -21,7 +21,7 @@ Nest = Any
 
 
 def saved_like(update: Update) -> Nest:
-    """What a learner of this update saves, as `jax.ShapeDtypeStruct` on no device."""
+    """Returns the spec of what a learner of this update saves, as `jax.ShapeDtypeStruct`."""
     shapes = jax.eval_shape(update.init, jax.random.key(0))
     return {"steps": jax.ShapeDtypeStruct((), np.int64), "state": word_shapes(shapes)}
 
@@ -167,7 +167,7 @@ class SGDLearner:
 
     @property
     def variable_names(self) -> tuple[str, ...]:
-        """What `get_variables` knows, sorted."""
+        """Names that `get_variables` knows, sorted."""
         return self._names
 
     def metrics(self) -> dict[str, float]:
@@ -180,7 +180,7 @@ class SGDLearner:
 
     @property
     def saved_shapes(self) -> Nest:
-        """What `save` gives, as `jax.ShapeDtypeStruct`, with shardings where it is partitioned."""
+        """Spec of what `save` gives, as `jax.ShapeDtypeStruct`, with shardings if partitioned."""
         return {
             "steps": jax.ShapeDtypeStruct((), np.int64),
             "state": word_shapes(self._program.state_shapes),

@@ -20,7 +20,7 @@ class Statistics(NamedTuple):
 
 
 class Variables(NamedTuple):
-    """What a policy runs with whose observations may be normalised."""
+    """Variables of a policy with observations that may be normalised."""
 
     params: Nest
     statistics: Statistics | None

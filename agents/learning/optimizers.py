@@ -1,4 +1,4 @@
-"""Optimizers of optax, said so that XLA does less for the same numbers."""
+"""Optimizers of optax in forms of fewer operations."""
 
 from __future__ import annotations
 

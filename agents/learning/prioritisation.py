@@ -1,4 +1,4 @@
-"""What an update does where its replay is prioritised, and leaves where it is not."""
+"""Weights and priorities of an update; none if its replay is not prioritised."""
 
 from __future__ import annotations
 

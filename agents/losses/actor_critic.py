@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 
 def soft_value(q: jax.Array, log_prob: jax.Array, temperature: jax.Array | float) -> jax.Array:
-    """What a drawn action is worth: the least of its critics' values, and its surprise.
+    """The soft value of a drawn action: the least of its critics' values, and its surprise.
 
     Haarnoja et al. (2018), https://arxiv.org/abs/1812.05905: bootstrapped from in equation 5, and
     less it is the policy's loss of equation 9. With a temperature of 0 it is the clipped double
@@ -62,7 +62,7 @@ def critic_loss(q: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def conservative_gap(q: jax.Array, q_drawn: jax.Array, log_density: jax.Array) -> jax.Array:
-    """How far the soft maximum of E critics lies above their values of the data's actions.
+    """The gap by which the soft maximum of E critics lies above their values of the data's actions.
 
     Kumar et al. (2020), https://arxiv.org/abs/2006.04779, equation 4: log of the integral of exp(Q)
     over actions, less Q, summed over critics. The integral is the mean of exp(Q) over densities of

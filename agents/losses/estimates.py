@@ -16,7 +16,7 @@ class Estimate(NamedTuple):
     """A kind of estimate, as pure functions.
 
     Attributes:
-      shape: of what a network says of one action, [*S] below.
+      shape: of a network's output for one action, [*S] below.
       mean: `[..., *S] -> [...]`, the expected return.
       read: `[..., *S] -> [..., *S]`, as what may be averaged: probabilities instead of logits.
       loss: `(estimate [*S], reward, discount, following [*S]) -> (loss, error)`, of one action

@@ -22,7 +22,7 @@ def normalize(x: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def learned_steps(step_type: jax.Array, mask: jax.Array, burn_in: int = 0) -> jax.Array:
-    """Which rows of a window of a replay's `Sequences` are learned from.
+    """The mask of the rows of a window of `Sequences` that are learned from.
 
     Those whose outcome is known, that is whose next row is in the window, behind the burn-in: rows
     that only warm a recurrent state up (Kapturowski et al., 2019,

@@ -14,7 +14,7 @@ import jax
 
 
 def improved_weights(q: jax.Array, temperature: jax.Array) -> jax.Array:
-    """How much a better policy would do each of some actions that the old one drew.
+    """The weights of actions that the old policy drew under a better one.
 
     The E-step: equation 8 of the first paper, at samples. No gradient flows through it.
 

@@ -47,7 +47,7 @@ def kl_estimate(log_prob: jax.Array, old_log_prob: jax.Array) -> jax.Array:
 
 
 def exponential_weight(advantage: jax.Array, temperature: float, greatest: float) -> jax.Array:
-    """How much an action of the data counts in regression weighted by advantages.
+    """The weight of an action of the data in regression weighted by advantages.
 
     exp(A / temperature), no more than `greatest`: Peng et al. (2019),
     https://arxiv.org/abs/1910.00177, equation 4. No gradient flows through it.

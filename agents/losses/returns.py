@@ -78,7 +78,7 @@ def n_step_targets(
 
 
 class VTrace(NamedTuple):
-    """What V-trace makes of a window; no gradient flows through it."""
+    """Results of V-trace for a window; no gradient flows through them."""
 
     targets: jax.Array
     """[T] of the values."""

@@ -1,4 +1,4 @@
-"""MPO, said once."""
+"""Builder of MPO."""
 
 from __future__ import annotations
 

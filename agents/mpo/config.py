@@ -1,4 +1,4 @@
-"""What can be set of MPO."""
+"""Settings of MPO."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class MPOConfig(ActorCriticConfig, AtomsConfig):
     """Settings of maximum a posteriori policy optimisation."""
 
     distributional: bool = False
-    """Whether the critic estimates distributions of returns (Bellemare et al., 2017) in place of
+    """True: the critic estimates distributions of returns (Bellemare et al., 2017) in place of
     their means, by the atoms below."""
     n_step: int = 5
     target_update_period: int = 100

@@ -13,7 +13,7 @@ from .config import MPOConfig
 
 
 class MPONetworks(NamedTuple):
-    """What MPO learns."""
+    """Networks that MPO learns."""
 
     policy: Network
     """`apply(params, observation [B, ...])` gives action parameters [B, P]."""

@@ -1,4 +1,4 @@
-"""How MPO learns: a critic, and a policy that follows its own better actions within limits."""
+"""MPO's update: a critic, and a policy that follows its own better actions within limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Nest = Any
 
 
 class Duals(NamedTuple):
-    """What the limits cost; in the state before the softplus that keeps them above 0."""
+    """Prices of the limits; in the state before the softplus that keeps them above 0."""
 
     temperature: jax.Array
     """[] of the weights of actions."""
@@ -31,7 +31,7 @@ class Duals(NamedTuple):
 
 
 class MPOParams(NamedTuple):
-    """What gradients move; also an optimizer's state for each."""
+    """Parameters that gradients move; also an optimizer's state for each."""
 
     policy: Nest
     critic: Nest
@@ -175,7 +175,7 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
 
 
 def positive(raw: Duals) -> Duals:
-    """What duals are learned as."""
+    """Returns duals above 0, of those that are learned."""
     return jax.tree.map(lambda x: jax.nn.softplus(x) + 1e-8, raw)
 
 

@@ -1,4 +1,4 @@
-"""MuZero, said once."""
+"""Builder of MuZero."""
 
 from __future__ import annotations
 

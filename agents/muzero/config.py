@@ -1,4 +1,4 @@
-"""What can be set of MuZero."""
+"""Settings of MuZero."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MuZeroConfig(
     search_depth: int | None = None
     """Steps of the model that a search looks ahead at most; None: num_simulations."""
     value_scale: float = 0.1
-    """What the values of a search count against the logits of the policy that it betters
+    """Weight of the values of a search against the logits of the policy that it betters
     (c_scale of equation 8): with less, policies change by less and noise in values evens out."""
     reanalyse: bool = True
     """Search anew in what is replayed, with the target network, for what policy and value are to
@@ -44,7 +44,7 @@ class MuZeroConfig(
     """Steps that the model is unrolled from every row: so many rewards, policies and values are
     learned from it."""
     value_cost: float = 0.25
-    """What the loss of the value counts, against those of policy and model."""
+    """Weight of the loss of the value, against those of policy and model."""
     entropy_cost: float = 0.0
     """Weight of an entropy bonus, without which policies grow surer with every search, and draw
     nothing but what they prefer."""

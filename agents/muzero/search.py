@@ -17,7 +17,7 @@ Nest = Any
 
 
 class SearchResult(NamedTuple):
-    """What a search comes to."""
+    """Result of a search."""
 
     action: jax.Array
     """[B] int32, the best."""

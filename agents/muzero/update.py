@@ -1,4 +1,4 @@
-"""How MuZero learns: its model from what happened, policy and value from what searches find."""
+"""MuZero's update: its model learns from what happened, policy and value from searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks as a config says: a torso, a core with a memory or none, and the agent's own head."""
+"""Networks by a config: a torso, a core with a memory or none, and the agent's own head."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def action_values(
       features: [B, D].
       num_actions: A.
       hidden_sizes: of layers before the last.
-      shape: of what is said of an action: () a number, (Z,) a distribution by Z numbers.
+      shape: of the estimate of an action: () a number, (Z,) a distribution by Z numbers.
       noisy_std: that layers with noise begin with; None: layers have none.
     """
     linear, mlp = _layers(noisy_std)

@@ -17,14 +17,14 @@ Nest = Any
 
 
 def is_image(spec: Nest) -> bool:
-    """Whether observations are one image: three dimensions of bytes, at least 36 pixels a side."""
+    """True if observations are one image: three dimensions of bytes, at least 36 pixels a side."""
     return isinstance(spec, specs.Array) and (
         len(spec.shape) == 3 and spec.dtype == "uint8" and min(spec.shape[:2]) >= 36
     )
 
 
 def is_grid(spec: Nest) -> bool:
-    """Whether observations are one grid of cells that is no image: [H, W, C], at least 5 a side."""
+    """True if observations are one grid of cells, no image: [H, W, C], at least 5 a side."""
     return isinstance(spec, specs.Array) and (
         len(spec.shape) == 3 and min(spec.shape[:2]) >= 5 and not is_image(spec)
     )
@@ -107,12 +107,12 @@ class GridTorso(hk.Module):
 
 
 Convolutions = Literal["auto", "nature", "residual"]
-"""Which network images go through; auto: the Nature one, where observations are images, and one
+"""Network that images go through; auto: the Nature one, where observations are images, and one
 convolution where they are grids."""
 
 
 def convolves(spec: Nest, torso: Convolutions = "auto") -> bool:
-    """Whether observations go through convolutions.
+    """True if observations go through convolutions.
 
     Raises:
       ValueError: where the torso is one of convolutions and observations are nothing for it.

@@ -20,7 +20,7 @@ from .recurrent import Core
 
 
 class TransformerState(NamedTuple):
-    """What is remembered of an episode."""
+    """Memory of an episode."""
 
     rows: jax.Array
     """[L, M, H] float32: what each layer was given at the last M rows, the newest last."""
@@ -189,7 +189,7 @@ def _by_key(x: jax.Array) -> jax.Array:
 
 
 def _gate(p: dict[str, jax.Array], place: int, x: jax.Array, y: jax.Array) -> jax.Array:
-    """What comes of a layer y [B, T, H] joins what went in, x [B, T, H], as in a GRU.
+    """Joins a layer's output y [B, T, H] with its input x [B, T, H], as a GRU does.
 
     Section 3.2, with a bias towards x.
     """

@@ -1,4 +1,4 @@
-"""PPO, said once."""
+"""Builder of PPO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be set of PPO."""
+"""Settings of PPO."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class PPOConfig(AdamConfig, RecurrentConfig):
     gae_lambda: float = 0.95
     """lambda of generalised advantage estimation."""
     clip: float = 0.2
-    """How far the ratio of new to old probabilities may leave 1 and still be rewarded."""
+    """Distance from 1 that the ratio of new to old probabilities is rewarded for."""
     target_kl: float | None = None
-    """How far the policy may go from the one that acted, in nats: once a minibatch finds it at more
-    than 1.5 times this, the rest of the passes is left out. None leaves nothing out."""
+    """Distance that the policy may go from the one that acted, in nats: once a minibatch has it at
+    more than 1.5 times this, the rest of the passes is left out. None leaves nothing out."""
     entropy_cost: float = 0.0
     """Weight of the entropy bonus."""
     value_cost: float = 0.5

@@ -1,4 +1,4 @@
-"""How PPO learns: epochs of shuffled minibatches over one batch of rollouts, in one step."""
+"""PPO's update: epochs of shuffled minibatches over one batch of rollouts, in one step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R2D2, said once."""
+"""Builder of R2D2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be set of R2D2."""
+"""Settings of R2D2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How R2D2 learns."""
+"""R2D2's update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SAC, said once."""
+"""Builder of SAC."""
 
 from __future__ import annotations
 

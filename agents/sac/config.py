@@ -1,4 +1,4 @@
-"""What can be set of SAC."""
+"""Settings of SAC."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SoftConfig(TargetConfig, AdamConfig, MLPConfig):
     """Of critics and a policy that is paid for its entropy, wherever transitions come from."""
 
     initial_temperature: float = 1.0
-    """What a nat of entropy is worth in rewards, at first."""
+    """Worth of a nat of entropy in rewards, at first."""
     target_entropy: float | None = None
     """Entropy that the temperature is adapted to keep, in nats; None: -1 for each number of an
     action, where its range is from -1 to 1."""

@@ -17,7 +17,7 @@ Nest = Any
 
 
 class SACNetworks(NamedTuple):
-    """What SAC learns."""
+    """Networks that SAC learns."""
 
     policy: Network
     """`apply(params, observation [B, ...])` gives action parameters [B, P]."""

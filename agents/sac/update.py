@@ -1,4 +1,4 @@
-"""How SAC learns: critics, policy and temperature, a gradient step each."""
+"""SAC's update: critics, policy and temperature, a gradient step each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Nest = Any
 
 
 class SACParams(NamedTuple):
-    """What gradients move; also an optimizer's state for each."""
+    """Parameters that gradients move; also an optimizer's state for each."""
 
     policy: Nest
     critic: Nest

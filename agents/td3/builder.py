@@ -1,4 +1,4 @@
-"""TD3, said once."""
+"""Builder of TD3."""
 
 from __future__ import annotations
 

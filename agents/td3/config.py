@@ -1,4 +1,4 @@
-"""What can be set of TD3."""
+"""Settings of TD3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How TD3 learns: two critics at every gradient step, policy and targets at some."""
+"""TD3's update: two critics at every gradient step, policy and targets at some."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Nest = Any
 
 
 class TD3Learned(NamedTuple):
-    """What gradients move, and what follows."""
+    """Parameters that gradients move, and the targets that follow them."""
 
     params: TD3Networks
     targets: TD3Networks
@@ -52,7 +52,7 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
         return TD3State(learned, key, jnp.zeros((), jnp.int32))
 
     def bootstrap(target: TD3Networks, data: Transition, key):
-        """What the critics' values [B] should be."""
+        """Returns the targets [B] of the critics' values."""
         action = actor_critic.smoothed_action(
             policy.apply(target.policy, data.next_observation),
             key,

@@ -77,5 +77,5 @@ def _wrap(wrapper: str, agent: str, builder_class: type[Builder], module: str) -
 
 
 def _attribute(name: str, kind: str) -> str:
-    """What a class is called here: without dots, which stand for attributes of attributes."""
+    """Returns the name of a class here: no dots, which stand for attributes of attributes."""
     return f"{name.replace('.', '/')} {kind}"

@@ -43,7 +43,7 @@ class GAILConfig(DemonstrationsConfig):
 
 
 class Discriminator(NamedTuple):
-    """What is learned besides."""
+    """State of the discriminator."""
 
     params: Nest
     optimizer: Nest

@@ -50,14 +50,14 @@ class RNDConfig(Config):
 
 
 class RNDState(NamedTuple):
-    """What is learned of novelty."""
+    """State of the novelty's networks and statistics."""
 
     target: Nest
     """Parameters of the random network. Never change."""
     predictor: Nest
     optimizer: Nest
     observations: Statistics | None
-    """What both are given is whitened by; None of observations that are not all real numbers."""
+    """Statistics that whiten both networks' inputs; None if observations are not all real."""
     errors: Statistics
     """Of the predictor's errors, whose deviation is the unit of what is added to rewards."""
 

@@ -28,11 +28,11 @@ class WrapperState(NamedTuple):
     agent: Nest
     """The agent's own."""
     wrapper: Nest
-    """What the wrapper learns."""
+    """State of the wrapper."""
 
 
 class Wrapper(Builder[Any, Any]):
-    """What may stand before a builder's class: `class Mine(RND, DQNBuilder)`.
+    """Base of what stands before a builder's class: `class Mine(RND, DQNBuilder)`.
 
     Its `config_class` is a mix-in of the fields that it adds to the agent's config.
     """
