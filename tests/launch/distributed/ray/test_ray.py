@@ -293,7 +293,7 @@ class Talks:
         self.asked = made._own_log.take(100)
         raise OSError("and why it ended")
 
-here = {str(tmp_path)!r}, "/nowhere/actor-1.log", result.versions(), 0, None
+here = {str(tmp_path)!r}, {str(tmp_path / "unseen/actor-1.log")!r}, result.versions(), 0, None
 place = host.Place("actor/1", "run", 1, *here)
 made, talks, shown = host.RoleHost(place, {{}}, []), Talks(), os.dup(1)
 end = made.run(ray.cloudpickle.dumps((lambda: sys.modules["__main__"].talks, {{}})))
