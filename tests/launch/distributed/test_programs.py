@@ -64,13 +64,16 @@ def test_a_stopped_run_goes_on_with_more_actors(start):
 def test_a_killed_run_goes_on_without_its_damaged_replay(start):
     first = start(steps=ENDLESS)
     first.until(lambda: (first.out / "checkpoints" / "checkpoint-00000003").exists())
+
+    def saved():
+        replay = first.manifest["counters"]["replay"]
+        return replay and first.out / "replay" / replay["folder"] / "chunks.tfrecord"
+
     # On a slow machine the first checkpoints come before the first item.
-    first.until(lambda: first.manifest["counters"]["replay"])
+    first.until(lambda: saved() and saved().stat().st_size)
     first.process.kill()
     first.wait(10)
-    before = first.manifest["counters"]
-    folder = first.out / "replay" / before["replay"]["folder"]
-    chunks = folder / "chunks.tfrecord"
+    before, chunks = first.manifest["counters"], saved()
     content = bytearray(chunks.read_bytes())
     content[len(content) // 2] ^= 0xFF
     chunks.write_bytes(content)

@@ -49,6 +49,7 @@ RESULT_KEYS = [
     "actors",
     "learner_hosts",
     "mesh",
+    "devices",
     "actor_steps",
     "learner_steps",
     "episodes",
