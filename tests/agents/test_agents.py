@@ -107,7 +107,10 @@ def twice(step, state, sample):
     return jax.device_get((raw(first), raw(step(first[0], sample))))
 
 
-@pytest.fixture(params=CASES, scope="module")
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.smoke] * (name in CHECKED)) for name in CASES],
+    scope="module",
+)
 def tried(request, documented):
     case = CASES[request.param]
     quick = jax.config.read("jax_disable_most_optimizations")
@@ -125,7 +128,6 @@ def test_it_acts_as_its_environment_asks(tried):
     conformance.check_actions(tried.trial)
 
 
-@pytest.mark.smoke
 def test_it_learns_and_all_stays_finite(tried):
     conformance.check_learns(tried.trial.rewind(), tried.kind.steps)
     assert tried.trial.parts.learner.steps >= tried.kind.steps
