@@ -3,6 +3,7 @@
 What must be still running has a budget that no machine spends, and goes on with a small one.
 """
 
+import contextlib
 import signal
 
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("launchpad")
 pytestmark = [pytest.mark.distributed, pytest.mark.long]
 
 ENDLESS = 10**9
+CHUNKS = "chunks.tfrecord"
 
 
 @pytest.mark.parametrize(
@@ -65,23 +67,26 @@ def test_a_killed_run_goes_on_without_its_damaged_replay(start):
     first = start(steps=ENDLESS)
     first.until(lambda: (first.out / "checkpoints" / "checkpoint-00000003").exists())
 
-    def saved():
-        replay = first.manifest["counters"]["replay"]
-        return replay and first.out / "replay" / replay["folder"] / "chunks.tfrecord"
+    def chunks():
+        return first.out / "replay" / first.manifest["counters"]["replay"]["folder"] / CHUNKS
+
+    def holds_items():
+        with contextlib.suppress(FileNotFoundError, TypeError):  # It is replaced, or the first.
+            return chunks().stat().st_size > 0
 
     # On a slow machine the first checkpoints come before the first item.
-    first.until(lambda: saved() and saved().stat().st_size)
+    first.until(holds_items)
     first.process.kill()
     first.wait(10)
-    before, chunks = first.manifest["counters"], saved()
-    content = bytearray(chunks.read_bytes())
+    before = first.manifest["counters"]
+    content = bytearray(chunks().read_bytes())
     content[len(content) // 2] ^= 0xFF
-    chunks.write_bytes(content)
+    chunks().write_bytes(content)
 
     budget = before["actor_steps"] + 2000
     second = start(steps=budget, resume=True)
     assert second.wait() == 0, second.tail()
-    assert "chunks.tfrecord is damaged" in second.output
+    assert f"{CHUNKS} is damaged" in second.output
     assert "the replay starts empty" in second.output
     assert budget - 2 < second.result["actor_steps"] <= budget
 
