@@ -317,8 +317,8 @@ os.write(shown, talks.asked + b"|" + end.said)
     ("request_", "words"),
     [
         ("--launch ray --listen 127.0.0.1", ["--listen is for threads and processes"]),
-        ("--actor-cpus 2", ["--actor-cpus needs --launch ray"]),
-        ("--learner-gpus 2", ["--learner-gpus needs --launch ray"]),
+        ("--actor-cpus 2", ["--actor-cpus needs --launch threads, processes or ray"]),
+        ("--learner-gpus 2", ["--learner-gpus needs --launch threads, processes or ray"]),
         ("--launch ray --actor-cpus -1", ["actor_cpus is -1.0"]),
     ],
 )
