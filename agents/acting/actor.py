@@ -15,7 +15,7 @@ from ..interfaces import ActorCore, Adder
 from ..snapshots import from_host, to_host
 from ..variables.client import VariableClient
 from . import policies
-from .packing import Packing
+from ..programs.packing import Packing
 
 Nest = Any
 

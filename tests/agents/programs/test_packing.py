@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from troupe.agents.acting.packing import Packing
+from troupe.agents.programs.packing import Packing
 
 
 @pytest.fixture
