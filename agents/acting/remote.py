@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -9,53 +10,73 @@ import jax
 import numpy as np
 
 from ..interfaces import ActorCore, Adder
-from ..snapshots import from_host, to_host
 from .actor import BaseActor
-from .inference import Answer, Leaves
+from .inference import Answer
 
 Nest = Any
 
 
 class RemoteActor(BaseActor):
-    """An actor without parameters: an inference server chooses. The policy's state stays here."""
+    """An actor without parameters: an inference server chooses, and keeps the policy's state.
+
+    Where the server does not know it, as it was lost and replaced, the actor begins again: its
+    counts go on, its memory is that of an episode's first step.
+    """
 
     def __init__(
         self,
         policy: ActorCore,
         key: jax.Array,
-        infer: Callable[[Leaves, np.ndarray], Answer],
+        infer: Callable[..., Answer | None],
         action_spec: Nest,
         adder: Adder | None = None,
         *,
         num_envs: int | None = None,
     ):
-        """Makes the policy's state.
+        """Asks for nothing yet.
 
         Args:
           policy: the one that the server runs.
-          key: for the state.
-          infer: `InferenceServer.infer`, near or far.
+          key: for its state.
+          infer: `InferenceSource.infer`.
           action_spec: of one environment.
           adder: what writes to the replay.
           num_envs: N; None: one environment, whose arrays have no dimension for it.
         """
         super().__init__(policy, key, adder, num_envs)
         self._infer = infer
-        self._state = to_host(jax.jit(self._make_state)(self._keys))
-        extras = jax.eval_shape(jax.vmap(policy.get_extras), self._like, self._like)
-        self._structures = [jax.tree.structure(part) for part in (action_spec, extras, self._like)]
+        self._words = np.asarray(jax.random.key_data(self._keys))
+        self._first_stream = self._num_actions = 0
+        like = jax.eval_shape(jax.vmap(policy.init), self._keys)
+        extras = jax.eval_shape(jax.vmap(policy.get_extras), like, like)
+        self._structures = [jax.tree.structure(part) for part in (action_spec, extras)]
+        self._open()
+
+    def _open(self) -> None:
+        """Takes another session, which begins with the next step."""
+        self._session, self._count = secrets.token_hex(8), 0
 
     def _choose(self, observation: Nest, first: np.ndarray) -> tuple[Nest, Nest]:
-        leaves = [np.asarray(x) for x in jax.tree.leaves((observation, self._state))]
-        answer = self._infer(leaves, first)
-        action, extras, self._state = map(jax.tree.unflatten, self._structures, answer)
+        leaves = [np.asarray(x) for x in jax.tree.leaves(observation)]
+        begin = (self._words, self._first_stream, self._num_actions)
+        answer = None
+        if self._count:
+            answer = self._infer(self._session, self._count, leaves, first, None)
+        if answer is None:
+            answer = self._infer(self._session, self._count, leaves, ~self._none, begin)
+        assert answer is not None, "the server does not begin a session"
+        self._count += 1
+        self._num_actions += 1
+        action, extras = map(jax.tree.unflatten, self._structures, answer)
         return action, extras
 
+    def set_num_actions(self, count: int) -> None:
+        self._num_actions = count
+        self._open()
+
+    def set_streams(self, first: int) -> None:
+        self._first_stream = first
+        self._open()
+
     def update(self, wait: bool = False) -> None:
-        """There is nothing to fetch: the server has the parameters."""
-
-    def save(self) -> Nest:
-        return self._state
-
-    def restore(self, state: Nest) -> None:
-        self._state = to_host(from_host(state, self._like))
+        """Does nothing: the server has the parameters."""

@@ -50,7 +50,7 @@ class Packing:
         if small is None:
             small = SMALL_ROW if by_rows else SMALL
         self._slices: list[slice | None] = []
-        self._host: list[tuple[tuple[int, ...], np.dtype, int, slice | None]] = []
+        self._host: list[tuple[tuple[int, ...], np.dtype, Any, Any]] = []
         self.size = 0
         for form in self._forms:
             shape, dtype = form.shape[self._rows :], np.dtype(form.dtype)
@@ -59,7 +59,11 @@ class Packing:
                 part = slice(self.size, self.size - (-count * dtype.itemsize // 4))
                 self.size = part.stop
             self._slices.append(part)
-            self._host.append((shape, dtype, count, part))
+            pick = (lambda part: (..., part)) if by_rows else (lambda part: part)
+            index, cut = (None if part is None else pick(part)), None
+            if part is not None and count * dtype.itemsize % 4:
+                cut = pick(slice(count))
+            self._host.append((shape, dtype, index, cut))
 
     def pack(self, nest: Nest) -> list[jax.Array]:
         """Returns the words, where there are any, and the large leaves; to be traced."""
@@ -84,16 +88,18 @@ class Packing:
 
     def unpack_host(self, parts: Sequence[np.ndarray]) -> Nest:
         """The same on numpy arrays, without a copy; keys stay words."""
-        words, large, leaves = parts[0] if self.size else _NONE, list(parts[bool(self.size) :]), []
-        leading = words.shape[: self._rows]
-        for shape, dtype, count, part in self._host:
-            if part is None:
-                leaves.append(large.pop(0))
+        words, large, leaves = _NONE, iter(parts), []
+        if self.size:
+            words = next(large)
+        for shape, dtype, index, cut in self._host:
+            if index is None:
+                leaves.append(next(large))
                 continue
-            leaf = words[..., part].view(dtype)
-            leaf = leaf if dtype.itemsize == 4 else leaf[..., :count]
-            leaves.append(leaf.reshape(*leading, *shape))
-        return jax.tree.unflatten(self._structure, leaves)
+            leaf = words[index].view(dtype)
+            if cut is not None:
+                leaf = leaf[cut]
+            leaves.append(leaf.reshape(*words.shape[:-1], *shape))
+        return self._structure.unflatten(leaves)
 
 
 def _to_words(x: jax.Array, rows: int) -> jax.Array:

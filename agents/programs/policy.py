@@ -88,10 +88,20 @@ class PolicyProgram:
         """
         self._put(self._begun(keys, first_stream, 0, counts=False))
 
+    def clear(self) -> None:
+        """Makes room for the state of all streams, none of which has begun."""
+        shapes = jax.eval_shape(self._packing.pack, self._like)
+        self._put([np.zeros(shape.shape, shape.dtype) for shape in shapes])
+
+    @property
+    def is_lost(self) -> bool:
+        """True if a call failed so late that the state given to it is gone."""
+        return any(part.is_deleted() for part in self._state)
+
     def begin(
         self, rows: np.ndarray, keys: jax.Array, first_stream: int = 0, num_actions: int = 0
     ) -> None:
-        """Begins some streams, as if each had taken `num_actions` actions.
+        """Begins some streams, as if each had taken `num_actions` actions; `clear` comes before.
 
         Args:
           rows: int32 [n], the numbers of these streams here.
@@ -99,9 +109,6 @@ class PolicyProgram:
           first_stream: number of the first of them among all that act.
           num_actions: where their schedules go on.
         """
-        if not self._state:
-            shapes = jax.eval_shape(self._packing.pack, self._like)
-            self._put([np.zeros(shape.shape, shape.dtype) for shape in shapes])
         begun = self._begun(keys, first_stream, num_actions, counts=num_actions > 0)
         self._state = self._write(self._state, rows, begun)
 

@@ -172,9 +172,11 @@ def _require_nobody_acts(roles: Mapping[str, Any]) -> None:
 
 def _inference(factory: ComponentFactory, roles: Roles) -> RolePlan:
     clients = -(-roles.actors // roles.inference_servers)
+    streams = clients * factory.builder.num_envs
     arguments = {
         "factory": factory,
-        "batch_size": roles.inference_batch or clients * factory.builder.num_envs,
+        "batch_size": roles.inference_batch or streams,
+        "capacity": streams,
         "wait_seconds": roles.inference_wait,
         "board": _BOARD,
     }

@@ -216,7 +216,7 @@ def test_an_actor_that_insists_on_parameters_is_refused_beside_inference_servers
         experiment(Possessive(CONFIG)), environments.make_spec(environment), 2
     )
     replay = factory.replay(2)
-    actor = factory.actor(factory.key("actor"), RemotePolicy(server=None), replay, num_envs=2)
+    actor = factory.actor(factory.key("actor"), RemotePolicy(None, "actor/0"), replay, num_envs=2)
     with pytest.raises(launch.RequestError, match="or launch without inference servers"):
         actor.select_action(environment.reset().observation)
 

@@ -38,7 +38,7 @@ class ActorRole:
         board: VariableBoard | None,
         inference: rpc.Remote | None = None,
     ):
-        """Nothing is made yet.
+        """Makes nothing yet.
 
         Args:
           factory: of the actor.
@@ -86,9 +86,9 @@ class ActorRole:
             replay.close()
 
     def _source(self) -> Any:
-        """What the actor's parameters, or its actions, come from."""
+        """Returns the source of the actor's parameters, or of its actions."""
         if self._inference is not None:
-            return RemotePolicy(self._inference)
+            return RemotePolicy(self._inference, f"actor/{self._index}")
         assert self._board is not None
         reader = self._board.reader()
         reader.get_variables()
@@ -150,7 +150,7 @@ class ActorCrew:
         board: VariableBoard | None,
         servers: Sequence[rpc.Remote | None],
     ):
-        """Nothing is made yet.
+        """Makes nothing yet.
 
         Args:
           factory, counter, service, board: as of `ActorRole`.
@@ -196,7 +196,7 @@ class ActorCrew:
 
 
 class RoleStop(Stop):
-    """The stop of a role, as loops look at it; to look is a sign of life."""
+    """The stop of a role, for loops to look at; to look is a sign of life."""
 
     @property
     def signal_number(self) -> int | None:
@@ -208,7 +208,7 @@ class RoleStop(Stop):
 
 
 def _newer(source: Any) -> Callable[[], bool]:
-    """What says whether a source has another version than when it was last asked."""
+    """Returns a function that is true if a source has another version than at its last call."""
     seen = source.version
 
     def newer() -> bool:

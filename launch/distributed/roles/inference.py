@@ -1,4 +1,4 @@
-"""Inference servers as roles, and what actors hold of one."""
+"""Inference servers as roles, and their proxy in actors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....agents.acting.inference import Answer, InferenceServer, Leaves
+from ....agents.acting.inference import Answer, Begin, InferenceServer, Leaves
 from ....agents.variables.client import VariableClient
 from ...errors import RequestError
 from ..supervision import role
@@ -22,18 +22,26 @@ class InferenceRole(rpc.Service):
     """Chooses actions for actors; parameters never leave it."""
 
     def __init__(
-        self, factory: ComponentFactory, batch_size: int, wait_seconds: float, board: VariableBoard
+        self,
+        factory: ComponentFactory,
+        batch_size: int,
+        wait_seconds: float,
+        capacity: int,
+        board: VariableBoard,
     ):
-        """Nothing is made yet.
+        """Makes nothing yet.
 
         Args:
           factory: of the policy.
-          batch_size: rows of a full batch.
-          wait_seconds: how long the first request of a batch waits for others.
+          batch_size, wait_seconds, capacity: as of `InferenceServer`.
           board: has the variables.
         """
         self._factory, self._board = factory, board
-        self._batch_size, self._wait = batch_size, wait_seconds
+        self._options: dict[str, Any] = {
+            "batch_size": batch_size,
+            "wait_seconds": wait_seconds,
+            "capacity": capacity,
+        }
 
     def prepare(self) -> None:
         self._reader = self._board.reader()
@@ -41,14 +49,21 @@ class InferenceRole(rpc.Service):
             self._factory.policy,
             VariableClient(self._reader),
             self._factory.spec.observations,
-            batch_size=self._batch_size,
-            wait_seconds=self._wait,
+            **self._options,
         )
         self._inference.warm_up(rpc.check_stop)
 
-    def infer(self, leaves: Leaves, first: np.ndarray) -> Answer:
+    def infer(
+        self,
+        client: str,
+        session: str,
+        count: int,
+        leaves: Leaves,
+        first: np.ndarray,
+        begin: Begin | None,
+    ) -> Answer | None:
         """See `InferenceServer.infer`."""
-        return self._inference.infer(leaves, first)
+        return self._inference.infer(client, session, count, leaves, first, begin)
 
     def run(self) -> None:
         while not role.pause(0.0):
@@ -62,12 +77,15 @@ class RemotePolicy:
 
     version = 0
 
-    def __init__(self, server: rpc.Remote):
-        self._server = server
+    def __init__(self, server: rpc.Remote, client: str):
+        """Takes the server, and the name by which it knows the actor."""
+        self._server, self._client = server, client
 
-    def infer(self, leaves: Leaves, first: np.ndarray) -> Answer:
+    def infer(
+        self, session: str, count: int, leaves: Leaves, first: np.ndarray, begin: Begin | None
+    ) -> Answer | None:
         """See `InferenceServer.infer`; waits for a server that is started again."""
-        return rpc.insist(self._server.infer, leaves, first)
+        return rpc.insist(self._server.infer, self._client, session, count, leaves, first, begin)
 
     def get_variables(self, names: Sequence[str] = ("policy",)) -> list[Any]:
         """Raises RequestError: they never leave the server."""
