@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,19 @@ import numpy as np
 from ..snapshots import typed, words_of
 
 Nest = Any
-_NONE = np.zeros(0, np.uint32)
 SMALL, SMALL_ROW = 1 << 16, 1 << 12
 """Bytes of a leaf, or of a row of one, above which a copy costs more than an array of its own."""
+
+
+class _Form(NamedTuple):
+    """Form of one leaf."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    part: slice | None
+    """Its words; None: it is an array of its own."""
+    cut: slice | None
+    """Its numbers, where they do not fill the last word."""
 
 
 class Packing:
@@ -32,6 +42,7 @@ class Packing:
 
     Attributes:
       size: words of the small leaves, of one row where there are rows.
+      count: arrays of what is packed.
     """
 
     def __init__(self, like: Nest, *, by_rows: bool = False, small: int | None = None):
@@ -45,60 +56,48 @@ class Packing:
             or `SMALL_ROW`.
         """
         self._like, self._structure = jax.tree.flatten(like)
-        self._forms = [jax.eval_shape(words_of, leaf) for leaf in self._like]
         self._rows = 1 if by_rows else 0
         if small is None:
             small = SMALL_ROW if by_rows else SMALL
-        self._slices: list[slice | None] = []
-        self._host: list[tuple[tuple[int, ...], np.dtype, Any, Any]] = []
+        self._forms: list[_Form] = []
         self.size = 0
-        for form in self._forms:
-            shape, dtype = form.shape[self._rows :], np.dtype(form.dtype)
-            count, part = math.prod(shape), None
-            if count * dtype.itemsize <= small:
+        for leaf in self._like:
+            plain = jax.eval_shape(words_of, leaf)
+            shape, dtype = plain.shape[self._rows :], np.dtype(plain.dtype)
+            count, part, cut = math.prod(shape), None, None
+            if 0 < count * dtype.itemsize <= small:
                 part = slice(self.size, self.size - (-count * dtype.itemsize // 4))
                 self.size = part.stop
-            self._slices.append(part)
-            pick = (lambda part: (..., part)) if by_rows else (lambda part: part)
-            index, cut = (None if part is None else pick(part)), None
-            if part is not None and count * dtype.itemsize % 4:
-                cut = pick(slice(count))
-            self._host.append((shape, dtype, index, cut))
+                cut = slice(count) if count * dtype.itemsize % 4 else None
+            self._forms.append(_Form((-1, *shape) if by_rows else shape, dtype, part, cut))
+        self.count = bool(self.size) + sum(form.part is None for form in self._forms)
 
     def pack(self, nest: Nest) -> list[jax.Array]:
         """Returns the words, where there are any, and the large leaves; to be traced."""
-        pairs = list(zip(map(words_of, jax.tree.leaves(nest)), self._slices, strict=True))
-        words = [_to_words(leaf, self._rows) for leaf, part in pairs if part is not None]
+        pairs = list(zip(map(words_of, jax.tree.leaves(nest)), self._forms, strict=True))
+        words = [_to_words(leaf, self._rows) for leaf, form in pairs if form.part is not None]
         packed = [jnp.concatenate(words, axis=-1)] if self.size else []
-        return packed + [leaf for leaf, part in pairs if part is None]
+        return packed + [leaf for leaf, form in pairs if form.part is None]
 
     def unpack(self, parts: Sequence[jax.Array]) -> Nest:
         """The inverse of `pack`; to be traced. With rows there may be another number of them."""
-        words, large, leaves = parts[0] if self.size else None, list(parts[bool(self.size) :]), []
-        for like, form, part in zip(self._like, self._forms, self._slices, strict=True):
-            leaf = large.pop(0) if part is None else self._from_words(words, part, form)
+        large, leaves = iter(parts), []
+        words = next(large) if self.size else None
+        for like, form in zip(self._like, self._forms, strict=True):
+            leaf = next(large) if form.part is None else _from_words(words[..., form.part], form)
             leaves.append(typed(leaf, like))
         return jax.tree.unflatten(self._structure, leaves)
 
-    def _from_words(self, words: jax.Array | None, part: slice, form: Any) -> jax.Array:
-        if words is None:  # Nothing but arrays without elements.
-            return jnp.zeros(form.shape, form.dtype)
-        leading = words.shape[: self._rows]
-        return _from_words(words[..., part], (*leading, *form.shape[self._rows :]), form.dtype)
-
     def unpack_host(self, parts: Sequence[np.ndarray]) -> Nest:
         """The same on numpy arrays, without a copy; keys stay words."""
-        words, large, leaves = _NONE, iter(parts), []
-        if self.size:
-            words = next(large)
-        for shape, dtype, index, cut in self._host:
-            if index is None:
+        large, leaves = iter(parts), []
+        words = next(large) if self.size else None
+        for shape, dtype, part, cut in self._forms:
+            if part is None:
                 leaves.append(next(large))
                 continue
-            leaf = words[index].view(dtype)
-            if cut is not None:
-                leaf = leaf[cut]
-            leaves.append(leaf.reshape(*words.shape[:-1], *shape))
+            leaf = words[..., part].view(dtype)
+            leaves.append((leaf if cut is None else leaf[..., cut]).reshape(shape))
         return self._structure.unflatten(leaves)
 
 
@@ -114,12 +113,11 @@ def _to_words(x: jax.Array, rows: int) -> jax.Array:
     return jax.lax.bitcast_convert_type(x, jnp.uint32)
 
 
-def _from_words(words: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> jax.Array:
+def _from_words(words: jax.Array, form: _Form) -> jax.Array:
     """The inverse of `_to_words`; to be traced."""
-    leading = words.shape[:-1]
-    plain = np.dtype(np.uint8) if dtype == bool else dtype
+    plain = np.dtype(np.uint8) if form.dtype == bool else form.dtype
     x = jax.lax.bitcast_convert_type(words, plain)
     if plain.itemsize < 4:
-        x = x.reshape(*leading, words.shape[-1] * (4 // plain.itemsize))
-    size = math.prod(shape[len(leading) :])
-    return x[..., :size].reshape(shape).astype(dtype)
+        x = x.reshape(*words.shape[:-1], words.shape[-1] * (4 // plain.itemsize))
+    x = x if form.cut is None else x[..., form.cut]
+    return x.reshape(form.shape).astype(form.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,24 +15,17 @@ from ..snapshots import from_host
 from .packing import Packing
 
 Nest = Any
-Parts = list[jax.Array]
+Parts = Sequence[jax.Array]
+_Run = tuple[Callable[..., Parts], int, Callable[[Sequence[np.ndarray]], Nest]]
+"""The program of batches of one size: parts of what it chooses, then of the state; the number of
+the first, and the inverse of their packing."""
 
 
 def fetch(parts: Sequence[jax.Array]) -> list[np.ndarray]:
     """Returns device arrays as numpy arrays, whose transfers run side by side."""
-    if len(parts) > 1:
-        for part in parts:
-            part.copy_to_host_async()
-    return [np.asarray(part) for part in parts]
-
-
-class _Run(NamedTuple):
-    """The program of batches of one size."""
-
-    step: Callable[..., tuple[Parts, Parts]]
-    """`(params, observation, state, *flags) -> (chosen, state)`; see `PolicyProgram._traced`."""
-    chosen: Packing
-    """Of actions and extras."""
+    for part in parts[1:]:
+        part.copy_to_host_async()
+    return [*map(np.asarray, parts)]
 
 
 class PolicyProgram:
@@ -146,23 +139,31 @@ class PolicyProgram:
         """
         if params is not self._given:
             self._given, self._params = params, jax.device_put(params, self._device)
-        run = self._runs.get(len(first))
-        if run is None:
-            run = self._runs[len(first)] = self._compile(observation, first)
+        step, count, unpack = self._runs.get(len(first)) or self._compile(observation, first)
         if rows is not None:
-            chosen, self._state = run.step(self._params, observation, self._state, first, rows)
+            parts = step(self._params, observation, *self._state, first, rows)
         elif self._forgets:
-            chosen, self._state = run.step(self._params, observation, self._state, first)
+            parts = step(self._params, observation, *self._state, first)
         else:
-            chosen, self._state = run.step(self._params, observation, self._state)
-        return run.chosen.unpack_host(fetch(chosen))
+            parts = step(self._params, observation, *self._state)
+        self._state = parts[count:]
+        return unpack(fetch(parts[:count]))
 
     def _compile(self, observation: Nest, first: np.ndarray) -> _Run:
         step, chosen = self._traced(observation, first)
-        return _Run(jax.jit(step, donate_argnums=(2,)), chosen)
+        held = len(self._state)
+
+        def flat(params, observation, *parts):  # jax looks into nests for a microsecond each.
+            chosen, state = step(params, observation, parts[:held], *parts[held:])
+            return (*chosen, *state)
+
+        donated = tuple(range(2, 2 + held))
+        run = jax.jit(flat, donate_argnums=donated), chosen.count, chosen.unpack_host
+        return self._runs.setdefault(len(first), run)
 
     def _traced(self, observation: Nest, first: np.ndarray) -> tuple[Callable[..., Any], Packing]:
-        """The step to be compiled, and the form of what it chooses."""
+        """Returns `(params, observation, state, first, rows) -> (chosen, state)`, both packed, to
+        be compiled, and the packing of actions and extras."""
         step = policies.batch(self._policy)
         like = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((len(first), *leaf.shape), leaf.dtype), self._row

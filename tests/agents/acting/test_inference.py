@@ -243,12 +243,11 @@ def test_what_fails_forgets_those_whose_state_is_not_known(spec):
     with Serving(server):
         actor, near = make_actor(server, spec), alone()
         actor.select_action(one(spec))
-        run, lost = server._program._runs, server._program
-        broken = run[1]._replace(step=lambda *args: [part.delete() for part in lost._state][5])
-        run[1], whole = broken, run[1]
+        runs, whole = server._program._runs, server._program._runs[1]
+        runs[1] = lambda *args: [part.delete() for part in server._program._state][5], *whole[1:]
         with pytest.raises(IndexError):
             actor.select_action(one(spec))
-        run[1] = whole
+        runs[1] = whole
         assert not server._sessions
         near.set_num_actions(0)
         np.testing.assert_array_equal(actor.select_action(one(spec)), near.select_action(one(spec)))
