@@ -153,13 +153,16 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         adder: Adder | None = None,
         *,
         num_envs: int | None = None,
-        device: jax.Device | None = None,
+        device: jax.Device | Partition | None = None,
     ) -> GenericActor | RemoteActor:
-        """The actor; where `variable_source` is an `InferenceSource`, its server chooses."""
+        """The actor; where `variable_source` is an `InferenceSource`, its server chooses.
+
+        `device` is where else the policy is computed, by `PolicyProgram`.
+        """
         if isinstance(variable_source, InferenceSource):
             infer = variable_source.infer
             return RemoteActor(policy, key, infer, spec.actions, adder, num_envs=num_envs)
-        client = VariableClient(variable_source, device=device)
+        client = VariableClient(variable_source)
         return GenericActor(policy, key, client, adder, num_envs=num_envs, device=device)
 
     def make_learner(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..interfaces import ActorCore, Adder
+from ..programs.placement import Partition
 from ..programs.policy import PolicyProgram
 from ..variables.client import VariableClient
 
@@ -89,7 +90,7 @@ class GenericActor(BaseActor):
         adder: Adder | None = None,
         *,
         num_envs: int | None = None,
-        device: jax.Device | None = None,
+        device: jax.Device | Partition | None = None,
     ):
         super().__init__(policy, key, adder, num_envs)
         self._client = client

@@ -161,6 +161,19 @@ class SGDLearner:
             self._variables[names] = self._program.variables(self.state, names)
         return list(self._variables[names])
 
+    def variables_on_mesh(self, names: Sequence[str]) -> list[Nest]:
+        """The named collections as the mesh of a partitioned learner holds them, ungathered.
+
+        Raises:
+          ValueError: if it has no mesh, or one of several processes.
+        """
+        if not isinstance(self._program, MeshProgram):
+            raise ValueError(
+                "the learner runs on one device, so that nobody can act on its mesh; give it a "
+                "partition, or have actors compute on cpu, gpu or tpu"
+            )
+        return self._program.variables_on_mesh(self.state, tuple(names))
+
     def assist(self, names: Sequence[str]) -> None:
         """Takes part where another process of the gang gets variables, and keeps nothing."""
         self._program.variables(self.state, names, keep=False)

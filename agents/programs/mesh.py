@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from ..snapshots import key_impl, typed, words_of
-from . import compilation, convolutions, dispatch, planning
+from . import compilation, convolutions, dispatch, planning, runtime
 from .placement import Partition
 
 Nest = Any
@@ -184,7 +184,8 @@ class MeshProgram:
             sample = dispatch.without_keys(sample)
             if not self._takes(sample):
                 sample = self.place(sample)
-        state, output = self._settled(self._run(state, sample))
+        with runtime.COLLECTIVES:
+            state, output = self._settled(self._run(state, sample))
         if self._size > 1:
             priorities = output.priorities
             priorities = None if priorities is None else _share(priorities)
@@ -218,21 +219,39 @@ class MeshProgram:
           names: of what the update calls its variables.
           keep: False: for a process that only takes part; it holds no more than a lot at a time.
         """
-        names = tuple(names)
-        if names not in self._gathers:
-            self._gathers[names] = self._gathering(names)
-        structure, lots = self._gathers[names]
+        structure, lots = self._gathering(tuple(names))
         leaves: list[jax.Array] = []
         for lot in lots:
-            found = self._settled(lot(state))
+            with runtime.COLLECTIVES:
+                found = self._settled(lot(state))
             if keep and self._size > 1:
                 leaves += map(_local, found)
             elif keep:
                 leaves += jax.device_put(found, self._device)
         return jax.tree.unflatten(structure, leaves) if keep else []
 
+    def variables_on_mesh(self, state: Nest, names: Sequence[str]) -> list[Nest]:
+        """Copies of the named variables that lie as the state does; no device has more of them.
+
+        Raises:
+          ValueError: if the mesh is of several processes.
+        """
+        if self._size > 1:
+            raise ValueError(
+                f"the mesh is of {self._size} processes; only within one can who acts share it"
+            )
+        structure, lots = self._gathering(tuple(names))
+        with runtime.COLLECTIVES:
+            leaves = [leaf for lot in lots for leaf in self._settled(lot(state))]
+        return jax.tree.unflatten(structure, leaves)
+
     def _gathering(self, names: tuple[str, ...]) -> tuple[Any, list[Callable[[Nest], list]]]:
         """The structure of some variables, and programs that give their leaves, lot by lot."""
+        if names not in self._gathers:
+            self._gathers[names] = self._make_gathering(names)
+        return self._gathers[names]
+
+    def _make_gathering(self, names: tuple[str, ...]) -> tuple[Any, list[Callable[[Nest], list]]]:
 
         def chosen(state: Nest) -> list[Nest]:
             variables = self._update.variables(state)

@@ -8,11 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
 from ..acting import policies
 from ..interfaces import ActorCore
 from ..snapshots import from_host
+from . import runtime
 from .packing import Packing
+from .placement import Partition
 
 Nest = Any
 Parts = Sequence[jax.Array]
@@ -29,10 +32,11 @@ def fetch(parts: Sequence[jax.Array]) -> list[np.ndarray]:
 
 
 class PolicyProgram:
-    """The policy of N streams on one device.
+    """The policy of N streams on one device, or over a mesh.
 
     A call takes observations and gives actions and extras back to the host, and nothing else: the
     state of the policy stays on the device, in its own dtypes, and is donated from call to call.
+    Over a mesh no device holds more of the parameters than the tactics leave it.
     """
 
     def __init__(
@@ -40,7 +44,7 @@ class PolicyProgram:
         policy: ActorCore,
         num_streams: int,
         *,
-        device: jax.Device | None = None,
+        device: jax.Device | Partition | None = None,
         has_extras: bool = True,
     ):
         """Compiles nothing yet.
@@ -48,12 +52,13 @@ class PolicyProgram:
         Args:
           policy: written for one observation.
           num_streams: N.
-          device: that computes the policy; None: jax's default device.
+          device: that computes the policy, or the mesh and the tactics of several; None: those over
+            which the parameters are spread, or jax's default device.
           has_extras: False: extras are () whatever the policy stores, as nobody asks for them.
         """
         self._policy = policy if has_extras else policy._replace(get_extras=lambda *_: ())
         self._forgets = policy.reset is not None
-        self._device = device or jax.local_devices()[0]
+        self._device = device if isinstance(device, jax.Device) else jax.local_devices()[0]
         self._row = jax.eval_shape(lambda: policy.init(jax.random.key(0)))
         self._begun = jax.jit(self._begin, static_argnames="counts")
         self._write = jax.jit(_write, donate_argnums=0)
@@ -61,8 +66,17 @@ class PolicyProgram:
         self._given: Nest = object()  # Params are told by their identity; nobody has this one.
         self._params: Nest = None
         self._state: Parts = []
+        self._shardings: tuple[Nest, list[Any]] | None = None
+        """Of the parameters and of the parts of the state, once a step over a mesh is planned."""
         self.num_streams = num_streams
-        self._packing = Packing(self._like, by_rows=True)
+        self._partition = device if isinstance(device, Partition) else None
+        self._infers_partition = device is None
+        self._packing = self._make_packing()
+
+    def _make_packing(self) -> Packing:
+        """The packing of the state, whose leaves stay apart where each has a sharding."""
+        small = None if self._partition is None else -1
+        return Packing(self._like, by_rows=True, small=small)
 
     @property
     def _like(self) -> Nest:
@@ -103,7 +117,7 @@ class PolicyProgram:
           num_actions: where their schedules go on.
         """
         begun = self._begun(keys, first_stream, num_actions, counts=num_actions > 0)
-        self._state = self._write(self._state, rows, begun)
+        self._put(self._write(list(self._state), rows, begun))
 
     def _begin(self, keys: jax.Array, first_stream: Any, num_actions: Any, counts: bool) -> Parts:
         """The packed state of streams that begin; to be traced."""
@@ -138,8 +152,10 @@ class PolicyProgram:
           Actions and extras as numpy arrays [n, ...].
         """
         if params is not self._given:
-            self._given, self._params = params, jax.device_put(params, self._device)
-        step, count, unpack = self._runs.get(len(first)) or self._compile(observation, first)
+            self._take(params)
+        step, count, unpack = self._runs.get(len(first)) or self._compile(
+            observation, first, rows
+        )
         if rows is not None:
             parts = step(self._params, observation, *self._state, first, rows)
         elif self._forgets:
@@ -149,7 +165,29 @@ class PolicyProgram:
         self._state = parts[count:]
         return unpack(fetch(parts[:count]))
 
-    def _compile(self, observation: Nest, first: np.ndarray) -> _Run:
+    def _take(self, params: Nest) -> None:
+        """Puts parameters where they are used."""
+        if self._infers_partition:
+            self._infers_partition = False
+            if (found := layout_of(params)) is not None:
+                state = self.save() if self._state else None
+                self._partition = found
+                self._packing = self._make_packing()
+                if state is not None:
+                    self.restore(state)
+        self._given = params
+        if self._partition is None:
+            self._params = jax.device_put(params, self._device)
+        elif self._shardings is None:
+            self._params = params  # Until the step is planned.
+        else:
+            self._params = jax.tree.map(_spread, params, self._shardings[0])
+
+    def _compile(
+        self, observation: Nest, first: np.ndarray, rows: np.ndarray | None = None
+    ) -> _Run:
+        if self._partition is not None:
+            return self._compile_over_mesh(self._partition, observation, first, rows)
         step, chosen = self._traced(observation, first)
         held = len(self._state)
 
@@ -161,6 +199,36 @@ class PolicyProgram:
         run = jax.jit(flat, donate_argnums=donated), chosen.count, chosen.unpack_host
         return self._runs.setdefault(len(first), run)
 
+    def _compile_over_mesh(
+        self, partition: Partition, observation: Nest, first: np.ndarray, rows: np.ndarray | None
+    ) -> _Run:
+        from . import planning  # Only who has a mesh pays for it.
+
+        step, chosen = self._traced(observation, first)
+        flags = [first] if self._forgets else []
+        flags = flags if rows is None else [first, rows]
+        arguments = self._params, observation, list(self._state), *flags
+        shapes = jax.tree.map(_shape, arguments)
+        planned = planning.plan_step(step, partition, shapes).compile()
+        counts = [len(jax.tree.leaves(part)) for part in arguments[:3]]
+        ends = np.cumsum(counts)
+        self._shardings = (
+            jax.tree.unflatten(jax.tree.structure(self._params), planned.in_shardings[: ends[0]]),
+            list(planned.in_shardings[ends[1] : ends[2]]),
+        )
+        self._take(self._given)
+        self._put(self._state)
+        waits = partition.mesh.size > 1 and planned.jax_mesh.devices.flat[0].platform == "cpu"
+
+        def flat(params: Nest, observation: Nest, *parts: Any) -> Parts:
+            # Collectives of two programs must not meet, and on CPU nothing keeps them apart.
+            with runtime.COLLECTIVES:
+                leaves = jax.tree.leaves((params, observation))
+                found = planned.jitted(*leaves, *parts)
+                return jax.block_until_ready(found) if waits else found
+
+        return self._runs.setdefault(len(first), (flat, chosen.count, chosen.unpack_host))
+
     def _traced(self, observation: Nest, first: np.ndarray) -> tuple[Callable[..., Any], Packing]:
         """Returns `(params, observation, state, first, rows) -> (chosen, state)`, both packed, to
         be compiled, and the packing of actions and extras."""
@@ -169,7 +237,8 @@ class PolicyProgram:
             lambda leaf: jax.ShapeDtypeStruct((len(first), *leaf.shape), leaf.dtype), self._row
         )
         action, extras, _ = jax.eval_shape(step, self._params, observation, like, first)
-        chosen, packing = Packing((action, extras)), self._packing
+        small = None if self._partition is None else -1
+        chosen, packing = Packing((action, extras), small=small), self._packing
 
         def packed(params, observation, state, first=np.zeros_like(first), rows=None):
             picked = state if rows is None else [part.at[rows].get(mode="clip") for part in state]
@@ -188,7 +257,8 @@ class PolicyProgram:
             np.concatenate([part, np.zeros((more, *part.shape[1:]), part.dtype)])
             for part in fetch(self._state)
         ]
-        self.num_streams = num_streams
+        self.num_streams, self._shardings = num_streams, None
+        self._runs.clear()
         self._put(state)
 
     def save(self) -> Nest:
@@ -206,10 +276,51 @@ class PolicyProgram:
 
     def _put(self, state: Sequence[Any]) -> None:
         """Takes over a packed state."""
-        self._state = jax.device_put(list(state), self._device)
+        at = self._device if self._shardings is None else self._shardings[1]
+        self._state = jax.device_put(list(state), at)
 
 
 def _write(state: Parts, rows: jax.Array, values: Parts) -> Parts:
     """Puts rows [n, ...] into a packed state [N, ...]; those of no stream are dropped."""
     pairs = zip(state, values, strict=True)
     return [part.at[rows].set(value, mode="drop") for part, value in pairs]
+
+
+def layout_of(params: Nest) -> Partition | None:
+    """Returns the partition that leaves parameters as they lie; None if they are on one device."""
+    spread = {
+        path: leaf.sharding
+        for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]
+        if isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
+    }
+    meshes = [one.mesh for one in spread.values() if isinstance(one, NamedSharding)]
+    if not meshes:
+        return None
+    from ... import partitioning  # Only who has a mesh pays for it.
+    from ...partitioning.ir.trace import path_text
+
+    dims: dict[str, dict[str, int]] = {axis: {} for axis in meshes[0].axis_names}
+    for path, sharding in spread.items():
+        for dim, names in enumerate(sharding.spec):
+            for axis in (names,) if isinstance(names, str) else names or ():
+                dims[axis][path_text(("params",), path)] = dim
+    mesh = partitioning.Mesh(dict(meshes[0].shape), list(meshes[0].devices.flat))
+    tactics = [
+        partitioning.Manual(f"parameters over {axis}", of_axis, axis)
+        for axis, of_axis in dims.items()
+        if of_axis
+    ]
+    return Partition(mesh, tactics)
+
+
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    """The form of an argument, as a jitted function takes it."""
+    return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
+
+
+def _spread(leaf: Any, sharding: Any) -> jax.Array:
+    """An array of the host or of devices, each part of it put where it belongs."""
+    if isinstance(leaf, jax.Array):
+        return jax.device_put(leaf, sharding)
+    host = np.asarray(leaf)
+    return jax.make_array_from_callback(host.shape, sharding, lambda at: host[at])

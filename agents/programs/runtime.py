@@ -6,6 +6,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ import jax
 
 from . import compilation
 
+COLLECTIVES = threading.RLock()
+"""Held while programs over several devices are begun, which must not be interleaved on them."""
 _FLAG = "--xla_force_host_platform_device_count"
 
 

@@ -1,4 +1,4 @@
-"""How actors come by parameters."""
+"""The parameters of whoever acts, fetched from their source."""
 
 from __future__ import annotations
 
@@ -10,6 +10,24 @@ import jax
 from ..interfaces import VariableSource
 
 Nest = Any
+
+
+class MeshVariables:
+    """The variables of a partitioned learner of this process, as its mesh holds them.
+
+    A policy that is given them is computed over that mesh.
+    """
+
+    def __init__(self, learner: Any):
+        self._learner = learner
+
+    @property
+    def version(self) -> int:
+        return self._learner.version
+
+    def get_variables(self, names: Sequence[str] = ("policy",)) -> list[Nest]:
+        """Copies that stay spread; see `SGDLearner.variables_on_mesh`."""
+        return self._learner.variables_on_mesh(names)
 
 
 class VariableClient:
