@@ -23,7 +23,7 @@ from .errors import RequestError
 if TYPE_CHECKING:
     from .factory import ComponentFactory
 
-AUTO = "auto"
+AUTO, MESH = "auto", "mesh"
 _SECONDS = 0.3
 _CALLS = 20
 
@@ -77,6 +77,11 @@ def named(name: str, who: str) -> jax.Device | None:
     Raises:
       RequestError: if this process has none.
     """
+    if name == MESH:
+        raise RequestError(
+            f"the {who}'s device is mesh, that of a learner in the same process; launch in one "
+            "process, or have inference servers with --inference-mesh and --inference-schedule."
+        )
     return None if name == AUTO else _explicit(find(name, who))
 
 
@@ -110,7 +115,8 @@ def choose(
       RequestError: if there is no device of a name, or none on which they run.
     """
     experiment = factory.experiment
-    actors = find(experiment.actor_device, "actor") if spec is not None else {}
+    acts = spec is not None and experiment.actor_device != MESH
+    actors = find(experiment.actor_device, "actor") if acts else {}
     learners = find(experiment.learner_device, "learner") if samples is not None else {}
     if experiment.partition is not None:
         learners = {}  # It is where its mesh is.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 DEVICES = ("auto", "cpu", "gpu", "tpu")
+ACTOR_DEVICES = (*DEVICES, "mesh")
 """What an actor or a learner may be told to compute on."""
 
 
@@ -122,7 +123,7 @@ class Experiment:
     """Budget of learning from data: gradient steps."""
     actor_device: str = "auto"
     """On what actors and evaluators compute: cpu, gpu or tpu; auto: in one process what is
-    quickest, the host where there are several."""
+    quickest, the host where there are several; mesh: in one process the learner's."""
     learner_device: str = "auto"
     """On what the learner computes: cpu, gpu or tpu; auto: what is quickest."""
     callbacks: Sequence[Callback] = ()
@@ -153,10 +154,16 @@ class Experiment:
                 raise RequestError(f"{name} is {show(value)}; it must be a function.")
         check(self, RequestError)
         for who in ("actor", "learner"):
-            if (name := getattr(self, f"{who}_device")) not in DEVICES:
+            names = ACTOR_DEVICES if who == "actor" else DEVICES
+            if (name := getattr(self, f"{who}_device")) not in names:
                 raise RequestError(
-                    f"the {who}'s device is {show(name)}; it must be one of {', '.join(DEVICES)}."
+                    f"the {who}'s device is {show(name)}; it must be one of {', '.join(names)}."
                 )
+        if self.actor_device == "mesh" and self.partition is None:
+            raise RequestError(
+                "--actor-device mesh is the mesh of the learner, which has none; give it one with "
+                "--mesh and --schedule."
+            )
         check_callbacks(self.callbacks)
         budgets = ("num_actor_steps", "num_learner_steps")
         due, other = budgets if self.acts else reversed(budgets)

@@ -222,7 +222,7 @@ class _Fixed:
         return [self._variables[name] for name in names]
 
 
-def device_argument(device: jax.Device | None) -> dict[str, Any]:
+def device_argument(device: jax.Device | Partition | None) -> dict[str, Any]:
     """The argument of a builder's method, which builders of users need not take."""
     return {} if device is None else {"device": device}
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..interfaces import ActorCore, VariableSource
 from ..networks.core import dummy
+from ..programs.placement import Partition
 from ..programs.policy import PolicyProgram
 from ..variables.client import VariableClient
 
@@ -86,6 +87,7 @@ class InferenceServer:
         batch_size: int,
         wait_seconds: float = 0.002,
         capacity: int | None = None,
+        device: jax.Device | Partition | None = None,
     ):
         """Compiles nothing yet (see `warm_up`).
 
@@ -97,6 +99,7 @@ class InferenceServer:
           wait_seconds: time that the first request of a batch waits for others.
           capacity: streams of all clients, for which there is room from the start; None:
             `batch_size`.
+          device: that computes the policy, or a mesh; as of `PolicyProgram`.
 
         Raises:
           ValueError: if one of them is out of its range.
@@ -111,7 +114,10 @@ class InferenceServer:
         self._batch_size, self._wait = batch_size, wait_seconds
         self._observation = dummy(observation_spec, 1)
         self._capacity = capacity or batch_size
-        self._program = PolicyProgram(policy, self._capacity)
+        self._program = PolicyProgram(policy, self._capacity, device=device)
+        full = 1 << (batch_size - 1).bit_length()
+        # Over a mesh every size is planned anew, and has to divide: there is but one.
+        self._least = full if isinstance(device, Partition) else 1
         self._program.clear()
         self._free = list(range(self._capacity))
         self._sessions: dict[str, _Session] = {}
@@ -231,7 +237,7 @@ class InferenceServer:
 
     def warm_up(self, while_waiting: Callable[[], None] = lambda: None) -> None:
         """Compiles for every size that a batch is padded to, up to a full one."""
-        size = 1
+        size = self._least
         while size < 2 * self._batch_size:
             while_waiting()
             observation = [np.repeat(x, size, 0) for x in jax.tree.leaves(self._observation)]
@@ -304,7 +310,7 @@ class InferenceServer:
         first = np.concatenate([request.first for request in batch])
         rows = np.concatenate([request.rows for request in batch])
         count = len(first)
-        if padding := (1 << (count - 1).bit_length()) - count:
+        if padding := max(self._least, 1 << (count - 1).bit_length()) - count:
             leaves = [np.concatenate([x, np.repeat(x[-1:], padding, 0)]) for x in leaves]
             first = np.concatenate([first, np.repeat(first[-1:], padding, 0)])
             rows = np.concatenate([rows, np.full(padding, self._program.num_streams, np.int32)])

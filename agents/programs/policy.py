@@ -153,9 +153,7 @@ class PolicyProgram:
         """
         if params is not self._given:
             self._take(params)
-        step, count, unpack = self._runs.get(len(first)) or self._compile(
-            observation, first, rows
-        )
+        step, count, unpack = self._runs.get(len(first)) or self._compile(observation, first, rows)
         if rows is not None:
             parts = step(self._params, observation, *self._state, first, rows)
         elif self._forgets:
@@ -240,7 +238,9 @@ class PolicyProgram:
         small = None if self._partition is None else -1
         chosen, packing = Packing((action, extras), small=small), self._packing
 
-        def packed(params, observation, state, first=np.zeros_like(first), rows=None):
+        nowhere = np.zeros_like(first)
+
+        def packed(params, observation, state, first=nowhere, rows=None):
             picked = state if rows is None else [part.at[rows].get(mode="clip") for part in state]
             action, extras, after = step(params, observation, packing.unpack(picked), first)
             after = packing.pack(after)

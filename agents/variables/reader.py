@@ -59,6 +59,7 @@ class VariableReader:
         first_period: float = 0.02,
         failed: tuple[type[Exception], ...] = (OSError,),
         while_waiting: Callable[[], None] = lambda: None,
+        on_host: bool = False,
     ):
         """Starts the thread.
 
@@ -70,11 +71,12 @@ class VariableReader:
           failed: what a call of the server raises when it cannot be reached.
           while_waiting: called several times a second while `get_variables` waits for the first
             version; may raise.
+          on_host: leave variables on the host, for who spreads them over devices.
         """
         self._fetch = functools.partial(fetch, server)
         self._period, self._failed = period, failed
         self._first_period = min(period, first_period)
-        self._while_waiting = while_waiting
+        self._while_waiting, self._on_host = while_waiting, on_host
         self._variables: dict[str, Nest] | None = None
         self._closed = threading.Event()
         self._error: BaseException | None = None
@@ -116,7 +118,7 @@ class VariableReader:
             return False
         version, variables = found
         # On the device once, not with every call; on CPU this is the mapped memory itself.
-        self._variables = jax.device_put(variables)
+        self._variables = variables if self._on_host else jax.device_put(variables)
         self._version = version  # Last: whoever sees the number finds the variables.
         self.fetched += 1
         return True

@@ -53,6 +53,8 @@ def roles(options: argparse.Namespace) -> dict[str, Any]:
     return given(
         actors=options.actors,
         inference_servers=options.inference_servers,
+        inference_mesh=options.inference_mesh,
+        inference_schedule=options.inference_schedule,
         learner_hosts=options.learner_hosts,
     )
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from ...launch.distributed.deployment import ENGINES, KINDS, NO_HOSTS
 from ...launch.errors import RequestError
-from ...launch.experiment import DEVICES
+from ...launch.experiment import ACTOR_DEVICES, DEVICES
 from ..tuned import Tuned
 
 Command = Callable[[argparse.Namespace, Sequence[Tuned]], int]
@@ -151,6 +151,16 @@ def add_roles(group: argparse._ActionsContainer) -> None:
         "--inference-servers", type=int, metavar="N", help="default: 0, actors act by themselves"
     )
     group.add_argument(
+        "--inference-mesh",
+        metavar="AXES",
+        help="devices over which each server and each evaluator compute the policy: model=4",
+    )
+    group.add_argument(
+        "--inference-schedule",
+        metavar="TACTICS",
+        help="how they share it: megatron:model",
+    )
+    group.add_argument(
         "--learner-hosts",
         type=count,
         metavar="N",
@@ -160,10 +170,13 @@ def add_roles(group: argparse._ActionsContainer) -> None:
 
 def add_devices(command: argparse.ArgumentParser, default: str | None = DEVICES[0]) -> None:
     """--actor-device and --learner-device."""
-    for who, what in (("actor", "actors and evaluators"), ("learner", "the learner")):
+    for who, what, names in (
+        ("actor", "actors and evaluators", ACTOR_DEVICES),
+        ("learner", "the learner", DEVICES),
+    ):
         command.add_argument(
             f"--{who}-device",
-            choices=DEVICES,
+            choices=names,
             default=default,
             help=f"what {what} compute on; default: auto, what is quickest",
         )

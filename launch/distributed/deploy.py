@@ -10,6 +10,7 @@ from typing import Any
 
 from ... import environments
 from ...agents.programs import runtime
+from ...agents.programs.placement import Partition
 from .. import lifecycle, planning, seeds
 from ..errors import RequestError
 from ..experiment import Experiment, require_experiment
@@ -152,10 +153,12 @@ def _plans(
             accelerator=acts_on_accelerator, reverb=True, hang_seconds=roles.hang_seconds
         )
         plans.append(RolePlan("actor", ActorCrew, crew, settings))
+    partition = roles.inference_partition()
     for index in range(roles.evaluators):
         best = str(RunDirectory(path).best)
         judging = {**shared, "board": _BOARD, "index": index, "best": best}
-        settings = _settings(accelerator=acts_on_accelerator)
+        judging["partition"] = partition
+        settings = _settings(partition, accelerator=acts_on_accelerator)
         plans.append(RolePlan("evaluator", EvaluatorRole, judging, settings))
     return plans
 
@@ -179,14 +182,16 @@ def _inference(factory: ComponentFactory, roles: Roles) -> RolePlan:
         "capacity": streams,
         "wait_seconds": roles.inference_wait,
         "board": _BOARD,
+        "partition": roles.inference_partition(),
     }
     sees = ranks_of.sees_accelerator(factory.experiment, roles)
-    settings = _settings(accelerator=sees, hang_seconds=120.0)
+    settings = _settings(arguments["partition"], accelerator=sees, hang_seconds=120.0)
     return RolePlan("inference", InferenceRole, arguments, settings, 2 * clients + 4)
 
 
-def _settings(**settings: Any) -> Settings:
-    """Settings of a role that sees no virtual devices: they are meant for the learner."""
+def _settings(partition: Partition | None = None, **settings: Any) -> Settings:
+    """Settings of a role that sees the virtual devices of its own mesh, not of the learner's."""
     if settings.get("accelerator"):
         return Settings(**settings)
-    return Settings(environment=tuple(runtime.with_virtual_devices(None).items()), **settings)
+    count = None if partition is None else partition.mesh.size
+    return Settings(environment=tuple(runtime.with_virtual_devices(count).items()), **settings)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...agents.bounds import Above, AllBounds, check
+from ...agents.programs.placement import Partition
 from .. import extras
 from ..errors import RequestError
 
@@ -49,6 +50,11 @@ class Roles:
     """Rows of a full batch; None: those of all actors that one server serves."""
     inference_wait: float = 0.002
     """Seconds for which the first request of a batch waits for others."""
+    inference_mesh: str | None = None
+    """Devices over which each inference server computes the policy, and each evaluator:
+    data=2,model=2; None: one."""
+    inference_schedule: str | None = None
+    """Tactics of that mesh: batch:data,megatron:model."""
     learner_hosts: int = 1
     """Processes that are the learner together, each with its share of every batch."""
     learner_gpus: int | None = None
@@ -85,6 +91,32 @@ class Roles:
                 f"there are {self.inference_servers} inference servers for {self.actors} actors; "
                 "have at most one for each actor."
             )
+        self.inference_partition()
+
+    def inference_partition(self) -> Partition | None:
+        """The mesh and the tactics of inference servers and evaluators; None: one device.
+
+        Raises:
+          RequestError: if one was given without the other, or either does not read.
+        """
+        mesh, schedule = self.inference_mesh, self.inference_schedule
+        if mesh is None and schedule is None:
+            return None
+        if mesh is None or schedule is None or not self.inference_servers:
+            missing = "servers" if mesh and schedule else "schedule" if mesh else "mesh"
+            given = "schedule" if mesh is None else "mesh"
+            raise RequestError(
+                f"--inference-{given} was given without --inference-{missing}; give all of "
+                "--inference-servers, --inference-mesh and --inference-schedule, or none."
+            )
+        from ... import partitioning  # Only who has a mesh pays for it.
+
+        try:
+            return Partition(
+                partitioning.parse_mesh(mesh), tuple(partitioning.parse_schedule(schedule))
+            )
+        except ValueError as error:
+            raise RequestError(f"{error}.") from error
 
     def given(self) -> dict[str, Any]:
         """The fields that are not as by default."""

@@ -18,6 +18,7 @@ from ..signals import Stop
 
 if TYPE_CHECKING:
     from ...agents.interfaces import VariableSource
+    from ...agents.programs.placement import Partition
     from ...environments import EnvironmentSpec
 
 _LAST = int(dm_env.StepType.LAST)
@@ -94,7 +95,7 @@ class Evaluator:
         spec: EnvironmentSpec,
         networks: Any,
         source: Any,
-        device: jax.Device | None = None,
+        device: jax.Device | Partition | None = None,
     ):
         """Makes the policy.
 
@@ -103,7 +104,7 @@ class Evaluator:
           spec: of one environment.
           networks: as the builder takes them.
           source: variable source that is asked for "policy".
-          device: where the policy computes; None: jax's default device.
+          device: where the policy computes, as of `Builder.make_actor`.
         """
         self._experiment, self._device = experiment, device
         self._spec = spec

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from ... import environments
+from ...agents.variables.client import MeshVariables
 from .. import devices, seeds
 from ..evaluation.evaluator import Evaluator
 from ..experiment import Experiment
@@ -73,11 +74,13 @@ def make(experiment: Experiment, environment: Vector, *, check: bool = False) ->
     samples = replay.sample_shapes(experiment.builder.steps_per_dispatch)
     chosen = devices.choose(factory, samples, replay.spec if experiment.acts else None)
     learner = _make_learner(factory, replay, chosen.learner)
-    actor = None
+    actor, source = None, learner
+    if experiment.actor_device == devices.MESH:
+        source = MeshVariables(learner)
     if experiment.acts:
         key = factory.key("actor")
-        actor = factory.actor(key, learner, replay, num_envs=num_envs, device=chosen.actor)
-    evaluator = Evaluator(experiment, spec, factory.networks, learner, chosen.actor)
+        actor = factory.actor(key, source, replay, num_envs=num_envs, device=chosen.actor)
+    evaluator = Evaluator(experiment, spec, factory.networks, source, chosen.actor)
     return Components(spec, environment, replay, learner, actor, evaluator, chosen)
 
 

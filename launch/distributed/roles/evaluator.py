@@ -13,6 +13,7 @@ from .actor import RoleStop
 from .ledger import DONE
 
 if TYPE_CHECKING:
+    from ....agents.programs.placement import Partition
     from ...factory import ComponentFactory
     from .variable_board import VariableBoard
 
@@ -29,8 +30,9 @@ class EvaluatorRole:
         counter: rpc.Remote,
         board: VariableBoard,
         best: str,
+        partition: Partition | None = None,
     ):
-        """Connects to the others; nothing is made yet.
+        """Connects to the others; makes nothing yet.
 
         Args:
           factory: of the policy.
@@ -38,15 +40,18 @@ class EvaluatorRole:
           counter: gives the orders and takes the outcomes.
           board: has the variables.
           best: folder of the run's best policy.
+          partition: over which the policy is computed; None: one device.
         """
-        self._factory = factory
+        self._factory, self._partition = factory, partition
         self._name = f"evaluator/{index}"
         self._counter, self._board = counter, board
         self._best = BestPolicy(best)
 
     def run(self) -> None:
-        reader, factory = self._board.reader(), self._factory
-        device = devices.named(factory.experiment.actor_device, "actor")
+        factory, device = self._factory, self._partition
+        reader = self._board.reader(**({} if device is None else {"on_host": True}))
+        if device is None:
+            device = devices.named(factory.experiment.actor_device, "actor")
         evaluator = Evaluator(factory.experiment, factory.spec, factory.networks, reader, device)
         while not role.pause(_ASK_SECONDS):
             order = rpc.insist(self._counter.next_evaluation, self._name)

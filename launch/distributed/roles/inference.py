@@ -14,6 +14,7 @@ from ..supervision import role
 from . import rpc
 
 if TYPE_CHECKING:
+    from ....agents.programs.placement import Partition
     from ...factory import ComponentFactory
     from .variable_board import VariableBoard
 
@@ -28,6 +29,7 @@ class InferenceRole(rpc.Service):
         wait_seconds: float,
         capacity: int,
         board: VariableBoard,
+        partition: Partition | None = None,
     ):
         """Makes nothing yet.
 
@@ -35,16 +37,19 @@ class InferenceRole(rpc.Service):
           factory: of the policy.
           batch_size, wait_seconds, capacity: as of `InferenceServer`.
           board: has the variables.
+          partition: over which the policy is computed; None: one device.
         """
         self._factory, self._board = factory, board
         self._options: dict[str, Any] = {
             "batch_size": batch_size,
             "wait_seconds": wait_seconds,
             "capacity": capacity,
+            "device": partition,
         }
 
     def prepare(self) -> None:
-        self._reader = self._board.reader()
+        spread = self._options["device"] is not None
+        self._reader = self._board.reader(**({"on_host": True} if spread else {}))
         self._inference = InferenceServer(
             self._factory.policy,
             VariableClient(self._reader),

@@ -14,8 +14,10 @@ class VariableBoard(Protocol):
     def publisher(self) -> Publisher:
         """The learner's proxy, which never makes it wait."""
 
-    def reader(self) -> VariableReader:
+    def reader(self, on_host: bool = False) -> VariableReader:
         """A source of variables that keeps up; its first `get_variables` waits for a version.
+
+        With `on_host` they stay on the host, for who spreads them over devices.
 
         The wait gives signs of life, and ends with `Stopped` where the role is asked to.
         """

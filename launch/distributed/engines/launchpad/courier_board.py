@@ -23,5 +23,5 @@ class CourierBoard:
         folder.mkdir(exist_ok=True)
         return Publisher(FileShelf(folder), self._server)
 
-    def reader(self) -> VariableReader:
-        return VariableReader(self._server, while_waiting=rpc.check_stop)
+    def reader(self, on_host: bool = False) -> VariableReader:
+        return VariableReader(self._server, while_waiting=rpc.check_stop, on_host=on_host)

@@ -135,12 +135,13 @@ class RayBoard:
         page = Page(folder)
         return Publisher(_Shelf(page), _Announcer(self._server, page))
 
-    def reader(self) -> VariableReader:
+    def reader(self, on_host: bool = False) -> VariableReader:
         return VariableReader(
             self._server,
             fetch=_fetching([role.current().workspace, host.workspace_here()]),
             first_period=_FIRST_PERIOD,
             while_waiting=rpc.check_stop,
+            on_host=on_host,
         )
 
 
