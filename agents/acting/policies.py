@@ -129,7 +129,7 @@ def gaussian_noise(
 def drawn(
     choose: Callable[[Nest, Nest, jax.Array], tuple[Nest, Nest]], extras: Nest = ()
 ) -> ActorCore:
-    """What a key decides, another at every step.
+    """An action that a key decides, another at every step.
 
     Args:
       choose: `(params, observation, key) -> (action, extras)`.
@@ -220,12 +220,12 @@ class RecurrentState(NamedTuple):
 
 
 class RecurrentExtras(NamedTuple):
-    """What a recurrent policy stores beside an action."""
+    """Extras of a recurrent policy."""
 
     memory: Nest
     """That the step began with: unrolling from it computes the step again."""
     choice: Nest
-    """What the policy that chooses stores."""
+    """Extras of the policy that chooses."""
 
 
 def recurrent(

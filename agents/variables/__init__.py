@@ -1,1 +1,1 @@
-"""How parameters come from the learner to whoever acts with them."""
+"""The way of parameters from the learner to whoever acts with them."""

@@ -18,7 +18,7 @@ Nest = Any
 
 
 class Server(Protocol):
-    """What a reader asks of a `VariableServer`, near or far."""
+    """A `VariableServer`, near or far, as a reader sees it."""
 
     def get(self, newer_than: int, inline: bool) -> tuple[int, Any, bytes | None] | None: ...
 

@@ -24,7 +24,7 @@ Nest = Any
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """What a run has learned to do, without exploration. Its functions are pure, and of one
+    """The policy that a run has learned, without exploration. Its functions are pure, and of one
     observation: `jax.vmap` makes them those of many.
 
         state = policy.init(jax.random.key(0))
