@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..interfaces import ActorCore, VariableSource
@@ -294,7 +295,8 @@ class InferenceServer:
             full = time.monotonic() + self._wait
             while rows() < self._batch_size and (left := full - time.monotonic()) > 0:
                 self._arrived.wait(left)
-            batch, size = [], 0
+            batch: list[_Request] = []
+            size = 0
             while self._queue and (
                 not batch or size + len(self._queue[0].first) <= self._batch_size
             ):
@@ -317,7 +319,7 @@ class InferenceServer:
         for request in batch:
             if request.begin is not None:
                 words, first_stream, num_actions = request.begin
-                keys = jax.random.wrap_key_data(words)
+                keys = jax.random.wrap_key_data(jnp.asarray(words))
                 self._program.begin(request.rows, keys, first_stream, num_actions)
         self._client.update()
         return self._step(leaves, first, rows)

@@ -82,7 +82,7 @@ class Packing:
     def unpack(self, parts: Sequence[jax.Array]) -> Nest:
         """The inverse of `pack`; to be traced. With rows there may be another number of them."""
         large, leaves = iter(parts), []
-        words = next(large) if self.size else None
+        words: Any = next(large) if self.size else None
         for like, form in zip(self._like, self._forms, strict=True):
             leaf = next(large) if form.part is None else _from_words(words[..., form.part], form)
             leaves.append(typed(leaf, like))
@@ -91,14 +91,14 @@ class Packing:
     def unpack_host(self, parts: Sequence[np.ndarray]) -> Nest:
         """The same on numpy arrays, without a copy; keys stay words."""
         large, leaves = iter(parts), []
-        words = next(large) if self.size else None
+        words: Any = next(large) if self.size else None
         for shape, dtype, part, cut in self._forms:
             if part is None:
                 leaves.append(next(large))
                 continue
             leaf = words[..., part].view(dtype)
             leaves.append((leaf if cut is None else leaf[..., cut]).reshape(shape))
-        return self._structure.unflatten(leaves)
+        return jax.tree.unflatten(self._structure, leaves)
 
 
 def _to_words(x: jax.Array, rows: int) -> jax.Array:

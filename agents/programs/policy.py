@@ -301,7 +301,7 @@ def layout_of(params: Nest) -> Partition | None:
 
     dims: dict[str, dict[str, int]] = {axis: {} for axis in meshes[0].axis_names}
     for path, sharding in spread.items():
-        for dim, names in enumerate(sharding.spec):
+        for dim, names in enumerate(sharding.spec if isinstance(sharding, NamedSharding) else ()):
             for axis in (names,) if isinstance(names, str) else names or ():
                 dims[axis][path_text(("params",), path)] = dim
     mesh = partitioning.Mesh(dict(meshes[0].shape), list(meshes[0].devices.flat))

@@ -164,7 +164,7 @@ def calling(name: str, rounds: int, most: float, **sizes: Any) -> dict[str, Any]
     plain = jax.jit(example.update, donate_argnums=0)
     result: dict[str, Any] = {"model": name, "leaves": len(jax.tree.leaves((state, batch)))}
     for kind, fed in (("numpy", jax.device_get(batch)), ("jax", batch)):
-        variants = {"partitioned": (ours, None), "jit": (plain, None)}
+        variants: dict[str, Any] = {"partitioned": (ours, None), "jit": (plain, None)}
         seconds = _take_turns(variants, (state, fed), rounds)
         ratios = [a / b for a, b in zip(seconds["partitioned"], seconds["jit"], strict=True)]
         result[f"{kind}_seconds"] = {n: round(statistics.median(s), 6) for n, s in seconds.items()}

@@ -176,16 +176,17 @@ def _require_nobody_acts(roles: Mapping[str, Any]) -> None:
 def _inference(factory: ComponentFactory, roles: Roles) -> RolePlan:
     clients = -(-roles.actors // roles.inference_servers)
     streams = clients * factory.builder.num_envs
+    partition = roles.inference_partition()
     arguments = {
         "factory": factory,
         "batch_size": roles.inference_batch or streams,
         "capacity": streams,
         "wait_seconds": roles.inference_wait,
         "board": _BOARD,
-        "partition": roles.inference_partition(),
+        "partition": partition,
     }
     sees = ranks_of.sees_accelerator(factory.experiment, roles)
-    settings = _settings(arguments["partition"], accelerator=sees, hang_seconds=120.0)
+    settings = _settings(partition, accelerator=sees, hang_seconds=120.0)
     return RolePlan("inference", InferenceRole, arguments, settings, 2 * clients + 4)
 
 

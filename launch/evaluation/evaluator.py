@@ -160,7 +160,7 @@ class Evaluator:
         """An actor as it was when it was made. Kept, because a new one compiles anew."""
         if num_envs not in self._actors:
             key = jax.random.key(seeds.derive(self._experiment.seed, "evaluation_actor"))
-            actor = self._experiment.builder.make_actor(
+            actor: Any = self._experiment.builder.make_actor(
                 key,
                 self._policy,
                 self._spec,

@@ -74,9 +74,9 @@ def make(experiment: Experiment, environment: Vector, *, check: bool = False) ->
     samples = replay.sample_shapes(experiment.builder.steps_per_dispatch)
     chosen = devices.choose(factory, samples, replay.spec if experiment.acts else None)
     learner = _make_learner(factory, replay, chosen.learner)
-    actor, source = None, learner
-    if experiment.actor_device == devices.MESH:
-        source = MeshVariables(learner)
+    on_mesh = experiment.actor_device == devices.MESH
+    source = MeshVariables(learner) if on_mesh else learner
+    actor = None
     if experiment.acts:
         key = factory.key("actor")
         actor = factory.actor(key, source, replay, num_envs=num_envs, device=chosen.actor)

@@ -19,7 +19,10 @@ Kind = TypeVar("Kind")
 
 PLACEMENT = ("mesh", "schedule", "recompute", "memory", "placement", "device", "plan")
 """The words of a `Partition`."""
-ALONE: dict[str, Any] = dict.fromkeys((*PLACEMENT, "data"))
+ALONE: dict[str, Any] = {
+    **dict.fromkeys((*PLACEMENT, "data")),
+    **dict.fromkeys(("actor_device", "learner_device"), "auto"),
+}
 """What a run has beside its policy, and is made without to judge that: one device, no data."""
 
 

@@ -172,7 +172,7 @@ def _check_actions(trial: ShortRun, environment: Vector, which: str, evaluation:
     parts, builder, n = trial.parts, trial.experiment.builder, environment.num_envs
     networks = trial.experiment.make_networks(parts.spec)
     core = builder.make_policy(networks, parts.spec, evaluation=evaluation, num_streams=n)
-    actor = builder.make_actor(jax.random.key(0), core, parts.spec, parts.learner, num_envs=n)
+    actor: Any = builder.make_actor(jax.random.key(0), core, parts.spec, parts.learner, num_envs=n)
     timestep = environment.reset()
     actor.observe_first(timestep)
     before, steps = actor.save(), 8
