@@ -10,12 +10,15 @@ ROOT_MODULES = ("__init__", "__main__")
 FLOORS = ("environments", "partitioning", "agents", "launch", "baselines")
 
 
+#: Studies that no command of a user needs.
+LABORATORY = "troupe.baselines.speed.laboratory"
+
+
 def packages() -> list[str]:
-    """`troupe` and every folder with an `__init__.py` below one of its floors."""
+    """`troupe` and every folder with an `__init__.py` on one of its floors, but the laboratory."""
     inits = (path for floor in FLOORS for path in sorted((ROOT / floor).rglob("__init__.py")))
-    return ["troupe"] + [
-        ".".join(("troupe", *path.parent.relative_to(ROOT).parts)) for path in inits
-    ]
+    names = [".".join(("troupe", *path.parent.relative_to(ROOT).parts)) for path in inits]
+    return ["troupe", *(name for name in names if name != LABORATORY)]
 
 
 class BuildPy(build_py):

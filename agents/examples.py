@@ -1,8 +1,7 @@
-"""Steps to plan, simulate and measure: the models of `partitioning`, and agents' real updates."""
+"""Examples for the partitioner: the models of `partitioning`, and every agent's real update."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import jax
@@ -10,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ...agents import find_builder
-from ...environments.specs import EnvironmentSpec
-from ...partitioning import models
-from ...partitioning.models.example import DATA_AND_MODEL, Example
+from ..environments.specs import EnvironmentSpec
+from ..partitioning import models
+from ..partitioning.models.example import DATA_AND_MODEL, Example
+from .catalogue import find_builder
 
 #: Agents whose updates are steps here, and the sizes of their configs that keep a test short.
 AGENTS: dict[str, dict[str, Any]] = {
@@ -107,9 +106,3 @@ def _leaf(path: Any, shape: jax.ShapeDtypeStruct, key: jax.Array, actions: int) 
         return jax.random.uniform(key, shape.shape, shape.dtype, 0.5, 1.0)
     values = jax.random.normal(key, shape.shape, shape.dtype)
     return -jnp.abs(values) if name == "log_prob" else values
-
-
-def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, which is also shown while the rest is measured; standard output is for the JSON."""
-    print("  ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr, flush=True)
-    return row

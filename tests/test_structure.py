@@ -6,7 +6,9 @@ import difflib
 import functools
 import itertools
 import pathlib
+import runpy
 import sys
+import types
 
 import pytest
 
@@ -25,6 +27,7 @@ BELOW = {
 # The partitioner stands alone: what it may import besides itself.
 ALONE = {"jax", "jaxlib", "numpy", "ml_dtypes", "matplotlib", "rich"}
 FILES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+LABORATORY = ROOT / "baselines" / "speed" / "laboratory"
 TEST_FILES = sorted(TESTS.rglob("*.py"))
 MOST_LINES, MOST_FILES = 500, 20
 AGENTS = sorted(path.parent for path in (ROOT / "agents").glob("*/builder.py"))
@@ -49,7 +52,7 @@ def imports(path):
 
 
 def _imports(path):
-    package = ("troupe", *path.relative_to(ROOT).parent.parts)
+    package = ("troupe", *pathlib.PurePath(name_of(path)).parent.parts)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from ((tuple(alias.name.split(".")), None) for alias in node.names)
@@ -148,6 +151,36 @@ def test_the_partitioner_stands_alone():
         if path.relative_to(ROOT).parts[0] == "partitioning":
             others = {module[0] for module, _ in imports(path)} - allowed
             assert not others, f"{path} imports {others}"
+
+
+def test_nothing_leans_on_the_laboratory():
+    """Neither what is shipped, nor a test outside of the baselines on any benchmark."""
+    for path in FILES:
+        found = [module for module, name in imports(path) if "laboratory" in (*module, name)]
+        assert path.is_relative_to(LABORATORY) or not found, f"{name_of(path)} imports {found}"
+    for path in TEST_FILES:
+        names = [(*module, name) for module, name in imports(path)]
+        found = [name for name in names if name[:3] == ("troupe", "baselines", "speed")]
+        assert path.is_relative_to(TESTS / "baselines") or not found, f"{path} imports {found}"
+
+
+def test_the_laboratory_stays_out_of_the_wheel(monkeypatch):
+    if not (ROOT / "setup.py").exists():  # This is an installed wheel.
+        assert not LABORATORY.exists()
+        return
+    given = {}
+    for name, members in {
+        "setuptools": {"setup": lambda **settings: given.update(settings)},
+        "setuptools.command": {},
+        "setuptools.command.build_py": {"build_py": object},
+    }.items():
+        module = types.ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    runpy.run_path(str(ROOT / "setup.py"))
+    inits = (path for floor in FLOORS for path in (ROOT / floor).rglob("__init__.py"))
+    folders = {".".join(("troupe", *path.parent.relative_to(ROOT).parts)) for path in inits}
+    assert {"troupe", *folders} - {*given["packages"]} == {"troupe.baselines.speed.laboratory"}
 
 
 def test_no_file_is_too_long():

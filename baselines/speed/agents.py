@@ -1,16 +1,18 @@
-"""How fast an agent trains, beside a bare loop of its environment and beside other libraries.
+"""Measures how fast an agent trains, beside a bare loop of its environment and other libraries.
 
     python -m troupe.baselines.speed dqn --env CartPole-v1 --json
     python -m troupe.baselines.speed ppo --env CartPole-v1 --against sb3=PYTHON,sbx=PYTHON
     python -m troupe.baselines.speed normalized+sac --env HalfCheetah-v5 --repeats 2 \\
-        --evaluate-every 25000 --against sb3=PYTHON     (what the tuned settings return beside it)
+        --evaluate-every 25000 --against sb3=PYTHON     (returns of the tuned settings)
     python -m troupe.baselines.speed dqn --launch processes     (see `distributed`)
 
-Every library runs the same settings, in turn, as often as `--repeats` says; ratios are between the
-medians, so that all are measured under what else the machine had to do. Only where the workload is
-"tuned" this one runs the baseline's own settings, wrappers of the agent among them, and the others
-the zoo's for as many steps: then returns are compared, and rates are not. What a rate is, and that
-compilation and evaluations are left out of it, is said in `peers`.
+Every library runs the same settings, in turn, as often as `--repeats` says. stable-baselines3 runs
+once with one thread and once with one for each core; SBX takes as many gradient steps in a call as
+this library does. Ratios are between medians, in wall time and for each second of a processor.
+
+The workload "tuned" is another case: this library runs the baseline's own settings, wrappers of
+the agent among them, and the others the zoo's for as many steps. Returns are compared then, and
+rates are not. `peers` defines a rate, without compilation and evaluations.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import argparse
 import dataclasses
 import json
 import math
-import statistics
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -43,7 +45,7 @@ from ..settings.dqn import CARTPOLE_ZOO as DQN_CARTPOLE_ZOO
 from ..settings.ppo import PPO_CARTPOLE_ZOO
 from ..settings.sac import SAC_MUJOCO_ZOO
 from ..settings.td3 import TD3_MUJOCO_ZOO
-from . import arithmetic, peers
+from . import arithmetic, comparison, peers
 
 _WARMUP_CALLS = 2
 _EVALUATE_EVERY = 5_000
@@ -51,9 +53,9 @@ _EVALUATE_EVERY = 5_000
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """What is run: the config here, and what the other libraries have beside it.
+    """The config of a run here, and of the other libraries beside it.
 
-    That is the same settings in their names, or the zoo's beside the baseline's own.
+    Those have the same settings in their names, or the zoo's beside the baseline's own.
     """
 
     config: Mapping[str, Any]
@@ -83,7 +85,7 @@ WORKLOADS: dict[tuple[str, str, str], Workload] = {
             "batch_size": 32,
             "max_replay_size": 10_000,
             "min_replay_size": 1_000,
-            # The zoo's 1,000 count steps of the environment, of which there are four to a gradient.
+            # The zoo's 1,000 count steps of the environment: four to a gradient step.
             "target_update_period": 250,
             "samples_per_insert": 8.0,
             "steps_per_dispatch": 4,
@@ -135,11 +137,13 @@ def measure(
     evaluate_every: int = _EVALUATE_EVERY,
     episodes: int = 20,
 ) -> dict[str, Any]:
-    """Trains with this library; what it returns has the fields of `peers.run`.
+    """Trains with this library and returns the fields of `peers.run`.
 
-    Besides, `gradient_steps_per_second_in_training` counts only the time inside of the learner, and
-    `bare_gradient_steps_per_second` a loop of the same matrix products (see `arithmetic`), of which
-    the former is `share_of_bare_products`; both are left out where there are convolutions.
+    Besides, `devices` has the platforms of the actor and of the learner,
+    `gradient_steps_per_second_in_training` counts only the time inside of the learner, and
+    `bare_gradient_steps_per_second` is the rate of a loop of the same matrix products (see
+    `arithmetic`); `share_of_bare_products` is the ratio of the two. The last two are left out where
+    there are convolutions.
     """
     began = peers.Clock()
     experiment = _experiment(agent, env, work, seed, episodes)
@@ -153,6 +157,7 @@ def measure(
             **trained,
             **_bare_products(experiment, environments.make_spec(environment), parts, trained),
             "setup_seconds": setup_seconds,
+            "devices": parts.devices.to_json(),
             **peers.bare_rate(gymnasium.make(env).unwrapped),
         }
     finally:
@@ -160,9 +165,13 @@ def measure(
         environment.close()
 
 
-def _experiment(agent: str, env: str, work: Workload, seed: int, episodes: int) -> Experiment:
+def _builder(agent: str, work: Workload) -> Any:
     builder_class = find_builder(agent)
-    builder = builder_class(builder_class.config_class(**work.config))
+    return builder_class(builder_class.config_class(**work.config))
+
+
+def _experiment(agent: str, env: str, work: Workload, seed: int, episodes: int) -> Experiment:
+    builder = _builder(agent, work)
 
     def make(*, seed: int, num_envs: int, evaluation: bool) -> environments.Vector:
         return environments.make(env, seed=seed, num_envs=num_envs, actions=builder.actions)
@@ -217,6 +226,7 @@ def _train(
         / learner.seconds,
         "env_steps": loop.actor_steps,
         "gradient_steps": parts.learner.steps,
+        "gradient_steps_per_call": parts.learner.steps / learner.calls,
         "warmup_seconds": seconds,
         "warmup_cpu_seconds": cpu_seconds,
         "warmup_env_steps": steps,
@@ -257,68 +267,6 @@ class _Timed:
         self._learner.step()
         self.seconds += time.perf_counter() - start
         self.calls += 1
-
-
-def compare(
-    runs: Mapping[str, Sequence[Mapping[str, Any]]],
-    *,
-    to_target: bool = False,
-    same_settings: bool = True,
-) -> dict[str, Any]:
-    """Medians of every library, and how this one does beside each of the others.
-
-    A ratio above 1 says that this library is ahead: more steps a second, fewer seconds to the
-    target. Rates have no ratio where the settings differ. `seconds_to_target`, where there is one,
-    is on the clock of the training with the warm-up left out, and None where the median run did not
-    get there. Without a target, which ends evaluations, `leads` are by how much this library's last
-    return is above the other's.
-    """
-    medians: dict[str, Any] = {}
-    for library, results in runs.items():
-        medians[library] = {
-            name: statistics.median(values)
-            for name in (
-                "env_steps_per_second",
-                "env_steps_per_cpu_second",
-                "gradient_steps_per_second",
-                "gradient_steps_per_second_in_training",
-                "bare_gradient_steps_per_second",
-                "share_of_bare_products",
-                "warmup_seconds",
-                "setup_seconds",
-                "bare_env_steps_per_second",
-            )
-            if (values := [r[name] for r in results if r.get(name) is not None])
-        }
-        returns = [r["evaluations"][-1][1] for r in results if r["evaluations"]]
-        if returns:
-            medians[library]["last_return"] = statistics.median(returns)
-        for clock in ("wall", "cpu") if to_target else ():
-            medians[library][f"{clock}_seconds_to_target"] = _to_target(results, clock)
-    ours = medians["troupe"]
-    rates = ("env_steps_per_second", "env_steps_per_cpu_second") if same_settings else ()
-    ratios: dict[str, dict[str, float]] = {}
-    leads: dict[str, float] = {}
-    for library, theirs in medians.items():
-        if library == "troupe":
-            continue
-        ratios[library] = {name: ours[name] / theirs[name] for name in rates}
-        for name in ("wall_seconds_to_target", "cpu_seconds_to_target"):
-            if ours.get(name) and theirs.get(name):
-                ratios[library][name] = theirs[name] / ours[name]
-        if not to_target and "last_return" in ours and "last_return" in theirs:
-            leads[library] = ours["last_return"] - theirs["last_return"]
-    return {"medians": medians, "ratios": ratios, "leads": leads}
-
-
-def _to_target(results: Sequence[Mapping[str, Any]], clock: str) -> float | None:
-    """The median time to the target less the warm-up; a run that never got there counts as last."""
-    warmup = "warmup_seconds" if clock == "wall" else "warmup_cpu_seconds"
-    times = [
-        r["target"][f"{clock}_seconds"] - r[warmup] if r["target"] else math.inf for r in results
-    ]
-    median = statistics.median_low(times)
-    return median if math.isfinite(median) else None
 
 
 def _parse_peers(text: str) -> dict[str, str]:
@@ -372,33 +320,55 @@ def main(argv: Sequence[str] | None = None) -> int:
         target = math.inf if args.target is None and args.evaluate_every else args.target
         # Jax must not have touched a device.
         runtime.configure_cpu()
-        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ("troupe", *against)}
+        rivals = _rivals(args.agent, args.env, work, against)
+        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ("troupe", *rivals)}
         for seed in range(args.seed, args.seed + args.repeats):
             runs["troupe"].append(
                 measure(args.agent, args.env, work, seed=seed, target=target, evaluate_every=every)
             )
             _tell("troupe", seed, runs["troupe"][-1])
-            for library, python in against.items():
-                asked = peers.zoo(
-                    library,
-                    _unwrapped(args.agent),
-                    args.env,
-                    seed=seed,
-                    target_return=target,
-                    evaluate_every=every,
-                    total_steps=work.steps,
+            for name, (python, settings) in rivals.items():
+                asked = dataclasses.replace(
+                    settings, seed=seed, target_return=target, evaluate_every=every
                 )
-                runs[library].append(peers.measure(python, asked))
-                _tell(library, seed, runs[library][-1])
+                runs[name].append(peers.measure(python, asked))
+                _tell(name, seed, runs[name][-1])
     except ValueError as error:
         print(f"troupe: {error}", file=sys.stderr)
         return 2
-    outcome = compare(runs, to_target=args.target is not None, same_settings=work.same_settings)
+    to_target = args.target is not None
+    outcome = comparison.compare(runs, to_target=to_target, same_settings=work.same_settings)
     if args.json:
         print(json.dumps({**outcome, "runs": runs}, indent=2))
     else:
-        _print(outcome)
+        print(f"{args.agent} on {args.env}, {work.steps:,} env steps, runs of each: {args.repeats}")
+        print(comparison.table(outcome, same_settings=work.same_settings))
     return 0
+
+
+def _rivals(
+    agent: str, env: str, work: Workload, against: Mapping[str, str]
+) -> dict[str, tuple[str, peers.PeerRun]]:
+    """The runs of other libraries: by the name of a row its interpreter and its settings.
+
+    Args:
+      agent: name, with wrappers.
+      env: an id of Gymnasium.
+      work: what this library runs.
+      against: interpreters by library.
+    """
+    found = {}
+    cores = len(os.sched_getaffinity(0))
+    for library, python in against.items():
+        settings = peers.zoo(library, _unwrapped(agent), env, total_steps=work.steps)
+        if library == "sbx":
+            fused = _builder(agent, work).steps_per_dispatch
+            found["sbx"] = python, peers.with_fused_steps(settings, fused)
+            continue
+        for threads in sorted({1, cores}):
+            name = f"{library}, {threads} thread{'s' * (threads > 1)}"
+            found[name] = python, dataclasses.replace(settings, torch_threads=threads)
+    return found
 
 
 def _tell(library: str, seed: int, result: Mapping[str, Any]) -> None:
@@ -410,19 +380,6 @@ def _tell(library: str, seed: int, result: Mapping[str, Any]) -> None:
         file=sys.stderr,
         flush=True,
     )
-
-
-def _print(outcome: Mapping[str, Any]) -> None:
-    for library, medians in outcome["medians"].items():
-        print(library)
-        for name, value in medians.items():
-            digits = 1 if value is None or value >= 10 else 3
-            print(f"  {name:40s} {'never' if value is None else f'{value:,.{digits}f}'}")
-    for library, ratios in outcome["ratios"].items():
-        for name, value in ratios.items():
-            print(f"{value:6.2f} x {library}  {name}")
-    for library, value in outcome["leads"].items():
-        print(f"{value:+8,.1f}  {library}  last_return")
 
 
 if __name__ == "__main__":

@@ -23,8 +23,7 @@ Size = tuple[int, int, int, int]
 
 
 def products(step: Callable[..., Any], *shapes: Nest) -> dict[Size, float]:
-    """How often a step computes products of each size. Of a choice each branch counts in part, all
-    alike.
+    """Counts the products of each size in a step; of a choice each branch counts in part.
 
     Args:
       step: traceable.
@@ -39,7 +38,7 @@ def products(step: Callable[..., Any], *shapes: Nest) -> dict[Size, float]:
 
 
 def _count(program: Any, times: float, found: dict[Size, float]) -> bool:
-    """Adds what a program computes; whether that is all of its work."""
+    """Adds the products of a program; True if nothing else in it is counted as work."""
     for equation in program.eqns:
         name, params = equation.primitive.name, equation.params
         if name == "conv_general_dilated":
@@ -70,7 +69,7 @@ def _programs(value: Any) -> list[Any]:
 def seconds(counts: dict[Size, float], budget: float = 2.0) -> float:
     """Seconds that a loop of these products takes, each measured for its part of `budget` seconds.
 
-    By numpy and by XLA, of which neither has the better code for every processor and size; and the
+    By numpy and by XLA, as neither has the better code for every processor and size; and the
     best of several rounds of either: what the processor can do, whoever else it has to serve.
     """
     total, each = 0.0, budget / (2 * len(counts))

@@ -1,4 +1,4 @@
-"""How fast launches are, one beside another: acting, starting, memory, replay, variables.
+"""Rates of launches, one beside another: acting, starting, memory, replay, variables.
 
     python -m troupe.baselines.speed dqn --launch processes --actors 1 8
     python -m troupe.baselines.speed dqn --launch ray --against processes=PYTHON --actors 8
@@ -24,7 +24,7 @@ from ...agents.programs import runtime
 from . import roles, wholes
 
 _SECONDS = 600.0
-"""How long one figure may take."""
+"""The limit of one figure."""
 WHAT = ("acting", "batches", "variables", "learner")
 _MAIN = {
     "acting": "steps_per_second",
@@ -58,7 +58,7 @@ def figures(what: str, kind: str, agent: str, settings: Mapping[str, Any]) -> di
 def asked(
     what: Sequence[str], step_ms: Sequence[float], actors: Sequence[int], seconds: float
 ) -> list[tuple[str, dict[str, Any]]]:
-    """What is to be measured, and the settings of each."""
+    """Returns the figures to measure, each with its settings."""
     rows: list[tuple[str, dict[str, Any]]] = []
     if "acting" in what:
         rows += [

@@ -23,20 +23,20 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
+from ...agents import examples
 from ...agents.programs import runtime
 from ...partitioning import models, parse_mesh, parse_schedule
 from ...partitioning.ir.trace import trace
 from ...partitioning.models import handwritten
 from ...partitioning.partition import Partitioned, partition
 from ...partitioning.simulator import profile, simulate
-from .steps import make, shown
 
 _PARTS = ("planning", "simulating", "stepping", "calling")
 _SCHEDULES = ("batch:data", "batch:data,zero3:data", "batch:data,megatron:model,zero3:data")
 _TRANSFORMER = {"batch": 16, "length": 32, "width": 64, "optimizer": "adam", "clip": 1.0}
 _MLP = {"batch": 256, "num_layers": 4, "width": 128, "hidden": 512, "optimizer": "adam"}
 #: Steps on a mesh of one device, and how much longer than under jit they may take.
-_CALLS: tuple[tuple[str, dict[str, Any], float], ...] = (
+CALLS: tuple[tuple[str, dict[str, Any], float], ...] = (
     ("dqn", {"batch_size": 32, "features": 8, "hidden_sizes": (32, 32)}, 1.15),
     ("sac", {"batch_size": 64, "features": 8, "hidden_sizes": (64, 64), "actions": 2}, 1.15),
     ("mlp", {"batch": 512, "num_layers": 3, "width": 256, "hidden": 512}, 1.02),
@@ -156,7 +156,7 @@ def calling(name: str, rounds: int, most: float, **sizes: Any) -> dict[str, Any]
       most: the ratio that is aimed at.
       **sizes: of the model.
     """
-    example = make(name, **sizes)
+    example = examples.make(name, **sizes)
     state, batch = models.mid_training(example)
     ours = partition(
         example.update, parse_mesh("data=1"), parse_schedule("batch:data"), donate=("state",)
@@ -170,6 +170,12 @@ def calling(name: str, rounds: int, most: float, **sizes: Any) -> dict[str, Any]
         result[f"{kind}_seconds"] = {n: round(statistics.median(s), 6) for n, s in seconds.items()}
         result[f"{kind}_over_jit"] = round(statistics.median(ratios), 4)
     return {**result, "most": most}
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns the row, printed to standard error while the rest is measured."""
+    print("  ".join(f"{key}={value}" for key, value in row.items()), file=sys.stderr, flush=True)
+    return row
 
 
 def _take_turns(
@@ -255,7 +261,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 found["stepping"].append(shown(row))
     if options.only in (None, "calling"):
         found["calling"] = [
-            shown(calling(name, options.rounds, most, **sizes)) for name, sizes, most in _CALLS
+            shown(calling(name, options.rounds, most, **sizes)) for name, sizes, most in CALLS
         ]
     if options.json:
         print(json.dumps(found, indent=2))

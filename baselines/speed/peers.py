@@ -149,11 +149,11 @@ class PeerRun:
     """Environment steps between evaluations."""
     evaluation_episodes: int = 20
     """Episodes of an evaluation, each in an environment of its own."""
-    torch_threads: int | None = 1
-    """Threads that torch computes with; None: one for each core. Where the cores have other work
-    as well, one is many times faster: 2,036 steps of PPO in a CPU second against 113."""
+    torch_threads: int = 1
+    """Threads that torch computes with. On busy cores one is many times faster than all; on quiet
+    ones it depends on the agent."""
     stop_at_target: bool = False
-    """Whether the run ends when the target is reached, instead of after `total_steps`."""
+    """True ends the run at the target, instead of after `total_steps`."""
 
     def __post_init__(self) -> None:
         if self.peer not in _MODULES:
@@ -170,6 +170,27 @@ def zoo(peer: str, agent: str, env: str, **changes: Any) -> PeerRun:
         known = ", ".join(" ".join(key) for key in ZOO)
         raise ValueError(f"no settings for {agent} {env}; there are {known}")
     return PeerRun(peer, agent, env, **{**ZOO[agent, env], **changes})
+
+
+def with_fused_steps(settings: PeerRun, count: int) -> PeerRun:
+    """The same pace of learning in calls of `count` gradient steps each.
+
+    The settings of an agent that learns from its last rollout are returned as they are.
+
+    Raises:
+      ValueError: If environment steps do not divide into such calls.
+    """
+    given = settings.hyperparameters
+    if "gradient_steps" not in given:
+        return settings
+    every, rest = divmod(given["train_freq"] * count, given["gradient_steps"])
+    if rest:
+        raise ValueError(
+            f"{given['gradient_steps']} gradient steps for {given['train_freq']} env steps cannot "
+            f"be taken {count} at once; set steps_per_dispatch to a multiple."
+        )
+    changed = {**given, "train_freq": every, "gradient_steps": count}
+    return dataclasses.replace(settings, hyperparameters=changed)
 
 
 def measure(python: str, settings: PeerRun) -> dict[str, Any]:
@@ -240,7 +261,8 @@ def run(settings: PeerRun) -> dict[str, Any]:
 
     Returns:
       `env_steps_per_second` and `gradient_steps_per_second`: after the warm-up, wall time;
-      the same `..._per_cpu_second`; `env_steps`, `gradient_steps`: of the whole run;
+      the same `..._per_cpu_second`; `env_steps`, `gradient_steps`: of the whole run, and
+      `gradient_steps_per_call` of the library's `train`;
       `setup_seconds`: importing the library and building the agent; `warmup_seconds`,
       `warmup_env_steps`; `wall_seconds`, `cpu_seconds`: of the training, warm-up included,
       evaluations left out; `target`: None, or the first evaluation that reached it, with its
@@ -256,8 +278,7 @@ def run(settings: PeerRun) -> dict[str, Any]:
         raise ValueError(f"{module.__name__} has no {settings.agent.upper()}")
     vectors = importlib.import_module("stable_baselines3.common.vec_env")
     callbacks = importlib.import_module("stable_baselines3.common.callbacks")
-    if settings.torch_threads is not None:
-        importlib.import_module("torch").set_num_threads(settings.torch_threads)
+    importlib.import_module("torch").set_num_threads(settings.torch_threads)
     environment = vectors.DummyVecEnv([lambda: make(settings.env)] * settings.num_envs)
     environment.seed(settings.seed)
     policy = "CnnPolicy" if settings.env.startswith("ALE/") else "MlpPolicy"
@@ -317,6 +338,7 @@ def run(settings: PeerRun) -> dict[str, Any]:
         "gradient_steps_per_cpu_second": rate(learned, cpu - cpu_seconds),
         "env_steps": model.num_timesteps,
         "gradient_steps": gradient_steps,
+        "gradient_steps_per_call": gradient_steps / calls,
         "setup_seconds": setup_seconds,
         "warmup_seconds": seconds,
         "warmup_cpu_seconds": cpu_seconds,

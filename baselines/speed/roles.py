@@ -55,7 +55,7 @@ class _Noted:
         temporary.rename(self._answers / name)
 
     def noted(self, name: str) -> dict[str, Any]:
-        """What another has found; nothing so far."""
+        """Returns the values that another role has found; nothing so far."""
         try:
             return json.loads((self._answers / name).read_text())
         except FileNotFoundError:
@@ -224,7 +224,7 @@ class _Drawer(_Noted):
 def variables_cost(
     kind: str, agent: str, num_bytes: int = 100_000_000, readers: int = 8
 ) -> dict[str, float]:
-    """How long a version takes to reach its readers, and a call that finds nothing newer."""
+    """Measures the seconds of a version to its readers, and of a call that finds nothing newer."""
     worker = functools.partial(
         _plan,
         "learner",
@@ -346,7 +346,7 @@ def _running(
     )
 
     def answer(name: str, seconds: float = 240.0) -> dict[str, Any]:
-        """What a role wrote down."""
+        """Returns the values that a role wrote down."""
         deadline, path = time.monotonic() + seconds, places["answers"] / name
         while not path.exists():
             if time.monotonic() > deadline:

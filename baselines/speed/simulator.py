@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .steps import make
+from ...agents.examples import make
 
 _AGENT = {"features": 64, "hidden_sizes": (512, 512), "actions": 8}
 _TRANSFORMER = {
@@ -171,7 +171,7 @@ def kernel_times(compiled: Any, state: Any, batch: Any) -> list[dict[str, Any]]:
 
 
 def predict(result: dict[str, Any], device: Any) -> dict[str, Any]:
-    """The simulator's word on what `measure` measured."""
+    """Returns the simulator's prediction for a step that `measure` measured."""
     from ...partitioning.ir.trace import trace
     from ...partitioning.simulator.simulate import simulate
 

@@ -77,7 +77,7 @@ def acting(kind: str, agent: str, step_ms: float, actors: int, seconds: float) -
 
 
 class Process(NamedTuple):
-    """What one of a run's processes takes."""
+    """Memory of one of a run's processes."""
 
     name: str | None
     """Of its role; None: it is none's."""

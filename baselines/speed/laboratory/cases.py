@@ -1,4 +1,4 @@
-"""What free searches are held against: every case by name, and the schedules people would write."""
+"""The cases of free searches, by name, and the schedules that people would write for them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
-from ...partitioning import models, parse_schedule
-from . import heldout, steps
+from ....agents import examples
+from ....partitioning import models, parse_schedule
+from . import heldout
 
 MESHES = ("data=8", "data=4,model=2", "data=2,model=2,expert=2")
 DEVICES = ("h200", "tpu-v5e")
@@ -46,7 +47,7 @@ LARGER: dict[str, dict[str, Any]] = {
 
 def make(name: str, **sizes: Any) -> models.Example:
     """The model, the agent's update or the held-out model of that name."""
-    return (heldout.make if name in heldout.MODELS else steps.make)(name, **sizes)
+    return (heldout.make if name in heldout.MODELS else examples.make)(name, **sizes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,7 @@ def cases(names: Collection[str]) -> list[Case]:
 
 
 #: Every model and every agent's own update.
-LISTED = tuple(cases((*steps.NAMES, *steps.FURTHER)))
+LISTED = tuple(cases((*examples.NAMES, *examples.FURTHER)))
 #: Models that nothing was made with.
 HELD_OUT = tuple(cases(tuple(heldout.MODELS)))
 

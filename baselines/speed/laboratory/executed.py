@@ -1,5 +1,6 @@
-"""Are searches right of a machine, and not of the simulator alone? `python -m
-troupe.baselines.speed.executed --json`.
+"""Runs what searches find on a machine, beside the listed schedules.
+
+    python -m troupe.baselines.speed.laboratory.executed --json
 
 Calibrates this machine and, for every case below, searches for a schedule with what was measured.
 The winner's program is verified, run, and held against the unpartitioned step; then it and every
@@ -24,13 +25,13 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from ...partitioning import Automatic, Budget, Simulator, models, parse_mesh, parse_schedule
-from ...partitioning.ir.verify import verify
-from ...partitioning.partition import Partitioned, partition
-from ...partitioning.simulator.calibration import Calibration, calibrate
+from ....partitioning import Automatic, Budget, Simulator, models, parse_mesh, parse_schedule
+from ....partitioning.ir.verify import verify
+from ....partitioning.partition import Partitioned, partition
+from ....partitioning.simulator.calibration import Calibration, calibrate
+from ..partitioner import shown
 from .cases import make, schedules
 from .ranking import MODELS
-from .steps import shown
 
 #: What of an array's norm may be rounding; that of the tests of semantics.
 TOLERANCE = 1e-5
@@ -115,7 +116,7 @@ class Error(NamedTuple):
     of_scalars: float
 
     def is_rounding(self, terms: int) -> bool:
-        """Whether this is no more than float32 brings.
+        """True if the error is within the rounding of float32.
 
         Args:
           terms: of the longest sum. XLA adds them one after another on a CPU, with errors that walk
@@ -127,7 +128,7 @@ class Error(NamedTuple):
 
 
 def worst_error(got: Any, wanted: Any) -> Error:
-    """How far floats are from what is wanted; arrays and scalars apart.
+    """Returns the distance of floats from the expected ones, of arrays and of scalars apart.
 
     Raises:
       ValueError: where integers or shapes differ, or something is not a number.
@@ -235,7 +236,7 @@ def execute(case: Case, simulator: Simulator, estimates: int, seconds: float) ->
 
 
 def in_all(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the cases say together."""
+    """Returns a summary over all cases."""
     ratios = [row["ratio"] for row in found]
     return {
         "cases": len(found),
@@ -250,7 +251,7 @@ def in_all(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m troupe.baselines.speed.executed",
+        prog="python -m troupe.baselines.speed.laboratory.executed",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -15,16 +15,16 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ...partitioning.models.example import DATA_AND_MODEL, Example
-from ...partitioning.models.optimizers import adam
-from ...partitioning.models.training import initial_state, supervised
+from ....partitioning.models.example import DATA_AND_MODEL, Example
+from ....partitioning.models.optimizers import adam
+from ....partitioning.models.training import initial_state, supervised
 
 Tree = Any
 
 
 @dataclasses.dataclass(frozen=True)
 class Extents:
-    """What all of them are sized by.
+    """The sizes of a model.
 
     Attributes:
       batch: examples of a step; graphs for the network of graphs.

@@ -1,4 +1,6 @@
-"""Collectives between hosts, predicted and measured: `python -m troupe.baselines.speed.network`.
+"""Collectives between hosts, predicted and measured.
+
+    python -m troupe.baselines.speed.laboratory.network
 
 Makes two hosts of network namespaces, joined by a cable whose rate is limited (`tc tbf`), and on
 each a process of jax with four virtual devices and gloo. What a host does inside, and the cable's
@@ -191,8 +193,8 @@ def work(
 
 
 def crossings(rate: int, sizes: Sequence[int]) -> list[Crossing]:
-    """What the hosts measure together, and what is predicted, for one rate [Mbit/s]."""
-    from ...partitioning.simulator.collectives import KINDS, collective_cost
+    """Measures and predicts collectives on all hosts, for one rate [Mbit/s]."""
+    from ....partitioning.simulator.collectives import KINDS, collective_cost
 
     near, far, topology = hierarchy(rate, [("all_reduce", size) for size in (1 << 12, *sizes)])
     placed = topology.place({"host": HOSTS, "device": DEVICES})
@@ -225,9 +227,9 @@ def hierarchy(rate: int, near_by: Sequence[tuple[str, int]]) -> tuple[Any, Any, 
     import jax
     import numpy as np
 
-    from ...partitioning.simulator.fit import fit_topology
-    from ...partitioning.simulator.microbench import Bench
-    from ...partitioning.simulator.topology import Level, Topology
+    from ....partitioning.simulator.fit import fit_topology
+    from ....partitioning.simulator.microbench import Bench
+    from ....partitioning.simulator.topology import Level, Topology
 
     devices = list(jax.devices())
     across = list(np.array(devices).reshape(HOSTS, DEVICES).T.ravel())
@@ -269,7 +271,9 @@ def table(rows: Sequence[Crossing]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the table, and writes it with the figures where --out says."""
-    parser = argparse.ArgumentParser(prog="troupe.baselines.speed.network", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="troupe.baselines.speed.laboratory.network", description=__doc__
+    )
     parser.add_argument("--rates", type=int, nargs="+", default=RATES, help="Mbit/s of the cable")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="bytes")
     parser.add_argument("--out", type=pathlib.Path, help="folder for network.json and network.md")

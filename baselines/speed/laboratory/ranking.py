@@ -1,5 +1,6 @@
-"""Does the simulator order schedules as a machine does? `python -m
-troupe.baselines.speed.ranking`.
+"""Compares the order of schedules in the simulator with their order on a machine.
+
+    python -m troupe.baselines.speed.laboratory.ranking
 
 Calibrates this machine, predicts the step time of every schedule below for three models, runs them
 all in turns, and prints both, with Spearman's rank correlation. On a CPU give it eight virtual
@@ -80,11 +81,11 @@ def measure(
     import jax
     from jax.sharding import NamedSharding
 
-    from ...partitioning import models
-    from ...partitioning.mesh import Mesh, parse_mesh
-    from ...partitioning.partition import partition
-    from ...partitioning.simulator.attach import Simulator
-    from ...partitioning.tactics import parse_schedule
+    from ....partitioning import models
+    from ....partitioning.mesh import Mesh, parse_mesh
+    from ....partitioning.partition import partition
+    from ....partitioning.simulator.attach import Simulator
+    from ....partitioning.tactics import parse_schedule
 
     example = models.make(model, **sizes)
     simulator = Simulator(device, topology)
@@ -130,9 +131,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Calibrates, measures, prints."""
     import jax
 
-    from ...partitioning.simulator.calibration import calibrate
+    from ....partitioning.simulator.calibration import calibrate
 
-    parser = argparse.ArgumentParser(prog="troupe.baselines.speed.ranking", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="troupe.baselines.speed.laboratory.ranking", description=__doc__
+    )
     parser.add_argument("--rounds", type=int, default=20, help="timed runs of each schedule")
     parser.add_argument("--models", default=",".join(MODELS), help="which models")
     parser.add_argument("--json", action="store_true")

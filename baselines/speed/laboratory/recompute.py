@@ -1,4 +1,6 @@
-"""What it costs to need less memory: `python -m troupe.baselines.speed.recompute --json`.
+"""The price of less memory by recomputation.
+
+    python -m troupe.baselines.speed.laboratory.recompute --json
 
 Two parts:
 
@@ -19,12 +21,12 @@ from typing import Any
 
 import jax
 
-from ...partitioning import Mesh, Recompute, Simulator, models
-from ...partitioning.partition import Partitioned, partition
-from ...partitioning.simulator.calibration import nearest
-from ...partitioning.simulator.device import Device, get_device
+from ....partitioning import Mesh, Recompute, Simulator, models
+from ....partitioning.partition import Partitioned, partition
+from ....partitioning.simulator.calibration import nearest
+from ....partitioning.simulator.device import Device, get_device
+from ..partitioner import shown
 from .cases import LARGE
-from .steps import shown
 
 SHARES = (1.0, 0.9, 0.75, 0.6, 0.5, 0.4, 0.3, 0.27, 0.25)
 PREDICTED = {**LARGE, "num_layers": 8, "batch": 64}
@@ -56,7 +58,7 @@ def _step(example: models.Example, device: Device, share: float | None) -> Parti
 def budgets(
     sizes: dict[str, Any], device: Device, shares: Sequence[float], compiled: bool = False
 ) -> list[dict[str, Any]]:
-    """What is found for each share of what the step needs without recomputation.
+    """Plans the step within each share of the memory that it needs without recomputation.
 
     A share that no plan meets ends the list, with what was said of it.
 
@@ -64,7 +66,7 @@ def budgets(
       sizes: of a transformer.
       device: what it is planned for.
       shares: of the memory, falling.
-      compiled: whether the step is compiled, for the devices at hand.
+      compiled: True compiles the step, for the devices at hand.
     """
     example = models.make("transformer", **sizes)
     shapes = example.state_shapes, example.batch_shapes
@@ -106,7 +108,7 @@ def budgets(
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m troupe.baselines.speed.recompute",
+        prog="python -m troupe.baselines.speed.laboratory.recompute",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

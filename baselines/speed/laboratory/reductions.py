@@ -1,4 +1,6 @@
-"""Sums between hosts, at once and level by level: `python -m troupe.baselines.speed.reductions`.
+"""Sums between hosts, at once and level by level.
+
+    python -m troupe.baselines.speed.laboratory.reductions
 
 On the two hosts of :mod:`.network`, a partitioned step that does nothing but sum is run as it is
 and with its sum as other programs, at several rates of the cable and sizes.
@@ -53,15 +55,15 @@ class Reduction:
 
 
 def sums(rate: int, sizes: Sequence[int]) -> list[Reduction]:
-    """What the hosts measure together, and what is predicted, for one rate [Mbit/s]."""
+    """Measures and predicts sums on all hosts, for one rate [Mbit/s]."""
     import jax
     import jax.numpy as jnp
 
-    from ... import partitioning as pt
-    from ...partitioning.compiled import explicit
-    from ...partitioning.placement.place import hierarchy
-    from ...partitioning.placement.synthesis import reduction_programs, text_of
-    from ...partitioning.placement.writing import written
+    from .... import partitioning as pt
+    from ....partitioning.compiled import explicit
+    from ....partitioning.placement.place import hierarchy
+    from ....partitioning.placement.synthesis import reduction_programs, text_of
+    from ....partitioning.placement.writing import written
 
     count = network.HOSTS * network.DEVICES
     kinds = ("all_reduce", "reduce_scatter", "all_gather")
@@ -102,7 +104,7 @@ def sums(rate: int, sizes: Sequence[int]) -> list[Reduction]:
 
 
 def rounds(rate: int, nbytes: int) -> int:
-    """How often what is measured is run: for some seconds, and the same on all hosts."""
+    """Returns the number of runs: some seconds of them, the same on all hosts."""
     once = 8 * nbytes / (rate * 1e6)
     return min(max(int(_SECONDS / once), 5), 51)
 
@@ -147,7 +149,7 @@ def _timed(runs: Sequence[Any], x: Any, repeats: int) -> list[tuple[float, float
 
 
 def _sent_so_far() -> int:
-    """What this host has sent, once the last of it is on the cable."""
+    """Returns the bytes that this host has sent, once the last of them is on the cable."""
     before, now = -1, _sent()
     while now != before:
         time.sleep(0.05)
@@ -209,7 +211,9 @@ def table(rows: Sequence[Reduction]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the table, and writes it with the figures where --out says."""
-    parser = argparse.ArgumentParser(prog="troupe.baselines.speed.reductions", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="troupe.baselines.speed.laboratory.reductions", description=__doc__
+    )
     parser.add_argument("--rates", type=int, nargs="+", default=RATES, help="Mbit/s of the cable")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="bytes")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")

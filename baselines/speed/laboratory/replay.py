@@ -1,6 +1,6 @@
-"""How fast the two replays are, and how the learner's reading compares with Reverb's own dataset.
+"""Rates of the two replays, and of the learner's reading beside Reverb's own dataset.
 
-    python -m troupe.baselines.speed.replay --json
+    python -m troupe.baselines.speed.laboratory.replay --json
 
 The items are transitions of four floats, as of CartPole. All figures of one call are measured in
 turn; judge by the ratios, and by the rate of a bare step of CartPole beside them.
@@ -24,8 +24,8 @@ import dm_env
 import gymnasium
 import numpy as np
 
-from ...agents.replay import EmbeddedReplay, ReplaySpec, Transitions
-from ...environments import EnvironmentSpec, specs
+from ....agents.replay import EmbeddedReplay, ReplaySpec, Transitions
+from ....environments import EnvironmentSpec, specs
 
 _ENVIRONMENT = EnvironmentSpec(
     observations=specs.Array((4,), np.float32),
@@ -99,7 +99,7 @@ def reading(
 
     The dataset is read bare: its batches are counted, and neither converted nor looked at.
     """
-    from ...agents.replay.reverb import ReverbAdder, ReverbReplay
+    from ....agents.replay.reverb import ReverbAdder, ReverbReplay
 
     spec = _spec(batch_size, True)
     with _server(batch_size) as address:
@@ -143,7 +143,7 @@ def _bare_rate(address: str, count: int, seconds: float) -> float:
 @contextlib.contextmanager
 def _server(batch_size: int) -> Iterator[str]:
     """A server in a process of its own, as in a distributed run."""
-    from ...launch.distributed import addresses
+    from ....launch.distributed import addresses
 
     (port,) = addresses.free_ports(1)
     command = [
@@ -166,9 +166,9 @@ def _server(batch_size: int) -> Iterator[str]:
 
 
 def _serve(port: int, batch_size: int) -> None:
-    from ...agents.replay.reverb import ReverbServer
-    from ...launch.distributed.addresses import LOOPBACK
-    from ...launch.distributed.engines.launchpad import servers
+    from ....agents.replay.reverb import ReverbServer
+    from ....launch.distributed.addresses import LOOPBACK
+    from ....launch.distributed.engines.launchpad import servers
 
     with servers.kept_to(LOOPBACK):
         server = ReverbServer(_spec(batch_size, True), _ENVIRONMENT, (), f"{LOOPBACK}:{port}")
@@ -179,7 +179,7 @@ def _serve(port: int, batch_size: int) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints all figures."""
-    parser = argparse.ArgumentParser(prog="python -m troupe.baselines.speed.replay")
+    parser = argparse.ArgumentParser(prog="python -m troupe.baselines.speed.laboratory.replay")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--steps-per-sample", type=int, default=1, help="batches read at once")
     parser.add_argument("--embedded-only", action="store_true")

@@ -1,4 +1,6 @@
-"""How good automatic tactics are: `python -m troupe.baselines.speed.search --json`.
+"""The quality of automatic tactics.
+
+    python -m troupe.baselines.speed.laboratory.search --json
 
 Five parts, all predictions of the simulator for devices that need not be there:
 
@@ -30,16 +32,16 @@ from typing import Any
 
 import jax
 
-from ...partitioning import Automatic, Budget, Plan, Simulator, models, parse_mesh, parse_schedule
-from ...partitioning.partition import partition
-from ...partitioning.simulator.simulate import Simulation
-from ...partitioning.tactics.search.moves import Move
-from ...partitioning.tactics.search.space import Space
-from ...partitioning.tactics.search.tree import Search
-from . import steps
+from ....agents import examples
+from ....partitioning import Automatic, Budget, Plan, Simulator, models, parse_mesh, parse_schedule
+from ....partitioning.partition import partition
+from ....partitioning.simulator.simulate import Simulation
+from ....partitioning.tactics.search.moves import Move
+from ....partitioning.tactics.search.space import Space
+from ....partitioning.tactics.search.tree import Search
+from ..partitioner import shown
 from .cases import HELD_OUT, LARGE, LARGER, LISTED, Case, schedules
 from .ranking import spearman
-from .steps import shown
 
 _PARTS = ("estimate", "experts", "sizes", "free", "held_out")
 #: Large models, their meshes and their devices.
@@ -95,7 +97,7 @@ def estimating(
     name: str, sizes: dict[str, Any], mesh: str, device: str, count: int
 ) -> dict[str, Any]:
     """One family: the estimate against the simulator."""
-    plan = planned(steps.make(name, **sizes), mesh, (), device)
+    plan = planned(examples.make(name, **sizes), mesh, (), device)
     space = Space(plan.context(("candidate",)), tuple(parse_mesh(mesh).axes))
     seconds, peaks, slow = [], [], 0.0
     found: dict[tuple[float, float], tuple[float, float]] = {}
@@ -129,7 +131,7 @@ def estimating(
 
 
 def in_all(families: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the families say together; ranks are compared within each, as times differ between."""
+    """Returns a summary over families; ranks are compared within each, as times differ between."""
     plans = sum(family["plans"] for family in families)
 
     def mean(name: str) -> float:
@@ -149,7 +151,7 @@ def in_all(families: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def searching(num_layers: int, estimates: int) -> dict[str, Any]:
-    """What a candidate takes of a processor within a search, its moves and the tree included."""
+    """Returns the CPU time of a candidate within a search, its moves and the tree included."""
     example = models.make("transformer", **LARGE, num_layers=num_layers, batch=4)
     plan = planned(example, "data=4,model=2", parse_schedule("batch:data"), "h200")
     space = Space(plan.context(("candidate",)), ("model", "data"))
@@ -281,7 +283,7 @@ def freely(names: Sequence[Case], estimates: int, out: pathlib.Path | None) -> d
 def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m troupe.baselines.speed.search",
+        prog="python -m troupe.baselines.speed.laboratory.search",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

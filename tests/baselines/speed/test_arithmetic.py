@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from troupe.baselines.speed import arithmetic, steps
+from troupe.agents import examples
+from troupe.baselines.speed import arithmetic
 
 
 def test_products_of_loops_branches_and_batches_are_counted():
@@ -19,12 +20,12 @@ def test_products_of_loops_branches_and_batches_are_counted():
 
 
 def test_an_update_is_its_products_and_convolutions_are_not_counted():
-    example = steps.make("sac", features=3, actions=2, hidden_sizes=(8,), batch_size=16)
+    example = examples.make("sac", features=3, actions=2, hidden_sizes=(8,), batch_size=16)
     counts = arithmetic.products(example.update, example.state_shapes, example.batch_shapes)
     # Forward: the policy's first layer, twice; and the last of two critics at once: the target's
     # once, of those that learn twice.
     assert counts[1, 16, 3, 8] == 2
     assert counts[2, 16, 8, 1] == 3
-    image = steps.make("residual_net")
+    image = examples.make("residual_net")
     assert not arithmetic.products(image.update, image.state_shapes, image.batch_shapes)
     assert arithmetic.seconds(counts, 0.01) > 0.0

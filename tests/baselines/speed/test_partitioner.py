@@ -35,7 +35,7 @@ def test_planning_is_compared_with_compiling():
     assert row["ops"] > 100
 
 
-@pytest.mark.parametrize(("name", "sizes", "most"), partitioner._CALLS[:1])
+@pytest.mark.parametrize(("name", "sizes", "most"), partitioner.CALLS[:1])
 def test_calls_are_compared_with_jits(name, sizes, most):
     row = partitioner.calling(name, 1, most, **sizes)
     for kind in ("numpy", "jax"):

@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from troupe.baselines.speed import cases, steps
+from troupe.agents import examples
 from troupe.partitioning import models
 from troupe.partitioning.models import handwritten
 
-CASES = [(name, {}) for name in steps.NAMES] + [
+CASES = [(name, {}) for name in examples.NAMES] + [
     ("transformer", {"fused_qkv": True, "tied": True, "rotary": True}),
     ("transformer", {"pre_norm": False, "dropout": 0.1, "padding": True}),
     ("transformer", {"num_layers": 3, "scan": True, "checkpoint": "dots", "dropout": 0.1}),
@@ -18,7 +18,7 @@ CASES = [(name, {}) for name in steps.NAMES] + [
 
 @pytest.mark.parametrize(("name", "sizes"), CASES, ids=lambda x: str(x))
 def test_runs_and_repeats(name, sizes):
-    example = steps.make(name, **sizes)
+    example = examples.make(name, **sizes)
     state, batch = models.mid_training(example)
     step = jax.jit(example.update)
     first, second = step(state, batch), step(state, batch)
@@ -30,11 +30,6 @@ def test_runs_and_repeats(name, sizes):
             a, b = jax.random.key_data(a), jax.random.key_data(b)
         assert np.isfinite(np.asarray(a, np.float64)).all()
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
-
-
-def test_a_weight_may_be_called_key():
-    state, _ = models.mid_training(cases.make("film"))
-    assert state["params"]["key"].dtype == np.float32
 
 
 @pytest.mark.parametrize("name", models.CATALOGUE)

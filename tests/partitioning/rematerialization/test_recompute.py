@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from troupe import partitioning as pt
-from troupe.baselines.speed import steps
+from troupe.agents import examples
 from troupe.partitioning import models
 from troupe.partitioning.ir.execute import evaluate
 from troupe.partitioning.ir.program import COLLECTIVES, Program
@@ -29,7 +29,7 @@ MLP = {"num_layers": 6, "batch": 512, "width": 16, "hidden": 32, "optimizer": "a
 
 
 def planned(name: str, sizes: dict[str, Any], mesh: str, schedule: str, **options: Any) -> pt.Plan:
-    example = steps.make(name, **sizes)
+    example = examples.make(name, **sizes)
     step = pt.partition(
         example.update,
         pt.parse_mesh(mesh),
@@ -151,7 +151,7 @@ def _equal(program: Program, other: Program, inputs: list[Any]) -> None:
 def test_the_results_are_the_same_bits(name: str, sizes: dict[str, Any]) -> None:
     plan = planned(name, sizes, "data=1", "")
     found = frontier(plan)
-    inputs = jax.tree.leaves(models.mid_training(steps.make(name, **sizes)))
+    inputs = jax.tree.leaves(models.mid_training(examples.make(name, **sizes)))
     program, _ = found[len(found) - 1]
     assert program is not plan.program
     _equal(plan.program, program, inputs)
@@ -204,7 +204,7 @@ def test_partitioned_steps_give_the_results_of_the_unpartitioned_one(
     name: str, sizes: dict[str, Any], mesh: str, schedule: str
 ) -> None:
     whole = planned(name, sizes, mesh, schedule)
-    example = steps.make(name, **sizes)
+    example = examples.make(name, **sizes)
     arguments = models.mid_training(example)
     step = pt.partition(
         example.update,
@@ -243,7 +243,7 @@ def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
 
 @pytest.mark.long
 def test_a_search_finds_what_fits_where_no_listed_schedule_does() -> None:
-    example = steps.make("transformer", **DEEP)
+    example = examples.make("transformer", **DEEP)
     peaks = []
     for listed in ("", *example.schedules):
         plan = planned("transformer", DEEP, "data=4,model=2", listed)

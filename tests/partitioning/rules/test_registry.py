@@ -11,7 +11,7 @@ import typing
 import pytest
 
 from troupe import partitioning
-from troupe.baselines.speed import steps
+from troupe.agents import examples
 from troupe.partitioning.ir.program import COLLECTIVES, LOCAL
 from troupe.partitioning.ir.trace import trace
 from troupe.partitioning.rules import (
@@ -27,9 +27,9 @@ from troupe.partitioning.rules.traits import PLACED, TABLE, UNKNOWN, Flops
 from troupe.partitioning.simulator import costs
 
 
-@pytest.mark.parametrize("name", sorted(steps.NAMES))
+@pytest.mark.parametrize("name", sorted(examples.NAMES))
 def test_every_primitive_of_a_step_is_listed_and_has_traits(name: str) -> None:
-    example = steps.make(name)
+    example = examples.make(name)
     program = trace(example.update, example.state_shapes, example.batch_shapes)
     assert sorted({op.name for op in program.walk() if not listed(op.name)}) == []
     plain = {op.name for op in program.walk() if not op.regions}

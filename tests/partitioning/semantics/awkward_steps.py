@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from troupe.baselines.speed import steps
+from troupe.agents import examples
 from troupe.partitioning.models import layers, optimizers
 
 Tree = Any
@@ -203,7 +203,7 @@ def recurrent() -> Case:
 
 def example(name: str, **sizes: Any) -> Case:
     """An example of the models, or an agent's own update."""
-    found = steps.make(name, **sizes)
+    found = examples.make(name, **sizes)
     return Case(
         found.update, found.init(jax.random.PRNGKey(0)), found.make_batch(jax.random.PRNGKey(1))
     )

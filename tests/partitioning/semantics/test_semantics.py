@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from troupe import partitioning as pt
-from troupe.baselines.speed import steps
+from troupe.agents import examples
 from troupe.partitioning import models
 
 from ...results import assert_equal_results, raw
@@ -30,7 +30,7 @@ MESHES = {
 }
 
 #: Every model as it comes, what a transformer may be besides, and sizes that do not divide.
-MODELS = {name: (name, {}) for name in steps.NAMES} | {
+MODELS = {name: (name, {}) for name in examples.NAMES} | {
     "mlp adam": ("mlp", {"num_layers": 3, "bias": True, "optimizer": "adam", "clip": 0.1}),
     "transformer": (
         "transformer",
@@ -71,7 +71,7 @@ def schedules(model, mesh):
     name, sizes = MODELS[model]
     axes, prefix = MESHES[mesh]
     found = []
-    for schedule in steps.make(name, **sizes).schedules:
+    for schedule in examples.make(name, **sizes).schedules:
         if "model" in axes or "model" not in schedule:
             found.append(prefix + schedule if "batch:data" in schedule else schedule)
     return found
@@ -103,7 +103,7 @@ def parameters():
 def reference(model):
     """The example, its arguments, and the results of two unpartitioned steps."""
     name, sizes = MODELS[model]
-    example = steps.make(name, **sizes)
+    example = examples.make(name, **sizes)
     state, batch = models.mid_training(example)
     update = jax.jit(example.update)
     first = update(state, batch)

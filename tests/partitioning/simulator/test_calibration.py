@@ -4,7 +4,6 @@ import jax
 import pytest
 
 from troupe import partitioning as pt
-from troupe.baselines.speed.ranking import rank, spearman
 from troupe.partitioning.simulator.calibration import Calibration, calibrate
 from troupe.partitioning.simulator.collectives import KINDS, collective_cost
 from troupe.partitioning.simulator.device import Device, get_device
@@ -143,9 +142,3 @@ def test_this_machine_is_measured_and_kept(tmp_path):
     assert Calibration.load(path) == found
     assert topology_of(str(path), 2) == found.topology
     assert topology_of(found.device, 2) != found.topology
-
-
-def test_rank_correlation():
-    assert list(rank([3.0, 1.0, 1.0])) == [2, 0.5, 0.5]
-    assert spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
-    assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)

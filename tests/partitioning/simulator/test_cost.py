@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from troupe.baselines.speed import steps
+from troupe.agents import examples
 from troupe.partitioning import trace
 from troupe.partitioning.simulator import costs
 
@@ -76,7 +76,7 @@ def test_padding_is_not_multiplied():
 )
 def test_totals_meet_the_compilers_count(model, sizes):
     """Before optimisation the compiler counts each op once, as we do; loops once."""
-    example = steps.make(model, **sizes)
+    example = examples.make(model, **sizes)
     args = example.state_shapes, example.batch_shapes
     program = trace(lambda state, batch: example.update(state, batch), *args)
     theirs = jax.jit(example.update).lower(*args).cost_analysis()["flops"]

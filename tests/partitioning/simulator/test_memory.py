@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from troupe import partitioning as pt
-from troupe.baselines.speed import steps
+from troupe.agents import examples
 from troupe.partitioning import models
 from troupe.partitioning.simulator.memory import donation_pairs, memory_of
 
@@ -91,7 +91,7 @@ def _planned(model, sizes, schedule):
     if model in foreign.STEPS:
         update, *args = foreign.STEPS[model](**sizes)
     else:
-        example = steps.make(model, **sizes)
+        example = examples.make(model, **sizes)
         update, args = example.update, (example.state_shapes, example.batch_shapes)
     mesh = pt.parse_mesh("data=4,model=2" if "model" in schedule else "data=8")
     step = pt.partition(update, mesh, pt.parse_schedule(schedule), donate=("state",))

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from troupe import partitioning as pt
-from troupe.baselines.speed import steps
-from troupe.baselines.speed.search import estimating
+from troupe.agents import examples
 from troupe.partitioning import models
 from troupe.partitioning.decide.repropagate import apply_tactic
 from troupe.partitioning.simulator.device import Curve, get_device
@@ -58,7 +57,7 @@ def decided(plan: pt.Plan) -> dict[str, Any]:
 
 @functools.cache
 def space(name: str, **sizes: Any) -> Space:
-    return Space(planned(steps.make(name, **sizes)).context(("tried",)), ("data", "model"))
+    return Space(planned(examples.make(name, **sizes)).context(("tried",)), ("data", "model"))
 
 
 # -- folding --------------------------------------------------------------------------------------
@@ -173,14 +172,6 @@ def test_what_comes_out_of_a_loop_is_not_read_there() -> None:
                 assert first[at] > found.estimate.baseline.places.of[loop], node
 
 
-def test_estimates_order_plans_as_the_simulator_does() -> None:
-    row = estimating("mlp", WIDE, "data=4,model=2", "h200", 24)
-    assert row["spearman_seconds"] > 0.9
-    assert row["spearman_bytes"] > 0.9
-    assert row["best_in_first_eight"]
-    assert row["regret"] <= 0.03
-
-
 def test_an_estimate_does_not_depend_on_what_was_estimated_before() -> None:
     found = space("mlp", **WIDE)
     pool = random.Random(0).sample(found.moves, 6)
@@ -194,12 +185,12 @@ def test_an_estimate_does_not_depend_on_what_was_estimated_before() -> None:
 
 @pytest.mark.parametrize("name", ["transformer", "experts", "impala"])
 def test_what_a_search_estimates_is_what_it_is_from_nothing(name: str) -> None:
-    found = Space(planned(steps.make(name)).context(("tried",)), ("data", "model"))
+    found = Space(planned(examples.make(name)).context(("tried",)), ("data", "model"))
     search = Search(found, lambda estimated: estimated.seconds, 60, None, seed=0)
     search.run()
     assert len(search.candidates) > 20
     assert max(len(c.moves) for c in search.candidates) > 1
-    afresh = Space(planned(steps.make(name)).context(("tried",)), ("data", "model"))
+    afresh = Space(planned(examples.make(name)).context(("tried",)), ("data", "model"))
     moves = dict(zip(found.moves, afresh.moves, strict=True))
     for candidate in search.candidates:
         if all(move in moves for move in candidate.moves):
@@ -211,7 +202,7 @@ def test_what_a_search_estimates_is_what_it_is_from_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["transformer", "lstm"])
 def test_a_move_that_had_nothing_left_to_decide_has_nothing_further_on(name: str) -> None:
     mesh = pt.Mesh({"data": 2, "model": 2, "expert": 2})
-    found = Space(planned(steps.make(name), mesh=mesh).context(("tried",)), tuple(mesh.axes))
+    found = Space(planned(examples.make(name), mesh=mesh).context(("tried",)), tuple(mesh.axes))
     search = Search(found, lambda estimated: estimated.seconds, 120, None, seed=0)
     search.run()
     passed_on = 0
@@ -297,9 +288,7 @@ def test_what_was_found_runs_and_equals_the_whole_step() -> None:
 
 
 def test_shuffled_minibatches_are_found_to_be_a_batch() -> None:
-    from troupe.baselines.speed import steps
-
-    example = steps.make("ppo")
+    example = examples.make("ppo")
     found = planned(example, auto("data"), device=SLOW, mesh=pt.Mesh({"data": 4}))
     by_hand = planned(example, *pt.parse_schedule("batch:data"), device=SLOW, mesh=found.mesh)
     assert seconds(found) <= 1.02 * seconds(by_hand)

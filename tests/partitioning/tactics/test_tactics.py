@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from troupe import partitioning as pt
-from troupe.baselines.speed import steps
+from troupe.agents import examples
 from troupe.partitioning.decide.graph import Graph
 from troupe.partitioning.decide.sharding import Decisions
 from troupe.partitioning.ir.trace import trace
@@ -21,7 +21,7 @@ MESH = pt.Mesh({"data": 4, "model": 2})
 
 
 def plan(name: str, schedule: str, **sizes: Any) -> pt.Plan:
-    example = steps.make(name, **sizes)
+    example = examples.make(name, **sizes)
     step = pt.partition(example.update, MESH, pt.parse_schedule(schedule))
     return step.plan(example.state_shapes, example.batch_shapes)
 
@@ -32,7 +32,7 @@ def counts(found: pt.Plan) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("name", ["mlp", "transformer", "dqn", "lstm", "ppo"])
 def test_parameters_moments_and_gradients_are_told_apart(name: str) -> None:
-    example = steps.make(name)
+    example = examples.make(name)
     graph = Graph(trace(example.update, example.state_shapes, example.batch_shapes))
     context = pt.Context(graph, Decisions(MESH.axes), ())
     weights = {v.path for v in parameters(context)}
@@ -86,7 +86,7 @@ def test_zero3_over_one_of_the_batchs_axes_scatters_there_and_reduces_the_rest()
 
 
 def test_zero3_leaves_small_arrays_whole_where_it_is_told_to() -> None:
-    example = steps.make("mlp", width=64, hidden=256)
+    example = examples.make("mlp", width=64, hidden=256)
     weights = {v.path: v.nbytes for v in plan("mlp", "", width=64, hidden=256).graph.program.inputs}
     least = max(weights.values())
     schedule = [pt.tactics.zero3(axis="data", least=least)]

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from troupe.baselines.speed import network, reductions
+from troupe.baselines.speed.laboratory import network, reductions
 
 
 @pytest.mark.long

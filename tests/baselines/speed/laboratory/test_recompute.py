@@ -2,7 +2,7 @@
 
 import jax
 
-from troupe.baselines.speed import recompute
+from troupe.baselines.speed.laboratory import recompute
 from troupe.partitioning.simulator.calibration import nearest
 
 SIZES = {"num_layers": 2, "batch": 64, "length": 16, "width": 32, "vocabulary": 64, "scan": True}

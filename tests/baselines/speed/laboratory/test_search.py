@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from troupe.agents.catalogue import AGENTS
-from troupe.baselines.speed import cases, executed, heldout, search
+from troupe.baselines.speed.laboratory import cases, executed, heldout, search
 from troupe.partitioning import Simulator, models
 from troupe.partitioning.tactics.search.space import Space
 
@@ -43,6 +43,20 @@ def test_held_out_models_learn(name):
         losses.append(float(metrics["loss"]))
     assert losses[-1] < losses[0]
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state["params"]))
+
+
+def test_a_weight_may_be_called_key():
+    state, _ = models.mid_training(cases.make("film"))
+    assert state["params"]["key"].dtype == np.float32
+
+
+def test_estimates_order_plans_as_the_simulator_does():
+    wide = {"batch": 512, "num_layers": 3, "width": 1024, "hidden": 4096, "optimizer": "adam"}
+    row = search.estimating("mlp", wide, "data=4,model=2", "h200", 24)
+    assert row["spearman_seconds"] > 0.9
+    assert row["spearman_bytes"] > 0.9
+    assert row["best_in_first_eight"]
+    assert row["regret"] <= 0.03
 
 
 def test_people_would_split_the_batch_over_axes_that_they_have_no_other_use_for():
