@@ -21,7 +21,7 @@ from typing import Any
 
 import jax
 
-from .partitioner import MLP, calling, shown
+from .partitioner import CALLS, calling, shown
 
 #: Agent, environment and env steps of a run.
 AGENTS = (
@@ -30,9 +30,7 @@ AGENTS = (
     ("sac", "Pendulum-v1", 5_000),
     ("dqn", "ALE/Pong-v5", 4_000),
 )
-#: Batches and networks as agents of small tasks have them.
-SMALL = {"batch_size": 64, "hidden_sizes": (64, 64)}
-#: A step of some milliseconds on an accelerator; `MLP` is one on a CPU.
+#: A step of some milliseconds on an accelerator, as that of `CALLS` is on a CPU.
 LARGE_MLP = {"batch": 512, "num_layers": 8, "width": 1024, "hidden": 4096, "optimizer": "adam"}
 _SECONDS = 200.0
 
@@ -117,10 +115,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             failures.append(str(error))
             print(f"troupe: {error}", file=sys.stderr, flush=True)
     device = jax.devices()[0]
-    large = MLP if device.platform == "cpu" else LARGE_MLP
+    large = {} if device.platform == "cpu" else {"mlp": LARGE_MLP}
     updates = [
-        shown(calling(name, options.turns, **sizes))
-        for name, sizes in (("dqn", SMALL), ("sac", SMALL), ("mlp", large))
+        shown(calling(name, options.turns, most, **large.get(name, sizes)))
+        for name, sizes, most in CALLS
     ]
     found = {
         "machine": {"device": device.device_kind, "platform": device.platform},
@@ -151,8 +149,9 @@ def table(found: dict[str, Any]) -> str:
         for row in found["agents"]
     ]
     lines += [
-        f"update of {row['model']}: {row['seconds']['partitioned'] * 1e3:.3f} ms partitioned on a "
-        f"mesh of one, {row['over_jit']:.2f} of jit's"
+        f"update of {row['model']}: {row['jax_seconds']['partitioned'] * 1e3:.3f} ms partitioned "
+        f"on a mesh of one, {row['jax_over_jit']:.2f} of jit's ({row['numpy_over_jit']:.2f} with "
+        f"batches of numpy; at most {row['most']:.2f} is aimed at)"
         for row in found["updates"]
     ]
     return "\n".join([*lines, *(f"failed: {failure}" for failure in found["failures"])])

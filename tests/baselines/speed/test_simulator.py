@@ -42,10 +42,6 @@ def test_the_comparison_puts_both_side_by_side(result):
     assert found["memory_error"] == predicted / found["allocator_peak"] - 1
 
 
-def test_a_device_that_counts_no_flops_has_no_error_of_them(result):
-    assert simulator.compare({**result, "cost_analysis": {}})["flops_error"] is None
-
-
 def test_the_page_names_date_device_versions_and_what_was_left_out(result):
     page = simulator.markdown(
         {
