@@ -214,6 +214,11 @@ def _train(
             wall, cpu = clock.read()
             reached = {"env_steps": loop.actor_steps, "return": mean}
             reached |= {"wall_seconds": wall, "cpu_seconds": cpu}
+    if not learner.seconds:
+        raise ValueError(
+            f"the warm-up ended with env step {warmup[0]:,}, and nothing was learned from there to "
+            f"{experiment.budget:,}; give more --steps."
+        )
     wall, cpu = clock.read()
     steps, gradients, seconds, cpu_seconds = warmup
     after, learned = loop.actor_steps - steps, parts.learner.steps - gradients

@@ -14,6 +14,12 @@ def test_too_few_steps_to_measure_are_told_on_one_line(capsys):
     assert line.endswith("of 1,000 none is left to be measured; give more --steps.")
 
 
+def test_a_run_without_a_gradient_step_after_the_warmup_is_told(capsys):
+    assert agents.main(["dqn", "--env", "CartPole-v1", "--steps", "1600"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.endswith("nothing was learned from there to 1,600; give more --steps.")
+
+
 def test_a_run_that_is_over_is_told(capsys):
     assert (
         agents.main(["ppo", "--env", "CartPole-v1", "--steps", "1024", "--evaluate-every", "512"])
