@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ...environments import Vector
 
 Nest = Any
+_COMPILING = 10.0
+"""How much longer a run may take before its first gradient step: all is compiled meanwhile."""
 
 
 class ShortRun:
@@ -47,6 +49,7 @@ class ShortRun:
         Args:
           experiment: what is run.
           most_seconds: of a `run` that is to come to so many gradient steps; it ends with fewer.
+            Until its first gradient step it has ten times as long.
         """
         builder = copy.copy(experiment.builder)
         make = builder.make_dataset_iterator
@@ -71,12 +74,18 @@ class ShortRun:
         """Spends the budget, or less where so many gradient steps are taken before."""
         learner, loop, budget = self.parts.learner, self.loop, self.experiment.budget
         if gradient_steps == math.inf:
-            loop.advance(budget, math.inf, Stop())
-        deadline = time.perf_counter() + self._most_seconds
+            return self.run_to(budget)
+        began = time.perf_counter()
         while learner.steps < gradient_steps and loop.steps < budget:
-            if time.perf_counter() >= deadline:
+            patience = self._most_seconds * (1.0 if learner.steps else _COMPILING)
+            if time.perf_counter() - began >= patience:
                 break
-            loop.advance(loop.steps + 1, math.inf, Stop())
+            self.run_to(loop.steps + 1)
+        return self
+
+    def run_to(self, steps: float) -> ShortRun:
+        """Goes on to so many steps of the loop, whatever time that takes."""
+        self.loop.advance(steps, math.inf, Stop())
         return self
 
     def rewind(self) -> ShortRun:

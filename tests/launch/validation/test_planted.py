@@ -1,7 +1,9 @@
 """Mistakes that are planted in an agent are each found and named, and what is right is not."""
 
 import dataclasses
+import itertools
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ from troupe.agents.acting import policies
 from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.baselines.command.line import main
 from troupe.launch.distributed.deploy import deploy
-from troupe.launch.validation import table
+from troupe.launch.validation import conformance, table
 
 from ... import demonstrations
 
@@ -271,6 +273,15 @@ def test_an_agent_without_mistakes_passes():
     findings = found(experiment(**PRIORITISED))
     assert [f for f in findings.values() if f.status != "ok"] == []
     assert [*findings] == [row.name for row in table.TABLE if row.name != "mesh"]
+
+
+def test_runs_of_one_seed_are_of_one_length_where_the_first_ran_out_of_time(monkeypatch):
+    # What has to be compiled before the learner's first step takes 100 s, and no time again.
+    ticks = itertools.chain([0.0] * 3, itertools.repeat(100.0))
+    monkeypatch.setattr(conformance, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    findings = found(experiment())
+    assert [f for f in findings.values() if f.status != "ok"] == []
+    assert ", 2 gradient steps" in findings["short run"].text
 
 
 @pytest.mark.parametrize("agent", ["dqn", "sqil+dqn"])
