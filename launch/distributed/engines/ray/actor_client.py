@@ -53,7 +53,7 @@ class RayRemote:
     def _call(self, method: str, args: tuple[Any, ...]) -> Any:
         try:
             if self._actor is None:
-                self._actor = ray.get_actor(self._name, namespace=self._run)
+                self._actor = self._find()
             answer = self._actor.call.remote(self._incarnation, method, args)
             state, value = ray.get(answer, timeout=self._seconds)
         except exceptions.RayTaskError as error:
@@ -61,7 +61,7 @@ class RayRemote:
             raise RemoteError(f"the {self._name} at {method}: {last}") from None
         except exceptions.GetTimeoutError:
             raise Unreachable(f"no answer from the {self._name}") from None
-        except (exceptions.RayError, ValueError):  # ValueError: there is no such actor.
+        except exceptions.RayError:
             self._actor = None
             raise Unreachable(f"no answer from the {self._name}") from None
         if state == STARTING:
@@ -78,3 +78,14 @@ class RayRemote:
         if state == FAILED:
             raise RemoteError(f"the {self._name} at {method}: {value}")
         return value
+
+    def _find(self) -> Any:
+        """Returns the actor of that name.
+
+        Raises:
+          Unreachable: if there is none.
+        """
+        try:
+            return ray.get_actor(self._name, namespace=self._run)
+        except ValueError:
+            raise Unreachable(f"there is no {self._name} yet") from None

@@ -70,7 +70,8 @@ class NodeLost(Exception):
     """The node of the core is gone."""
 
 
-_end_process = ray.remote(num_cpus=0)(cluster_nodes.end_process)
+_remote: Any = ray.remote  # As typed it knows no groups of calls and no arguments with defaults.
+_end_process = _remote(num_cpus=0)(cluster_nodes.end_process)
 
 
 class RayHandle:
@@ -242,11 +243,13 @@ class RayLauncher:
         place = Place(
             start.name, run, incarnation, folder, str(handle.log), self._versions, starts, row
         )
-        host = ray.remote(concurrency_groups={"run": 1, "watch": 2})(RoleHost)
+        # Of a class of its own: its name is what `ps` and Ray's dashboard show.
+        kind = type(start.name, (RoleHost,), {})
+        host = _remote(concurrency_groups={"run": 1, "watch": 2})(kind)
         options = dict(start.options)
         if self._unlike and not start.is_core:
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(self._unlike))})"}
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(exceptions.ActorAlreadyExistsError):
             actor = host.options(name=start.name, namespace=run, **options).remote(
                 place, {**held, **own}, sys.path
             )
@@ -364,7 +367,7 @@ def _ports(core: Seat) -> tuple[str, str] | None:
     """Two of the core's node that are free; None: the whole learner is there."""
     if cluster_nodes.of_group(core.group) == {core.node}:
         return None
-    find = ray.remote(num_cpus=0)(addresses.free_ports)
+    find = _remote(num_cpus=0)(addresses.free_ports)
     there = find.options(scheduling_strategy=cluster_nodes.affinity(core.node))
     try:
         host = cluster_nodes.address_of(core.node)

@@ -19,9 +19,18 @@ from troupe.launch.distributed import addresses
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray]'")
 
 import ray
+from ray import exceptions
 
-from troupe.launch.distributed.engines.ray import cluster, cluster_nodes, host, launcher
+from troupe.launch.distributed.engines.ray import (
+    actor_client,
+    cluster,
+    cluster_nodes,
+    host,
+    launcher,
+)
+from troupe.launch.distributed.roles import rpc
 from troupe.launch.distributed.supervision import heartbeat
+from troupe.launch.distributed.supervision.role import Settings
 
 from ....processes import python
 from ....waiting import wait_for
@@ -238,7 +247,8 @@ class Says:
 
     def run(self):
         is_main = threading.current_thread() is threading.main_thread()
-        self.path.write_text("main" if is_main else "other")
+        title = pathlib.Path("/proc/self/cmdline").read_text().split(".")[0].rstrip("\\0 ")
+        self.path.write_text(f"{'main' if is_main else 'other'} {title}")
         while not role.pause(0.05):
             pass
 
@@ -271,11 +281,38 @@ print([place.read_text() for place in places], [handle.exit_code for handle in h
 
 @pytest.mark.long
 def test_a_role_that_answers_no_call_has_the_main_thread(tmp_path):
-    """If its signs of life are seen without a call; and it ends when it is told to.
+    """If its signs of life are seen without a call; its process has its name, and ends when told.
 
     In a process of its own, as Ray's token stays in one that has started a cluster.
     """
-    assert python(ALONE, tmp_path, seconds=120.0) == "['main', 'other'] [0, 0]\n"
+    said = "['main ray::quiet', 'other ray::answering'] [0, 0]\n"
+    assert python(ALONE, tmp_path, seconds=120.0) == said
+
+
+def test_only_an_actor_that_is_not_there_is_waited_for(monkeypatch):
+    remote, broken = actor_client.RayRemote("run", 1, "replay"), mock.Mock()
+    broken.call.remote.side_effect = ValueError("a mistake")
+    looked_up = mock.Mock(side_effect=[ValueError("Failed to look up actor"), broken])
+    monkeypatch.setattr(actor_client.ray, "get_actor", looked_up)
+    with pytest.raises(rpc.Unreachable, match="there is no replay yet"):
+        remote.size()
+    with pytest.raises(ValueError, match="a mistake"):
+        remote.size()
+
+
+def test_only_a_name_that_is_taken_is_waited_for(tmp_path, monkeypatch):
+    here, seat = types.SimpleNamespace(node="here", run="run"), launcher.Seat(0, "here", None)
+    board, kind = heartbeat.Board(tmp_path / "board", 1), mock.Mock()
+    failures = [exceptions.ActorAlreadyExistsError("actor"), ValueError("a mistake")]
+    kind.options.return_value.remote.side_effect = failures
+    monkeypatch.setattr(launcher, "_remote", lambda **_: lambda made: kind)
+    roles = launcher.RayLauncher(here, seat, tmp_path, tmp_path, board)
+    start, settings = launcher.Start("actor", 0, None, {}, True, True), Settings()
+    handle = roles.start(start, settings)
+    roles._make(start, settings, handle)
+    assert handle.actor is None
+    with pytest.raises(ValueError, match="a mistake"):
+        roles._make(start, settings, handle)
 
 
 def test_what_a_role_prints_where_the_logs_are_not_seen(tmp_path):
