@@ -105,10 +105,10 @@ class LearnerRole:
         while not role.pause(0.0):
             now = time.monotonic()
             if now >= report_at:
-                phase = self._report()
+                phase, steps = self._report()
                 report_at = now + _REPORT_SECONDS
                 self._writer.take()
-                if phase == TRAIN and self._save_is_due():
+                if phase == TRAIN and self._save_is_due(steps):
                     self._save()
             if self._publisher.wanted and learner.version != self._offered:
                 self._offer()
@@ -148,7 +148,7 @@ class LearnerRole:
         variables = self._learner.get_variables(self._names)
         self._publisher.offer(dict(zip(self._names, variables, strict=True)))
 
-    def _report(self) -> str:
+    def _report(self) -> tuple[str, int]:
         self._check_publisher()
         replay = self._replay
         while self._notes:
@@ -175,18 +175,17 @@ class LearnerRole:
 
     # Checkpoints.
 
-    def _save_is_due(self) -> bool:
-        """True if a checkpoint is to begin; asked as often as the run is reported on.
+    def _save_is_due(self, steps: int) -> bool:
+        """True if a checkpoint is to begin, at so many steps of the run's clock.
 
-        By the clock none is due while another is being written.
+        By the seconds none is due while another is being written.
         """
         settings = self._experiment.checkpointing
         if time.monotonic() - self._saved_at >= settings.every_seconds and not self._writer.busy:
             return True
-        if settings.every_steps is None:
-            return False
-        steps = rpc.insist(self._counter.look)[self._clock]
-        return steps - self._saved_steps >= settings.every_steps
+        return settings.every_steps is not None and (
+            steps - self._saved_steps >= settings.every_steps
+        )
 
     def _save_last(self) -> None:
         """Saves, and sees to it that the address of copies has it too."""

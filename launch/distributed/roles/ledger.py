@@ -199,17 +199,20 @@ class Ledger:
 
     # The learner.
 
-    def learner(self, status: Mapping[str, Any]) -> str:
-        """Takes the learner's status and returns the phase.
+    def learner(self, status: Mapping[str, Any]) -> tuple[str, int]:
+        """Takes the learner's status.
 
         Args:
           status: `steps`; `version` of its newest variables; `drained`, when it has done all and
             saved; `saved`, when it has saved since a stop was requested; `metrics` and `replay`,
             numbers.
+
+        Returns:
+          The phase, and the steps of the run's clock.
         """
         with self._lock:
             self._learner = dict(status)
-            return self._phase()
+            return self._phase(), self._steps
 
     # Evaluation.
 

@@ -118,9 +118,9 @@ def test_phases_to_the_end():
     ledger = make()
     incarnation = ledger.enter("actor/0")
     act(ledger, "actor/0", incarnation, 100)
-    assert ledger.learner({"steps": 5, "version": 3}) == DRAIN
+    assert ledger.learner({"steps": 5, "version": 3}) == (DRAIN, 100)
     assert ledger.next_evaluation("evaluator/0") is None
-    assert ledger.learner({"steps": 6, "version": 4, "drained": True}) == JUDGE
+    assert ledger.learner({"steps": 6, "version": 4, "drained": True})[0] == JUDGE
     order = ledger.next_evaluation("evaluator/0")
     assert order == {
         "index": 0,
@@ -154,7 +154,7 @@ def test_a_stop_waits_for_the_learner_to_save():
     ledger = make()
     ledger.request_stop()
     assert ledger.look(0)["phase"] == SAVE
-    assert ledger.learner({"steps": 1, "saved": True}) == DONE
+    assert ledger.learner({"steps": 1, "saved": True})[0] == DONE
 
 
 def test_the_journal_loses_nothing():
@@ -212,13 +212,13 @@ def test_any_number_of_actors_spends_exactly_the_budget(actors):
 
 def test_a_budget_of_gradient_steps_needs_no_actor():
     ledger = make(clock="learner_steps")
-    assert ledger.learner({"steps": 30}) == TRAIN
+    assert ledger.learner({"steps": 30}) == (TRAIN, 30)
     assert ledger.next_evaluation("evaluator/0") is None
-    assert ledger.learner({"steps": 50}) == TRAIN
+    assert ledger.learner({"steps": 50})[0] == TRAIN
     assert ledger.next_evaluation("evaluator/0")["learner_steps"] == 50
     again = make(clock="learner_steps", state=json.loads(json.dumps(ledger.save())))
     assert again.look()["phase"] == TRAIN
-    assert again.learner({"steps": 100}) == DRAIN
-    assert again.learner({"steps": 100, "drained": True}) == JUDGE
+    assert again.learner({"steps": 100})[0] == DRAIN
+    assert again.learner({"steps": 100, "drained": True})[0] == JUDGE
     order = again.next_evaluation("evaluator/0")
     assert (order["learner_steps"], order["final"]) == (100, True)
