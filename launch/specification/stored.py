@@ -42,7 +42,10 @@ def from_json(kind: type[Kind], values: Mapping[str, Any], otherwise: str) -> Ki
             "evaluation": Evaluation(**values["evaluation"]),
             "checkpointing": Checkpointing(**values["checkpointing"]),
         }
-        return kind(**{**values, **parts, "engine": engine(values)})
+        roles = dict(values.get("roles", {}))
+        # The learner's device was among them before it was the experiment's.
+        device = {name: roles.pop(name) for name in ("learner_device",) if name in roles}
+        return kind(**{**values, **parts, **device, "roles": roles, "engine": engine(values)})
     except (KeyError, TypeError) as error:
         raise RequestError(
             f"config.json does not say all of the run ({error}); {otherwise}."

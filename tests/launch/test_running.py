@@ -55,6 +55,14 @@ def test_processes_are_of_launchpad_where_it_is_installed_else_of_ray(
     assert Recipe.from_json(written).engine == chosen
 
 
+def test_a_device_that_was_a_setting_of_the_program_is_the_experiments():
+    written = Recipe("dqn", "fake/match", launch="processes", roles={"actors": 2}).to_json()
+    del written["learner_device"]
+    written["roles"]["learner_device"] = "gpu"
+    recipe = Recipe.from_json(written)
+    assert (recipe.learner_device, recipe.roles) == ("gpu", {"actors": 2})
+
+
 @pytest.mark.parametrize(
     ("arguments", "there", "words"),
     [
