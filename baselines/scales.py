@@ -6,8 +6,8 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from ..launch.distributed.deployment import KINDS
 from ..launch.errors import RequestError
+from ..launch.roles import KINDS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .callbacks import Callback
-    from .distributed.deployment import Roles
     from .distributed.engines.launchpad.launchpad_engine import launch
     from .distributed.engines.launchpad.program import make_program
     from .errors import Interrupted, RequestError, RunError, StopRun
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from .files.result import Result
     from .local.run import run
     from .logging.wandb import WandbLogger
+    from .roles import Roles
     from .running import resume
 
 __all__ = [
@@ -57,7 +57,7 @@ _HOMES = {
     "Policy": "evaluation.policy",
     "RequestError": "errors",
     "Result": "files.result",
-    "Roles": "distributed.deployment",
+    "Roles": "roles",
     "RunError": "errors",
     "StopRun": "errors",
     "WandbLogger": "logging.wandb",

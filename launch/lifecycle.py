@@ -188,7 +188,7 @@ class RunLifecycle:
           numbers: of training, asked for when they are due.
           detail: what else the first line says.
           launch: its kind.
-          roles: fields of `deployment.Roles` that are not as by default.
+          roles: fields of `roles.Roles` that are not as by default.
           engine: of the launch; None: it is in one process.
 
         Raises:

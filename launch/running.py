@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from . import extras
-from .distributed.deployment import KINDS, RAY, choose_engine
 from .errors import RequestError
 from .experiment import Experiment
 from .files.directory import RunDirectory
 from .files.result import Result
 from .local import run as local
 from .logging.report import Reporter
+from .roles import KINDS, RAY, choose_engine
 from .specification.begun import asked_of
 from .specification.stored import engine as engine_of
 
@@ -40,9 +40,9 @@ def runner(kind: str, roles: Mapping[str, Any], engine: str | None = None) -> La
     """Returns what runs experiments in a kind of launch.
 
     Args:
-      kind: one of `deployment.KINDS`.
-      roles: fields of `deployment.Roles`, where it is not in one process.
-      engine: one of `deployment.ENGINES`; None: see `deployment.choose_engine`.
+      kind: one of `roles.KINDS`.
+      roles: fields of `roles.Roles`, where it is not in one process.
+      engine: one of `roles.ENGINES`; None: see `roles.choose_engine`.
 
     Raises:
       RequestError: if these do not go together, or what they need is not installed.
@@ -83,7 +83,7 @@ def resume(
       experiment: that of the run; None: as its `config.json` says, without callbacks. Needed where
         it was begun in Python with a builder or a factory that cannot be imported.
       steps: a new budget, of actor steps or of gradient steps as before.
-      launch: kind of launch, one of `deployment.KINDS`; None: that of before, on its engine.
+      launch: kind of launch, one of `roles.KINDS`; None: that of before, on its engine.
       progress: whether to show how it goes.
       reporter: where words go instead.
 

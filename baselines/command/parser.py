@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ...launch.distributed.deployment import ENGINES, KINDS, NO_HOSTS
 from ...launch.errors import RequestError
 from ...launch.experiment import ACTOR_DEVICES, DEVICES
+from ...launch.roles import ENGINES, KINDS, NO_HOSTS
 from ..tuned import Tuned
 
 Command = Callable[[argparse.Namespace, Sequence[Tuned]], int]

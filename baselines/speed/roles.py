@@ -25,11 +25,12 @@ import numpy as np
 from ...agents.replay.items import ReplaySpec, Transitions
 from ...agents.variables.version_board import shared_folder
 from ...environments import EnvironmentSpec, specs
-from ...launch.distributed.deployment import Deployment, Reference, RolePlan, Roles
+from ...launch.distributed.deployment import Deployment, Reference, RolePlan
 from ...launch.distributed.roles import rpc
 from ...launch.distributed.roles.variables import VariableRole
 from ...launch.distributed.supervision import role
 from ...launch.distributed.supervision.role import Settings
+from ...launch.roles import Roles
 from .wholes import experiment
 
 _ENVIRONMENT = EnvironmentSpec(

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ...launch import Checkpointing, Evaluation
-from ...launch.distributed.deployment import LAUNCHPAD, RAY
 from ...launch.logging.metrics import read
+from ...launch.roles import LAUNCHPAD, RAY
 from ...launch.running import runner
 from ...launch.specification.recipe import Recipe
 

@@ -18,9 +18,10 @@ from ..factory import ComponentFactory, check_budget
 from ..files.checkpoints import Checkpoint
 from ..files.directory import RunDirectory
 from ..local import saver
+from ..roles import Roles
 from ..validation import updates
 from . import addresses
-from .deployment import Deployment, Reference, RolePlan, Roles, Say
+from .deployment import Deployment, Reference, RolePlan, Say
 from .gang import ranks as ranks_of
 from .roles.actor import ActorCrew
 from .roles.counter import Counter

@@ -70,7 +70,7 @@ class Engine(Protocol):
     kind: str
     """Of launch."""
     name: str
-    """One of `deployment.ENGINES`."""
+    """One of `roles.ENGINES`."""
 
     def start(
         self, workspace: pathlib.Path, logs: pathlib.Path, say: Say

@@ -10,8 +10,8 @@ import shlex
 from typing import ClassVar
 
 from ...agents.bounds import AllBounds, check
-from ..distributed.deployment import Roles
 from ..errors import RequestError
+from ..roles import Roles
 
 
 @dataclasses.dataclass(frozen=True)

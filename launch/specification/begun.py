@@ -51,7 +51,7 @@ class Begun:
     actor_device: str = "auto"
     learner_device: str = "auto"
     engine: str | None = None
-    """One of `deployment.ENGINES`; None: it was in one process."""
+    """One of `roles.ENGINES`; None: it was in one process."""
 
     def experiment(self) -> Experiment:
         """The experiment.
@@ -129,7 +129,7 @@ def begun(
     Args:
       experiment: what is run.
       launch: its kind.
-      roles: fields of `deployment.Roles` that are not as by default.
+      roles: fields of `roles.Roles` that are not as by default.
       engine: of the launch; None: it is in one process.
     """
     builder, networks = experiment.builder, experiment.network_factory

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..distributed.deployment import choose_engine
 from ..errors import RequestError
 from ..experiment import Checkpointing, Evaluation, Experiment
 from ..logging.wandb import WandbLogger
+from ..roles import choose_engine
 from . import fields, origins, stored
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ class Recipe:
     wandb: str | None = None
     """Project of Weights & Biases to which the run is logged too."""
     launch: str = "one-process"
-    """Kind of launch, one of `deployment.KINDS`."""
+    """Kind of launch, one of `roles.KINDS`."""
     roles: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Fields of `deployment.Roles`, where the launch is not in one process."""
+    """Fields of `roles.Roles`, where the launch is not in one process."""
     engine: str | None = None
-    """One of `deployment.ENGINES`, chosen by `deployment.choose_engine` where None is given; in one
+    """One of `roles.ENGINES`, chosen by `roles.choose_engine` where None is given; in one
     process it stays None."""
     folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """By module of the user's own, that of the agent or of the environment: the folder that it was

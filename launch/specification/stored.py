@@ -8,9 +8,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..distributed.deployment import LAUNCHPAD
 from ..errors import RequestError
 from ..experiment import Checkpointing, Evaluation, Partition
+from ..roles import LAUNCHPAD
 
 if TYPE_CHECKING:
     from ... import partitioning

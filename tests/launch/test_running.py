@@ -6,8 +6,8 @@ import pytest
 
 from troupe.baselines.command.line import main
 from troupe.launch import extras, running
-from troupe.launch.distributed.deployment import choose_engine
 from troupe.launch.errors import RequestError
+from troupe.launch.roles import choose_engine
 from troupe.launch.specification.recipe import Recipe
 
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]

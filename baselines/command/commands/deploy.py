@@ -44,9 +44,9 @@ def deploy(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     if options.address is not None:
         raise RequestError("a job knows its nodes by itself; leave out --address.")
     recipe = training.recipe(options, settings)
-    from ....launch.distributed.deployment import Roles
     from ....launch.jobs import kubernetes, slurm
     from ....launch.jobs.job import Job
+    from ....launch.roles import Roles
     from ...report import again
 
     train = again.command(recipe.to_json(), [recipe.seed])

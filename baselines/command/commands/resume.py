@@ -6,8 +6,8 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 
-from ....launch.distributed.deployment import KINDS
 from ....launch.files.directory import RunDirectory
+from ....launch.roles import KINDS
 from ....launch.specification import stored
 from ....launch.specification.begun import asked_of
 from ...tuned import Tuned

@@ -14,7 +14,7 @@ from ..supervision.role import Settings
 if TYPE_CHECKING:
     from ....environments import EnvironmentSpec
     from ...experiment import Experiment
-    from ..deployment import Roles
+    from ...roles import Roles
 
 # A step may take long to compile; a stopped process is noticed all the same.
 _HANG_SECONDS = 600.0

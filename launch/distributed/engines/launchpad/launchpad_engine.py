@@ -14,7 +14,8 @@ from ....errors import RequestError
 from ....experiment import Experiment
 from ....files.result import Result
 from ....logging import report
-from ...deployment import LAUNCHPAD, Say
+from ....roles import LAUNCHPAD
+from ...deployment import Say
 from ...run import Supervised, conduct
 from . import launcher, servers
 from .program import LaunchProgram, make_program

@@ -12,8 +12,9 @@ from typing import Any
 from ....experiment import Experiment
 from ....files.result import Result
 from ....logging import report
+from ....roles import RAY
 from ...deploy import deploy
-from ...deployment import RAY, Deployment, Say
+from ...deployment import Deployment, Say
 from ...run import conduct
 from . import cluster as clusters
 from . import launcher
