@@ -36,7 +36,7 @@ def register(commands: Commands) -> None:
 
 
 def record(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
-    from ....launch.data import record as recorder
+    from ....launch.evaluation import record as recorder
 
     path, dataset = recorder.record(
         options.run,

@@ -8,7 +8,8 @@ import pytest
 from troupe import environments, launch
 from troupe.agents.replay import OfflineReplay, ReplaySpec, Transitions
 from troupe.baselines.command.line import main
-from troupe.launch.data import record, recording, sources
+from troupe.launch.data import recording, sources
+from troupe.launch.evaluation import record
 from troupe.launch.files.checkpoints import Store
 from troupe.launch.logging import metrics, plot
 

@@ -16,11 +16,11 @@ from ...agents.programs import runtime
 from ...agents.replay.nests import Structure
 from ...agents.replay.offline.dataset import Episode, of_episodes
 from .. import seeds
+from ..data import recording
 from ..errors import RequestError
-from ..evaluation import checkpoint as judging
-from ..evaluation.loading import learned
 from ..logging.report import Reporter
-from . import recording
+from . import checkpoint as judging
+from .loading import learned
 
 if TYPE_CHECKING:
     from ...agents.replay.offline.dataset import Dataset
