@@ -1,1 +1,1 @@
-"""Checking an agent before it is trained: what it gives is traced, then tried in short runs."""
+"""Checking what an agent gives, before it is trained: traced, with no device touched."""

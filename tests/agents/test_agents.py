@@ -1,6 +1,6 @@
 """Every row of the table of agents x what every agent must do.
 
-Part of it stands in `launch.validation`, which `troupe check` runs too.
+Part of it stands in `launch.conformance`, which `troupe check` runs too.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from troupe.agents import catalogue, find_builder
 from troupe.agents.acting.policies import RecurrentExtras, batch
 from troupe.agents.programs import dispatch
 from troupe.agents.snapshots import from_host, to_host
+from troupe.launch.conformance import short_run
 from troupe.launch.signals import Stop
-from troupe.launch.validation import conformance
 
 from ..results import assert_equal_results, assert_same_bits, raw
 from .rows import AGENTS, CASES, CHECKED, TO_LEARN
@@ -40,7 +40,7 @@ class Tried:
         self.case, self.row, self.kind, self._stack = case, case.row, case.kind, stack
 
     def make(self, seed):
-        run = conformance.ShortRun(self.case.experiment(seed), most_seconds=np.inf)
+        run = short_run.ShortRun(self.case.experiment(seed), most_seconds=np.inf)
         return self._stack.enter_context(run)
 
     @functools.cached_property
@@ -125,19 +125,19 @@ checked = pytest.mark.parametrize("tried", CHECKED, indirect=True, scope="module
 
 
 def test_it_acts_as_its_environment_asks(tried):
-    conformance.check_actions(tried.trial)
+    short_run.check_actions(tried.trial)
 
 
 def test_it_learns_and_all_stays_finite(tried):
-    conformance.check_learns(tried.trial.rewind(), tried.kind.steps)
+    short_run.check_learns(tried.trial.rewind(), tried.kind.steps)
     assert tried.trial.parts.learner.steps >= tried.kind.steps
-    conformance.check_same_step(tried.trial)
+    short_run.check_same_step(tried.trial)
 
 
 @checked
 def test_a_seed_repeats_and_another_differs(tried):
     first, second = tried.again().policy(), tried.again().policy()
-    conformance.check_seeds(first, second, tried.other[0])
+    short_run.check_seeds(first, second, tried.other[0])
 
 
 @checked

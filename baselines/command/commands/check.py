@@ -27,7 +27,7 @@ def check(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         recipe = dataclasses.replace(recipe, steps=recipe.builder().steps_per_dispatch)
     experiment = recipe.experiment()
     from ....agents.programs import runtime
-    from ....launch.validation import table
+    from ....launch.conformance import table
 
     runtime.configure_cpu()
     began, failed, count = time.perf_counter(), 0, 0

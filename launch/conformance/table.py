@@ -20,8 +20,9 @@ from ..errors import RequestError
 from ..experiment import Experiment
 from ..factory import ComponentFactory
 from ..local import components
-from . import conformance, policies, updates
-from .mistakes import Mistake, attempt, compare
+from ..validation import policies, updates
+from ..validation.mistakes import Mistake, attempt, compare
+from . import short_run
 
 Status = Literal["ok", "failed", "left out"]
 
@@ -93,7 +94,7 @@ class Subject:
         experiment = self.experiment
         if not self.has_devices:
             experiment = dataclasses.replace(experiment, partition=None)
-        return conformance.shortened(experiment, self.spec)
+        return short_run.shortened(experiment, self.spec)
 
     @property
     def has_devices(self) -> bool:
@@ -102,16 +103,16 @@ class Subject:
         return partition is None or partition.mesh.size <= len(jax.devices())
 
     @functools.cached_property
-    def trial(self) -> conformance.ShortRun:
+    def trial(self) -> short_run.ShortRun:
         return self.make_trial(0)
 
     @functools.cached_property
-    def other(self) -> conformance.ShortRun:
+    def other(self) -> short_run.ShortRun:
         return self.make_trial(1).run_to(self.trial.loop.steps)
 
-    def make_trial(self, seed: int) -> conformance.ShortRun:
+    def make_trial(self, seed: int) -> short_run.ShortRun:
         experiment = dataclasses.replace(self.short[0], seed=seed)
-        trial = attempt("the parts of a run cannot be made", conformance.ShortRun, experiment)
+        trial = attempt("the parts of a run cannot be made", short_run.ShortRun, experiment)
         return self.stack.enter_context(trial)
 
 
@@ -195,15 +196,15 @@ def _mesh(subject: Subject) -> str:
 
 
 def _actions(subject: Subject) -> str:
-    return conformance.check_actions(subject.trial)
+    return short_run.check_actions(subject.trial)
 
 
 def _learning(subject: Subject) -> str:
-    return conformance.check_learns(subject.trial, subject.short[1])
+    return short_run.check_learns(subject.trial, subject.short[1])
 
 
 def _same_step(subject: Subject) -> str:
-    return conformance.check_same_step(subject.trial)
+    return short_run.check_same_step(subject.trial)
 
 
 def _seeds(subject: Subject) -> str:
@@ -211,11 +212,11 @@ def _seeds(subject: Subject) -> str:
     # As far as the first run came: how far that was may have been a matter of time.
     first, steps = trial.policy(), trial.loop.steps
     second = trial.rewind().run_to(steps).policy()
-    return conformance.check_seeds(first, second, subject.other.policy())
+    return short_run.check_seeds(first, second, subject.other.policy())
 
 
 def _restored(subject: Subject) -> str:
-    return conformance.check_restored(subject.trial, subject.other)
+    return short_run.check_restored(subject.trial, subject.other)
 
 
 def _processes(subject: Subject) -> str:

@@ -15,8 +15,8 @@ from troupe.agents import UpdateOutput, find_builder
 from troupe.agents.acting import policies
 from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.baselines.command.line import main
+from troupe.launch.conformance import short_run, table
 from troupe.launch.distributed.deploy import deploy
-from troupe.launch.validation import conformance, table
 
 from ... import demonstrations
 
@@ -278,7 +278,7 @@ def test_an_agent_without_mistakes_passes():
 def test_runs_of_one_seed_are_of_one_length_where_the_first_ran_out_of_time(monkeypatch):
     # What has to be compiled before the learner's first step takes 100 s, and no time again.
     ticks = itertools.chain([0.0] * 3, itertools.repeat(100.0))
-    monkeypatch.setattr(conformance, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr(short_run, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     findings = found(experiment())
     assert [f for f in findings.values() if f.status != "ok"] == []
     assert ", 2 gradient steps" in findings["short run"].text

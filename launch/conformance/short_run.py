@@ -22,8 +22,8 @@ from ..experiment import Experiment
 from ..local import components
 from ..local.loop import CatchUp, LearningLoop, Loop
 from ..signals import Stop
-from . import policies
-from .mistakes import Mistake, attempt, compare, draws
+from ..validation import policies
+from ..validation.mistakes import Mistake, attempt, compare, draws
 
 if TYPE_CHECKING:
     from ...agents.interfaces import ManagedLearner
