@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 
 from ...agents.builder import Builder
+from ...agents.interfaces import ManagedLearner
 from ...agents.learning.learner import saved_like, saved_variables, variable_shapes
 from ...agents.snapshots import from_host
 from ..errors import RequestError
@@ -17,7 +18,6 @@ from ..factory import ComponentFactory
 from ..files.best import BestPolicy
 from ..files.checkpoints import Checkpoint, Store
 from ..files.directory import RunDirectory
-from ..local.saver import restore_learner
 from ..specification.begun import asked_of
 
 if TYPE_CHECKING:
@@ -83,6 +83,15 @@ class Source:
     def get_variables(self, names: Sequence[str] = ("policy",)) -> list[Nest]:
         """The named collections."""
         return [self._variables[name] for name in names]
+
+
+def restore_learner(checkpoint: Checkpoint, learner: ManagedLearner) -> None:
+    """Puts a learner where it was, on whatever devices.
+
+    Raises:
+      RequestError: if the checkpoint is of another agent.
+    """
+    learner.restore(checkpoint.read("learner", like=learner.saved_shapes))
 
 
 def learned(

@@ -10,6 +10,7 @@ from typing import Any
 from ...agents.interfaces import ManagedLearner
 from ...agents.replay import OfflineReplay, Replay
 from ..errors import RequestError
+from ..evaluation.loading import restore_learner
 from ..experiment import Experiment
 from ..files import npz, replay_files
 from ..files.checkpoints import Checkpoint, Store
@@ -100,15 +101,6 @@ class Saver:
     def wait(self) -> None:
         """Waits until nothing is being written, whatever becomes of it."""
         self._writer.wait()
-
-
-def restore_learner(checkpoint: Checkpoint, learner: ManagedLearner) -> None:
-    """Puts a learner where it was, on whatever devices.
-
-    Raises:
-      RequestError: if the checkpoint is of another agent.
-    """
-    learner.restore(checkpoint.read("learner", like=learner.saved_shapes))
 
 
 def resume_data(replay: Replay, learner: ManagedLearner) -> None:

@@ -6,10 +6,11 @@ import pathlib
 import time
 from typing import TYPE_CHECKING
 
+from ...evaluation.loading import restore_learner
 from ...files.background import Background
 from ...files.checkpoints import Store, write_shards
 from ...files.frozen import Freezer, nan_at
-from ...local.saver import restore_learner, resume_data
+from ...local.saver import resume_data
 from ..gang import protocol
 from ..supervision import role
 from .learner import make_learner, make_replay

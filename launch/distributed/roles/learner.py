@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from ... import devices
+from ...evaluation.loading import restore_learner
 from ...experiment import Partition
 from ...files.checkpoints import Store
 from ...files.replay_files import ReplayFiles
 from ...files.writer import CheckpointWriter
 from ...local import finite
-from ...local.saver import data_counters, keeps_replay, restore_learner, resume_data
+from ...local.saver import data_counters, keeps_replay, resume_data
 from ..gang import protocol
 from ..supervision import heartbeat, role
 from . import rpc
