@@ -28,7 +28,7 @@ class Callback:
     """
 
     fatal: bool = False
-    """Whether an error in it ends the run."""
+    """True if an error in it ends the run."""
 
     def on_begin(self, directory: pathlib.Path, config: Mapping[str, Any]) -> None:
         """A run begins, or goes on.

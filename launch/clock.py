@@ -1,4 +1,4 @@
-"""What a run counts its budget in: the steps of its actors, or those of its learner."""
+"""The clock that a run counts its budget in: its actor steps, or its learner steps."""
 
 from __future__ import annotations
 

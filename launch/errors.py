@@ -1,10 +1,10 @@
-"""What can go wrong with a run, as one line: a wrong request (exit code 2) or a failure (1)."""
+"""Errors of a run, each of one line: a wrong request (exit code 2) or a failure (1)."""
 
 from __future__ import annotations
 
 
 class RequestError(ValueError):
-    """What was asked for cannot be: the message names it and says what can be. Exit code 2."""
+    """A request that cannot be met: the message names it and says what can be. Exit code 2."""
 
 
 class RunError(RuntimeError):
@@ -12,7 +12,7 @@ class RunError(RuntimeError):
 
 
 class DivergedError(RunError):
-    """What is learned is no longer made of finite numbers; a new start cannot help."""
+    """A state that is no longer made of finite numbers; a new start cannot help."""
 
 
 class StopRun(Exception):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 ACTOR_DEVICES = (*DEVICES, "mesh")
-"""What an actor or a learner may be told to compute on."""
+"""The devices that an actor or a learner may be told to compute on."""
 
 
 class EnvironmentFactory(Protocol):
@@ -44,7 +44,7 @@ class Evaluation:
     target_return: float | None = None
     """Mean return that the final evaluation must reach, else the run failed; None: any will do."""
     stop_at_target: bool = False
-    """Whether the first evaluation with a mean of at least `target_return` ends the run."""
+    """True if the first evaluation with a mean of at least `target_return` ends the run."""
     num_envs: int = 10
     """Environments stepped together in evaluations, at most."""
 
@@ -77,7 +77,7 @@ class Checkpointing:
     keep: int = 2
     """Newest checkpoints kept."""
     replay: str = "auto"
-    """Whether checkpoints hold the replay: always, never, or auto: where it takes at most 256 MiB.
+    """When checkpoints hold the replay: always, never, or auto: where it takes at most 256 MiB.
     Without it a resumed run fills an empty replay before it learns on."""
     copies: str | None = None
     """Address where copies of all that are kept go, such as s3://bucket/runs/mine: for hosts that
@@ -109,7 +109,7 @@ class Experiment:
     num_actor_steps: int | None = None
     """Budget: actions taken in training, over all environments; None: of learning from data."""
     seed: int = 0
-    """What every random event follows from (see `seeds`)."""
+    """The number that every random event follows from (see `seeds`)."""
     network_factory: Callable[[EnvironmentSpec], Any] | None = None
     """Networks in place of the builder's own."""
     evaluation: Evaluation = Evaluation()
@@ -117,7 +117,7 @@ class Experiment:
     partition: Partition | None = None
     """None: the learner runs on one device."""
     data: str | os.PathLike[str] | Dataset | None = None
-    """What is learned from where nobody acts, or besides (`Builder.mixes_data`): a source (see
+    """The data to learn from where nobody acts, or besides (`Builder.mixes_data`): a source (see
     `data.load`) or a dataset."""
     num_learner_steps: int | None = None
     """Budget of learning from data: gradient steps."""
@@ -233,7 +233,7 @@ class Experiment:
 
     @property
     def acts(self) -> bool:
-        """Whether anybody acts in training: there is no data, or it is for the agent to mix in."""
+        """True if anybody acts in training: there is no data, or it is for the agent to mix in."""
         return self.data is None or self.builder.mixes_data
 
     @property
@@ -245,7 +245,7 @@ class Experiment:
 
     @property
     def clock(self) -> StepCount:
-        """What the budget counts."""
+        """The clock that the budget counts."""
         return ACTOR_STEPS if self.acts else LEARNER_STEPS
 
     @property
@@ -307,7 +307,7 @@ def check_identity(found: Mapping[str, Any], expected: Mapping[str, Any], where:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON gives back for a value: tuples become lists, anything it does not know its name."""
+    """Returns what JSON gives back for a value: tuples as lists, what it does not know by name."""
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):

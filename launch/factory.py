@@ -92,7 +92,7 @@ class ComponentFactory:
         return replay
 
     def offline_replay(self, hosts: int = 1, rank: int = 0) -> OfflineReplay:
-        """What a learner draws from that learns from the experiment's data.
+        """Returns the replay of a learner that learns from the experiment's data.
 
         Args:
           hosts: processes of the learner.

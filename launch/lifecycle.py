@@ -1,4 +1,4 @@
-"""What every kind of run does around its loop: it opens, tells, counts its seconds and ends."""
+"""The frame of every kind of run around its loop: it opens, tells, counts seconds and ends."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ class RunLifecycle:
 
 
 def _settings(experiment: Experiment) -> dict[str, Any]:
-    """What a run differs by from others, as texts and numbers."""
+    """Returns what a run differs by from others, as texts and numbers."""
     identity = experiment.identity()
     found = {"agent": identity["agent"], "env": identity["env"], "seed": identity["seed"]}
     found["steps"] = experiment.budget

@@ -1,4 +1,4 @@
-"""How many roles a run has and of which kind, and which engine keeps them running."""
+"""The number of roles of each kind in a run, and the engine that keeps them running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_HOSTS = (
 
 @dataclasses.dataclass(frozen=True)
 class Roles:
-    """How many of each, and where."""
+    """The number of roles of each kind, and their places."""
 
     actors: int = 1
     """Each has as many environments as the agent's config says (`num_envs`)."""
@@ -52,7 +52,7 @@ class Roles:
     """IPv4 address of this machine on which the replay and the other servers listen. Whoever can
     connect to it can run code."""
     hang_seconds: float = 20.0
-    """How long an actor's environment may take for one step before the actor is started again."""
+    """Seconds an actor's environment may take for one step until the actor is started anew."""
     address: str | None = None
     """Of Ray: auto or HOST:PORT, of a cluster that is there; None: one is started here."""
     actor_cpus: float | None = None

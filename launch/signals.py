@@ -109,7 +109,7 @@ class _Deaf(Exception):
 
 
 class _Ear:
-    """Where a thread hears of signals as they come."""
+    """The file on which a thread hears of signals as they come."""
 
     def __init__(self) -> None:
         self._reader, self.writer = socket.socketpair()

@@ -1,4 +1,4 @@
-"""What every agent must do, found in short runs in this process.
+"""Checks of all that every agent must do, by short runs in this process.
 
 `troupe check` runs these for one agent, the suite's table of conformance for all there are.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Nest = Any
 _COMPILING = 10.0
-"""How much longer a run may take before its first gradient step: all is compiled meanwhile."""
+"""The factor by which a run may take longer before its first gradient step: all is compiled."""
 
 
 class ShortRun:
@@ -118,7 +118,7 @@ class ShortRun:
 
     @property
     def newest(self) -> Sample:
-        """What the learner had last, every array [K, B, ...]."""
+        """The batches that the learner had last, every array [K, B, ...]."""
         assert self._newest is not None, "the learner has taken no step"
         return self._newest
 
@@ -164,7 +164,7 @@ def shortened(experiment: Experiment, spec: Any) -> tuple[Experiment, int]:
 
 
 def check_actions(trial: ShortRun) -> str:
-    """Whether both policies choose actions that the environment takes.
+    """Checks that both policies choose actions that the environment takes.
 
     Raises:
       Mistake: where they do not.
@@ -202,7 +202,7 @@ def _check_actions(trial: ShortRun, environment: Vector, which: str, evaluation:
 
 
 def check_learns(trial: ShortRun, gradient_steps: float) -> str:
-    """Whether a short run takes gradient steps that change what actors get, all finite.
+    """Checks that a short run takes gradient steps that change what actors get, all finite.
 
     Raises:
       Mistake: where it does not.
@@ -246,7 +246,7 @@ def check_finite(learner: ManagedLearner) -> None:
 
 
 def check_same_step(trial: ShortRun) -> str:
-    """Whether the same batch changes the same state in the same way.
+    """Checks that the same batch changes the same state in the same way.
 
     Raises:
       Mistake: where it does not, naming what differs.
@@ -271,7 +271,7 @@ def check_same_step(trial: ShortRun) -> str:
 
 
 def check_seeds(one: Nest, again: Nest, other: Nest) -> str:
-    """Whether equal seeds give equal parameters and others do not.
+    """Checks that equal seeds give equal parameters and others do not.
 
     Args:
       one: what a short run came to (`ShortRun.policy`).
@@ -295,7 +295,7 @@ def check_seeds(one: Nest, again: Nest, other: Nest) -> str:
 
 
 def check_restored(saved: ShortRun, restored: ShortRun) -> str:
-    """Whether a learner that takes over what another saved acts like it.
+    """Checks that a learner that takes over what another saved acts like it.
 
     Raises:
       Mistake: where it does not.
@@ -328,5 +328,5 @@ def _judged(trial: ShortRun, timestep: dm_env.TimeStep) -> Nest:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two arrays have the same bits."""
+    """True if two arrays have the same bits."""
     return np.asarray(one).tobytes() == np.asarray(other).tobytes()

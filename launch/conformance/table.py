@@ -29,12 +29,12 @@ Status = Literal["ok", "failed", "left out"]
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What came of one check."""
+    """The outcome of one check."""
 
     name: str
     status: Status
     text: str
-    """What was seen; of a failure, the mistake and what to do, in one line."""
+    """The facts seen; of a failure, the mistake and what to do, in one line."""
 
 
 class Subject:
@@ -98,7 +98,7 @@ class Subject:
 
     @property
     def has_devices(self) -> bool:
-        """Whether this process has those of the mesh: a mesh can be asked for elsewhere."""
+        """True if this process has those of the mesh: a mesh can be asked for elsewhere."""
         partition = self.experiment.partition
         return partition is None or partition.mesh.size <= len(jax.devices())
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 Proxy = Literal["calls", "board", "replay"]
-"""What a role has of another: a `Remote`, a `VariableBoard` or a `ReplayService`."""
+"""The proxy that a role has of another: a `Remote`, a `VariableBoard` or a `ReplayService`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,16 +35,16 @@ class RolePlan:
     """One role: `constructor(**arguments)` is made anew in each of its incarnations, and run."""
 
     label: str
-    """What it is: "actor". Its name is that, with its index where there are several."""
+    """The kind of role: "actor". Its name is that, with its index where there are several."""
     constructor: Callable[..., Any]
     arguments: Mapping[str, Any]
     """Of the constructor; `References` may lie in dicts, lists and tuples."""
     settings: Settings
-    """How it is supervised."""
+    """The settings of its supervision."""
     threads: int = 0
     """Calls that are answered at the same time; 0: it is no `Service`."""
     serves_replay: bool = False
-    """Whether it is the replay: its argument `service` is then that of itself."""
+    """True of the replay: its argument `service` is then that of itself."""
 
     def plural(self, count: int) -> str:
         """Its label, for so many of them."""
@@ -75,9 +75,9 @@ class Deployment:
     plans: tuple[RolePlan, ...]
     """Every role; those that others refer to come first."""
     replay_spec: ReplaySpec
-    """What the agent asks of its replay."""
+    """The replay that the agent asks for."""
     resume: bool = False
-    """Whether it goes on with an earlier run."""
+    """True if it goes on with an earlier run."""
     resumed: Checkpoint | None = None
     """From this; None: that run died before its first."""
 

@@ -65,7 +65,7 @@ class Supervised(NamedTuple):
 
 
 class Engine(Protocol):
-    """What starts the roles of a deployment where they belong, and again where they fail."""
+    """An engine: starts the roles of a deployment where they belong, and again where they fail."""
 
     kind: str
     """Of launch."""

@@ -31,7 +31,7 @@ _ENVIRONMENTS = 10
 
 
 class Recorded(NamedTuple):
-    """What was recorded, and where."""
+    """A recording, and its file."""
 
     path: pathlib.Path
     dataset: Dataset

@@ -16,7 +16,7 @@ from ..roles import Roles
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a scheduler must know."""
+    """The facts that a scheduler must know."""
 
     train: str
     """The command that begins the run, without --out and --address."""
@@ -25,7 +25,7 @@ class Job:
     roles: Roles
     """Of the run, whose place is reckoned with."""
     learner_device: str = "auto"
-    """What the learner computes on, as of `Experiment`."""
+    """The device of the learner, as of `Experiment`."""
     nodes: int = 2
     """Machines, or pods, that roles are on."""
     cpus: int | None = None

@@ -18,7 +18,7 @@ _ENVIRONMENT = ("RAY_USAGE_STATS_ENABLED", "RAY_worker_niceness")
 
 
 def manifests(job: Job) -> dict[str, Any]:
-    """What `kubectl apply -f -` takes, as one list.
+    """Returns the objects that `kubectl apply -f -` takes, as one list.
 
     The head has no roles, so that the run goes on elsewhere whichever worker is lost. A job whose
     head is lost is tried again, in a new cluster, and goes on with the run.

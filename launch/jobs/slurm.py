@@ -11,7 +11,7 @@ _WARN_SECONDS = 300
 
 
 def script(job: Job) -> str:
-    """What `sbatch` takes: the run on the first node, and what it needs on the others.
+    """Returns the script of `sbatch`: the run on the first node, and what it needs on the others.
 
     SLURM's signals (the time limit is near, another job needs the nodes) have the run save a
     checkpoint; the script then has itself queued again, and goes on with the run. A job of which a

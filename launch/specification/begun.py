@@ -21,7 +21,7 @@ _PASS = (
 
 @dataclasses.dataclass(frozen=True)
 class Begun:
-    """What a run in Python was asked for. Its first fields are those of a `Recipe`."""
+    """The request of a run in Python. Its first fields are those of a `Recipe`."""
 
     agent: str
     """Name of the builder."""
@@ -36,12 +36,12 @@ class Begun:
     checkpointing: Checkpointing
     mesh: str | None
     schedule: str | None
-    """What stands in a `Partition` has no such words; None until they are given to resume it."""
+    """None until it is given to resume the run: a `Partition` holds no such words."""
     launch: str
     roles: Mapping[str, Any]
     python: Mapping[str, Any]
-    """Where its parts are imported from (`imports.where`), by field of the experiment; null: they
-    cannot be."""
+    """The places that its parts are imported from (`imports.where`), by field of the experiment;
+    null: they cannot be."""
     recompute: str | None = None
     memory: float | None = None
     placement: str | None = None
@@ -124,7 +124,7 @@ class Begun:
 def begun(
     experiment: Experiment, launch: str, roles: Mapping[str, Any], engine: str | None = None
 ) -> Begun:
-    """How a run in Python is remembered.
+    """Returns a run in Python as it is remembered.
 
     Args:
       experiment: what is run.
@@ -160,7 +160,7 @@ def begun(
 
 
 def asked_of(directory: RunDirectory) -> Recipe | Begun:
-    """What a run was asked to be, by whomever.
+    """Returns what a run was asked to be, by whomever.
 
     Raises:
       RequestError: if this is no run's directory, or it does not say all.
@@ -170,7 +170,7 @@ def asked_of(directory: RunDirectory) -> Recipe | Begun:
 
 
 def _is_made_of_its_config(builder: Any) -> bool:
-    """Whether a builder's class and its config say all of it."""
+    """True if a builder's class and its config say all of it."""
     try:
         return bool(vars(type(builder)(builder.config)) == vars(builder))
     except Exception:  # It takes more, or holds what cannot be compared.

@@ -1,4 +1,4 @@
-"""Where a thing of the user's code is imported from, as values that JSON can hold, and back."""
+"""Places that a thing of the user's code is imported from, as values of JSON, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def where(thing: Any) -> dict[str, Any] | None:
-    """What `find` finds a function or class by; None: it cannot be imported.
+    """Returns what `find` finds a function or class by; None: it cannot be imported.
 
     A lambda, a function within another, and what a script defines that does something when it is
     imported (it has no `if __name__ == "__main__"`) cannot be. A `functools.partial` of what can,
@@ -67,7 +67,7 @@ def find(place: Mapping[str, Any]) -> Any:
 
 
 def _is_guarded(script: pathlib.Path) -> bool:
-    """Whether a script says what it does only where it is run, not where it is imported."""
+    """True if a script does its work only where it is run, not where it is imported."""
     try:
         statements = ast.parse(script.read_text()).body
     except (OSError, ValueError, SyntaxError):  # Typed in, or no script at all.
@@ -81,7 +81,7 @@ def _module_name(thing: Any) -> str | None:
 
 
 def _member(module: Any, name: str) -> Any:
-    """What a dotted name means in a module; None: nothing."""
+    """Returns what a dotted name means in a module; None: nothing."""
     found = module
     for part in name.split("."):
         found = getattr(found, part, None)

@@ -1,4 +1,4 @@
-"""Where modules of the user's own come from, so that a run finds them again.
+"""Folders of modules of the user's own, kept so that a run finds them again.
 
 An agent or an environment that is named MODULE:NAME is looked for in the current directory first,
 as `python -m` does. A run keeps the folder in its `config.json`, and is resumed and judged with the

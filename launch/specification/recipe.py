@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What `troupe train` was asked for, defaults and tuned settings filled in."""
+    """The request of `troupe train`, defaults and tuned settings filled in."""
 
     agent: str
     env: str
@@ -41,11 +41,11 @@ class Recipe:
     recompute: str | None = None
     """"auto": activations are computed again where memory does not suffice."""
     memory: float | None = None
-    """How much of a device's memory the step may need, as a share of it."""
+    """The share of a device's memory that the step may need."""
     placement: str | None = None
     """"auto": axes and sums are laid onto the hierarchy of links."""
     device: str | None = None
-    """What the step is planned for, a preset or a calibration's file; None: the devices at hand."""
+    """The device of the plan, a preset or a calibration's file; None: the devices at hand."""
     plan: str | None = None
     """File of a plan made before, in place of the mesh and all after it."""
     actor_device: str = "auto"

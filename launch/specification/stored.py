@@ -1,4 +1,4 @@
-"""What every description of a run holds in the same words, whoever began it."""
+"""The parts of a description of a run that are the same, whoever began it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALONE: dict[str, Any] = {
     **dict.fromkeys((*PLACEMENT, "data")),
     **dict.fromkeys(("actor_device", "learner_device"), "auto"),
 }
-"""What a run has beside its policy, and is made without to judge that: one device, no data."""
+"""The parts of a run that its policy is judged without: it is on one device, without data."""
 
 
 def from_json(kind: type[Kind], values: Mapping[str, Any], otherwise: str) -> Kind:

@@ -1,4 +1,4 @@
-"""What is told of a mistake in an agent: one line that names it, where it is and what to do."""
+"""Messages of a mistake in an agent: one line that names it, where it is and what to do."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def compare(what: str, found: Nest, expected: Nest, remedy: str, *, exact: bool 
 
 
 def program_text(function: Callable[..., Any], *shapes: Nest) -> tuple[str, list[Any]]:
-    """What a function is when it is traced: its program as text, and the constants in it."""
+    """Traces a function; returns its program as text, and the constants in it."""
     # Another function each time: jax keeps what it traced of one.
     closed = jax.make_jaxpr(lambda *arguments: function(*arguments))(*shapes)
     return re.sub(r" at 0x[0-9a-f]+", "", str(closed.jaxpr)), list(closed.consts)
 
 
 def draws(function: Callable[..., Any], *shapes: Nest) -> bool:
-    """Whether a function, traced on these shapes, draws random numbers."""
+    """True if a function, traced on these shapes, draws random numbers."""
 
     def within(jaxpr: Any) -> bool:
         for equation in jaxpr.eqns:

@@ -1,4 +1,4 @@
-"""Whether a policy is what an actor can run, found by tracing it on one observation."""
+"""Checks that an actor can run a policy, by tracing it on one observation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an update is what a learner can run, found by tracing it: no device is touched."""
+"""Checks that a learner can run an update, by tracing it: no device is touched."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What places, connects and starts roles: one folder an engine."""
+"""Engines, which place, connect and start roles: one folder each."""

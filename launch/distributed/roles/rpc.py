@@ -1,4 +1,4 @@
-"""What roles may expect of calls to one another, whatever carries them."""
+"""Calls between roles, as roles may expect them to be, whatever carries them."""
 
 from __future__ import annotations
 

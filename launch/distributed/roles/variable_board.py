@@ -1,4 +1,4 @@
-"""What roles may expect of the place where the newest variables are, whatever keeps them."""
+"""The board of the newest variables, as roles may expect it to be, whatever keeps them."""
 
 from __future__ import annotations
 

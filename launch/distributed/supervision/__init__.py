@@ -1,1 +1,1 @@
-"""How a role is watched, and what it knows of its own incarnation."""
+"""Watching roles, and what a role knows of its own incarnation."""

@@ -1,4 +1,4 @@
-"""What every engine does around a role that is a process of its own."""
+"""Steps that every engine takes around a role that is a process of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def describe(error: BaseException) -> str:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether a new start cannot help: what was asked for cannot be, be kept or be learned."""
+    """True if a new start cannot help: what was asked for cannot be, be kept or be learned."""
     from ...files.checkpoints import CheckpointError  # With it comes jax, which not all roles need.
 
     return isinstance(error, RequestError | CheckpointError | DivergedError)

@@ -1,4 +1,4 @@
-"""What a role knows of itself while it runs: its name, and whether it is asked to stop."""
+"""Facts that a role knows of itself while it runs: its name, and whether it is to stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import heartbeat
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a supervisor treats the roles of one label. A node carries it as `role_settings`."""
+    """Settings by which roles of one label are supervised. A node carries it as `role_settings`."""
 
     restart: bool = True
     """Started again after a failure; if not, its failure ends the run."""
@@ -22,15 +22,15 @@ class Settings:
     window: float = 60.0
     """Seconds."""
     hang_seconds: float = 60.0
-    """How long its loop may give no sign of life, once it has given one."""
+    """Seconds for which its loop may give no sign of life, once it has given one."""
     start_seconds: float = 120.0
-    """How long it may take to its loop's first sign."""
+    """Seconds that it may take to its loop's first sign."""
     stopped_seconds: float = 10.0
-    """How long its process may give no sign of life."""
+    """Seconds for which its process may give no sign of life."""
     reverb: bool = False
-    """Whether it needs Reverb, and so TensorFlow; all others never import it."""
+    """True if it needs Reverb, and so TensorFlow; all others never import it."""
     accelerator: bool = False
-    """Whether it may see the accelerator; all others are held to the CPU."""
+    """True if it may see the accelerator; all others are held to the CPU."""
     environment: tuple[tuple[str, str], ...] = ()
     """Further environment variables of its process."""
     gang: str = ""
@@ -50,8 +50,8 @@ class Role:
     incarnation: int | None = None
     """Of the run, where it can go on elsewhere (`Store.begin_incarnation`)."""
     start: int = 0
-    """How many of its processes were started before this one, where those may not have ended: none
-    can be that is on a node which is cut off."""
+    """The number of its processes that were started before. They need not have ended: a node may be
+    cut off."""
 
 
 _current = threading.local()

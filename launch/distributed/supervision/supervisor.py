@@ -145,7 +145,7 @@ class Supervisor:
         self._launcher.close()
 
     def _silence(self, member: Member, now: float) -> str | None:
-        """What is wrong with a role that runs, as far as its signs of life tell."""
+        """Returns what is wrong with a role that runs, as far as its signs of life tell."""
         settings = member.settings
         alive, loop = self._board.read(member.row)
         if alive == 0.0 or loop == 0.0:

@@ -1,4 +1,4 @@
-"""What a role's process does from its fork to its end."""
+"""The process of a role, from its fork to its end."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _LIGHT = ("cloudpickle", "launchpad", "courier", "jax", "haiku", "optax", "gymna
 _REVERB = (*_LIGHT, "reverb", "acme.adders.reverb")
 _ASK_SECONDS, _START_SECONDS = 2.0, 120.0
 SILENT_SECONDS = 8.0
-"""How long a zygote may leave a question unanswered."""
+"""Seconds for which a zygote may leave a question unanswered."""
 
 
 class ZygoteProcess:
@@ -74,7 +74,7 @@ class ZygoteProcess:
             self._is_ready, self._heard, self._asked = True, time.monotonic(), None
 
     def is_silent(self) -> bool:
-        """Whether it answers no more, though it lives: it was stopped, say. Call it after
+        """True if it answers no more, though it lives: it was stopped, say. Call it after
         `receive`, several times a second."""
         now = time.monotonic()
         if not self._is_ready:
@@ -116,7 +116,7 @@ class ProcessHandle:
 
     @property
     def final(self) -> bool:
-        """Whether a new start cannot help."""
+        """True if a new start cannot help."""
         return self._written().get("final", False)
 
     def reason(self) -> str:

@@ -97,7 +97,7 @@ class ThreadLauncher:
 
 @contextlib.contextmanager
 def _libraries_write_to(log: pathlib.Path) -> Iterator[None]:
-    """What C++ libraries print on the standard error goes to a file; what Python prints does not.
+    """Sends to a file what C++ libraries print on the standard error, but not what Python prints.
 
     Reverb logs whatever its level, by the file descriptor; a role in a process has a log for that.
     """
@@ -121,7 +121,7 @@ def _libraries_write_to(log: pathlib.Path) -> Iterator[None]:
 
 
 class _Manager:
-    """What Launchpad's own nodes ask of the manager of their thread: word of the end."""
+    """The manager of a thread, as Launchpad's own nodes ask it for word of the end."""
 
     def __init__(self, stop: threading.Event):
         self._stop = stop

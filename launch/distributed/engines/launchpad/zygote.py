@@ -69,7 +69,7 @@ class Zygote:
                     return request["entry"]
 
     def _fork(self, role: int) -> bool:
-        """Whether this is the child."""
+        """True in the child."""
         parent = os.getpid()
         pid = os.fork()
         if pid:

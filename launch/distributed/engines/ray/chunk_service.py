@@ -102,7 +102,7 @@ class RayReplay:
 
 
 class _Serving:
-    """What others may ask of the replay."""
+    """The methods of the replay that others may call."""
 
     def __init__(self, replay: SharedReplay, folder: pathlib.Path):
         self._replay, self._folder = replay, folder

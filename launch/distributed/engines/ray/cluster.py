@@ -39,7 +39,7 @@ _SETTINGS = {
 
 
 class Cluster(NamedTuple):
-    """Where a run is."""
+    """The cluster that a run is on."""
 
     run: str
     """Namespace of its actors."""

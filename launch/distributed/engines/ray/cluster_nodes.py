@@ -1,4 +1,4 @@
-"""What the nodes of a cluster must have, each, so that roles can be on them."""
+"""The nodes of a cluster, and what each must have so that roles can be on it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ....files import result
 
 _LOOK_SECONDS = 120.0
 _SEE_SECONDS = 3.0
-"""How late a file of another machine may come to be seen, as on NFS."""
+"""Seconds after which a file of another machine may be seen at the latest, as on NFS."""
 _RESERVE_SECONDS = 10.0
 _SHOWN = 6
 
 Bundle = Mapping[str, float]
-"""What one role takes of its node, by Ray's names."""
+"""The resources that one role takes of its node, by Ray's names."""
 
 
 class Facts(NamedTuple):
-    """What a node says of itself."""
+    """Facts that a node tells of itself."""
 
     versions: Mapping[str, str]
     sees: bool
-    """Whether the run's directory is there."""
+    """True if the run's directory is there."""
 
 
 def alive() -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ def alive() -> list[dict[str, Any]]:
 
 
 def host_of(node: Mapping[str, Any]) -> str:
-    """How a node is called in messages."""
+    """Returns the name of a node in messages."""
     return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
 
 
@@ -157,7 +157,7 @@ def require_alike(directory: pathlib.Path) -> None:
 
 
 def _ask(others: Sequence[Mapping[str, Any]], directory: pathlib.Path) -> list[str]:
-    """What is wrong with nodes, a line each."""
+    """Returns a line for each node with which something is wrong."""
     here = result.versions()
     with _mark(directory) as (mark, text):
         asked = {
@@ -185,7 +185,7 @@ def _look(mark: str | None, text: str) -> Facts:
 
 
 def _wrong(answer: Any, here: Mapping[str, str], directory: pathlib.Path) -> str | None:
-    """What is wrong with a node; None: nothing."""
+    """Returns what is wrong with a node; None: nothing."""
     try:
         facts: Facts = ray.get(answer, timeout=_LOOK_SECONDS)
     except (exceptions.TaskUnschedulableError, exceptions.NodeDiedError):
@@ -204,7 +204,7 @@ def _wrong(answer: Any, here: Mapping[str, str], directory: pathlib.Path) -> str
 
 
 def other_version(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str | None:
-    """What a node has another version of; None: of nothing."""
+    """Returns what a node has another version of; None: of nothing."""
     for name, version in ours.items():
         other = theirs.get(name, "none")
         if _told(name, other) != _told(name, version):
@@ -213,7 +213,7 @@ def other_version(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str | N
 
 
 def _told(name: str, version: str) -> str:
-    """What must be equal of a version: Pythons may differ in their last number."""
+    """Returns what must be equal of a version: Pythons may differ in their last number."""
     return version.rpartition(".")[0] if name == "python" else version
 
 

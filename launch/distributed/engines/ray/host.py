@@ -31,7 +31,7 @@ from ...supervision.role import Role, enter
 from . import cluster_nodes
 
 DONE, STARTING, FAILED, OTHER = "done", "starting", "failed", "other"
-"""How a call went: what follows is its value; nobody answers yet; what follows is the reason; what
+"""States of a call: what follows is its value; nobody answers yet; what follows is the reason; what
 follows is the incarnation of the run that this role is of, which is not the caller's."""
 _READY_SECONDS = 1.0
 _MOST_SAID = 1 << 16
@@ -41,8 +41,8 @@ _current = threading.local()
 
 
 class BoardRow(NamedTuple):
-    """Where a role on the node of the process that launches gives its signs of life: no call, which
-    takes a millisecond of a processor at either end, is then needed to see them."""
+    """The row of a role on the node of the process that launches, for its signs of life: no call,
+    which takes a millisecond of a processor at either end, is then needed to see them."""
 
     node: str
     """By Ray's id."""
@@ -52,7 +52,7 @@ class BoardRow(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a role writes."""
+    """The files and folders that a role writes to."""
 
     name: str
     run: str
@@ -67,18 +67,18 @@ class Place(NamedTuple):
     versions: Mapping[str, str]
     """Of the process that launches; those of the role's node must be the same."""
     start: int
-    """How many processes of the role were started before."""
+    """The number of processes of the role that were started before."""
     row: BoardRow | None
     """None: signs of life are asked for, wherever it is."""
 
 
 class RoleEnd(NamedTuple):
-    """How a role ended by itself."""
+    """The end of a role that ended by itself."""
 
     exit_code: int
     reason: str = ""
     final: bool = False
-    """Whether a new start cannot help."""
+    """True if a new start cannot help."""
     unlike: str | None = None
     """Id of its node, where that has other versions and no role can be."""
     said: bytes = b""
@@ -93,9 +93,9 @@ class Signs(NamedTuple):
     alive: float | None
     loop: float | None
     said: bytes
-    """What its log has more since the last time, where the file is not seen."""
+    """The part of its log since the last time, where the file is not seen."""
     shown: bool
-    """Whether the other signs, and its log, are where the process that launches sees them: they
+    """True if the other signs, and its log, are where the process that launches sees them: they
     need not be asked for."""
 
 
@@ -110,7 +110,7 @@ class _Times:
 
 
 class _OwnLog:
-    """What this process prints, in a file of its node, for those who see another folder."""
+    """A file of this node with what this process prints, for those who see another folder."""
 
     def __init__(self, path: pathlib.Path) -> None:
         process.redirect(str(path))
@@ -118,7 +118,7 @@ class _OwnLog:
         self._lock = threading.Lock()
 
     def take(self, most: int) -> bytes:
-        """What came since the last time, at most so many bytes of it."""
+        """Returns what came since the last time, at most so many bytes of it."""
         with self._lock:
             return self._file.read(most) or b""
 
@@ -260,7 +260,7 @@ class RoleHost:
 
 
 def workspace_here() -> pathlib.Path:
-    """Where the core's roles write if they are on the node of this thread's role."""
+    """Returns the folder of the core's roles that are on the node of this thread's role."""
     place = _current.host._place
     return _folder(place.run, place.incarnation, _in_memory())
 

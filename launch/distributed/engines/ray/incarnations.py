@@ -23,7 +23,7 @@ from .cluster import Cluster
 from .launcher import NodeLost, Seat
 
 _NODE_SECONDS = 60.0
-"""How long a node is looked for that takes the core of a run."""
+"""Seconds for which a node is looked for that takes the core of a run."""
 _REMOVE_SECONDS = 5.0
 
 

@@ -41,7 +41,7 @@ ANYWHERE = ("actor", "inference")
 
 
 class Start(NamedTuple):
-    """What it takes to start a role, and start it again."""
+    """All that it takes to start a role, and start it again."""
 
     name: str
     row: int
@@ -51,9 +51,9 @@ class Start(NamedTuple):
     options: Mapping[str, Any]
     """Of its actor."""
     is_core: bool
-    """Whether it is one of those on the core's node."""
+    """True if it is one of those on the core's node."""
     answers: bool
-    """Whether others call it."""
+    """True if others call it."""
 
 
 class Seat(NamedTuple):
@@ -63,7 +63,7 @@ class Seat(NamedTuple):
     node: str
     """Id of their node."""
     group: PlacementGroup
-    """What is kept for the learner, a bundle for each of its processes."""
+    """The resources kept for the learner, a bundle for each of its processes."""
 
 
 class NodeLost(Exception):
@@ -89,13 +89,13 @@ class RayHandle:
         self.node: str | None = None
         """Of its process, by Ray's id."""
         self.is_here = False
-        """Whether that is this process's."""
+        """True if that is this process's."""
         self.is_shown = False
-        """Whether its signs of life are on the board without being asked for."""
+        """True if its signs of life are on the board without being asked for."""
         self.has_run = False
-        """Whether its actor was told to run it."""
+        """True if its actor was told to run it."""
         self.is_alone = False
-        """Whether it answers no call while it runs."""
+        """True if it answers no call while it runs."""
         self._reason = ""
 
     @property
@@ -399,7 +399,7 @@ def _filled_in(plan: RolePlan, deployment: Deployment, cluster: Cluster, core: S
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether no references lie in it."""
+    """True if no references lie in it."""
     return not isinstance(value, dict | list | tuple)
 
 
@@ -431,12 +431,12 @@ def _answers(plan: RolePlan) -> bool:
 
 
 def bundles(deployment: Deployment, actor_cpus: float) -> list[cluster_nodes.Bundle]:
-    """What all roles take of their nodes, each."""
+    """Returns what each role takes of its node."""
     return [bundle(plan, deployment, actor_cpus) for plan in deployment.plans]
 
 
 def bundle(plan: RolePlan, deployment: Deployment, actor_cpus: float) -> cluster_nodes.Bundle:
-    """What a role takes of its node."""
+    """Returns what a role takes of its node."""
     cpus = {"actor": actor_cpus, "learner": _LEARNER_CPUS}
     taken = {"CPU": cpus.get(plan.label, 0.0)}
     if plan.label == "learner" and deployment.roles.learner_gpus is not None:
@@ -448,7 +448,7 @@ def bundle(plan: RolePlan, deployment: Deployment, actor_cpus: float) -> cluster
 
 
 def _end(error: exceptions.RayError) -> RoleEnd:
-    """What Ray says of an actor that is gone: it could not be made, or was ended from outside."""
+    """Returns how an actor ended, by what Ray says: it was not made, or ended from outside."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not isinstance(error, exceptions.RayActorError) or "creation task" in lines[0]:
         return RoleEnd(1, lines[-1][:300])

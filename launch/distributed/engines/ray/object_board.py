@@ -65,7 +65,7 @@ class Page:
 
     @property
     def asked(self) -> bool:
-        """Whether anybody of this node asked for a newer one."""
+        """True if anybody of this node asked for a newer one."""
         return bool(self._numbers[1])
 
     def ask(self) -> None:
