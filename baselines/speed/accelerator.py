@@ -120,14 +120,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         shown(calling(name, options.turns, most, **large.get(name, sizes)))
         for name, sizes, most in CALLS
     ]
+    machine = {
+        "device": device.device_kind,
+        "platform": device.platform,
+        "cores": os.cpu_count(),
+    }
     found = {
-        "machine": {"device": device.device_kind, "platform": device.platform},
+        "machine": machine,
         "versions": {"python": sys.version.split()[0], "jax": jax.__version__},
         "agents": rows,
         "updates": updates,
         "failures": failures,
     }
-    found["machine"]["cores"] = os.cpu_count()
     print(json.dumps(found, indent=2) if options.json else table(found))
     return 1 if failures else 0
 
