@@ -118,10 +118,10 @@ class Compiled:
         return len(set(given)) < len(given) or not kept.isdisjoint(given)
 
     def _part(self, placed: list[Any]) -> None:
-        """Copies what is donated and lies in memory that another argument has too.
+        """Copies donated arrays that share their memory with another argument.
 
-        A state whose target network is its parameters holds each buffer twice, and a buffer can be
-        given away but once. Arrays just placed may share memory although they are not the same.
+        A state with its parameters as target network too holds each buffer twice, and a buffer can
+        be donated only once. Arrays just placed may share memory although they differ as objects.
         """
         taken: set[Any] = set()
         # What is kept comes first, so that it is the donated array that is copied.
@@ -133,8 +133,10 @@ class Compiled:
             taken |= memory
 
     def _ready(self, leaves: Sequence[Any]) -> bool:
-        """True if jax may be given the leaves as they are: it places all but what it refused once,
-        and every donated one lies where the step leaves it, and comes in once.
+        """True if the leaves can go to jax as they are.
+
+        jax must not have refused such leaves before. Donated leaves must lie where the step leaves
+        them, and come in once; a single device refuses repeated ones itself.
         """
         if self._refused or not self.donated:
             return not self._refused

@@ -34,17 +34,17 @@ def explain(
     repropagated: Sequence[Repropagation] = (),
     moves: Sequence[tuple[int, int, str]] = (),
 ) -> str:
-    """Why the arrays at a path (or glob) are sharded as they are, tactic by tactic.
+    """Explains why the arrays at a path (or glob) are sharded as they are, tactic by tactic.
 
     Args:
       path: of an input, an output or a tag; or a glob.
       graph: the traced program with its rules.
       state: every decision.
       tactics: the schedule's names.
-      conflicts: those of every tactic.
-      blockers: where tilings end that every tactic left.
-      repropagated: where tilings were taken up again.
-      moves: of tactics that search, the decisions (from, to) of each move, and what it saves.
+      conflicts: the conflicts of every tactic.
+      blockers: the ops at which tilings of every tactic end.
+      repropagated: the places where tilings were taken up again.
+      moves: the decisions (from, to) of each move of a searching tactic, and the time it saves.
 
     Raises:
       ValueError: where the path matches no input, output or tag.

@@ -25,7 +25,7 @@ class PlanJudge:
       donated: names of the donated arguments.
       recompute: the memory that the plan is to keep to by computing activations again.
       work: the floating point operations of the program.
-      candidate: makes the local program of what is decided by now.
+      candidate: makes the local program of the present decisions.
     """
 
     simulator: Simulator
@@ -60,7 +60,7 @@ class PlanJudge:
         return self.simulator.predict(program, self.mesh, self.donated)
 
     def simulate(self) -> Simulation:
-        """Returns the cost of what is decided by now, with what would be computed again."""
+        """Returns the cost of the present decisions, with the recomputation that they need."""
         program = self.candidate()
         if self.recompute is None:
             return self.predict(program)

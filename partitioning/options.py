@@ -1,4 +1,4 @@
-"""`PlanOptions`: what a plan is made for besides its mesh and schedule, as one frozen value."""
+"""`PlanOptions`: the options of a plan besides its mesh and schedule, as one frozen value."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class PlanOptions:
     """The options of :func:`~troupe.partitioning.partition`.
 
     Attributes:
-      donate: names of arguments whose buffers the step may use for its results.
+      donate: names of arguments; the step may use their buffers for its results.
       simulate: predicts what a plan costs, and is asked by tactics that search; by default
         `pt.Simulator()`, which predicts for an H200.
       bundle: True to let sums over devices wait until one of them is read and exchange them in one
         message then: for devices between which a message costs more than a copy does. Plans do not
         show it.
       recompute: how much of a device's memory the step may need; activations are computed again in
-        the backward pass where that takes it. By default the step needs what it needs.
+        the backward pass where that takes it. By default nothing is computed again.
       placement: "auto" to lay the axes of the mesh onto the levels of the simulator's topology as
         is predicted to be quickest, which changes the order of the devices; by default they lie in
         mesh order. The devices are taken to be given as the topology joins them: those of one host

@@ -36,7 +36,7 @@ def partition(
         be state, and keeps its sharding from call to call.
       mesh: the mesh; real devices are looked up only when the step is called.
       schedule: tactics in order. Earlier ones win.
-      options: what else plans are made for; all have defaults.
+      options: the other options of the plan; all have defaults.
       decisions: `plan.decisions` of an earlier plan of the same step, mesh and schedule, which is
         made again without a search; its options hold.
       **fields: of :class:`PlanOptions`, those given one by one: `donate=("state",)`.

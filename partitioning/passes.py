@@ -1,7 +1,7 @@
 """The passes that make a plan, in order, each over the one record of the plan.
 
-A pass decides (by search, where need be) and carries out what it decided; `decided` tells it as
-plain data, from which `restore` does the same in another process without a search. Steps that are
+A pass decides, by search where need be, and carries out its decisions. `decided` returns them as
+plain data, and `restore` carries out that data in another process without a search. Steps that are
 split further, such as into the stages of a pipeline, are further passes of the list.
 """
 

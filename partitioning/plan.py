@@ -1,4 +1,4 @@
-"""A plan: what each tactic of a schedule did to a program, and what it takes to run the result."""
+"""A plan: the effect of each tactic of a schedule on a program, and the means to run the result."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Plan(PlanRecord):
       program: the traced step; its ops are put into canonical form.
       mesh: the mesh.
       schedule: tactics in order.
-      options: what the plan is made for besides.
-      decisions: carried out instead of deciding anew, where they are given.
+      options: the other options of the plan.
+      decisions: carried out instead of deciding anew, if given.
 
     Raises:
-      ValueError: what a pass cannot do, or decisions that are those of another step.
+      ValueError: a pass cannot do its work, or the decisions belong to another step.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Plan(PlanRecord):
         return tuple(self.steps[-1].simulation.timing.events)
 
     def explain(self, path: str) -> str:
-        """Why the arrays at a path (or glob) are sharded as they are, tactic by tactic.
+        """Explains why the arrays at a path (or glob) are sharded as they are, tactic by tactic.
 
         Raises:
           ValueError: where the path matches no input, output or tag.

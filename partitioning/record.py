@@ -37,7 +37,7 @@ class PlanMove:
     """One move of a tactic that searches.
 
     Attributes:
-      text: which it is, and what it is thought to save.
+      text: its number, and the time that it is predicted to save.
       start, end: the lines of the plan's journal that it wrote.
     """
 
@@ -54,13 +54,13 @@ class PlanStep:
       name: the tactic's name, or the pass's.
       axis: its mesh axis.
       conflicts: ops on which more than one factor fitted.
-      notes: what the tactic could not do, and what runs gathered.
+      notes: remarks, such as requests that the tactic could not meet and ops that run gathered.
       plan: the plan it belongs to.
       end: how many lines of the plan's journal were written up to here.
       repropagated: tilings that ended and were taken up again, where rows move.
       axes: its mesh axes, where it has several.
       moves: the moves that a tactic that searches decided on.
-      log: what it tried; None for other tactics.
+      log: the log of its search; None for other tactics.
       made: the program that a pass behind the tactics wrote; None for tactics.
     """
 
@@ -198,13 +198,13 @@ def bytes_sent(op: Op, mesh: Mapping[str, int]) -> int:
 
 
 class PlanRecord:
-    """A traced step, and what passes decided of it so far.
+    """A traced step, and the decisions of its passes so far.
 
     Args:
       program: the traced step; its ops are put into canonical form.
       mesh: the mesh.
       schedule: tactics in order.
-      options: what the plan is made for besides.
+      options: the other options of the plan.
 
     Attributes:
       mesh, schedule, options: as given.
@@ -236,7 +236,7 @@ class PlanRecord:
         self.parts: Mapping[str, Mapping[str, int]] = {}
 
     def context(self, names: Sequence[str]) -> Context:
-        """Returns the context of the tactic whose turn it is; `names` are those of the schedule."""
+        """Returns the context of the present tactic; `names` are those of the schedule."""
         return Context(self.graph, self.state, tuple(names), self.judge)
 
     def step(self, name: str, axis: str = "", **fields: Any) -> PlanStep:
@@ -246,7 +246,7 @@ class PlanRecord:
 
     @property
     def donated(self) -> tuple[str, ...]:
-        """Names of the donated arguments, whose memory results may take."""
+        """Names of the donated arguments; results may take their memory."""
         return self.options.donate
 
     @property
@@ -256,5 +256,5 @@ class PlanRecord:
 
     @property
     def whole(self) -> Program:
-        """The last program whose layouts name the axes of the mesh, and no parts of them."""
+        """The last program with layouts over whole axes of the mesh, and not over parts of them."""
         return next(s.program for s in reversed(self.steps) if s.mesh == self.mesh.axes)

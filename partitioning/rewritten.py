@@ -16,14 +16,14 @@ Saved = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rewritten:
-    """A local program that a pass wrote, with what it takes to write the same again.
+    """A local program that a pass wrote, with the data to write it again.
 
     Attributes:
       program: the program; the given one where nothing had to change.
       mesh: sizes of the axes that its layouts name.
-      simulate: predicts what it costs.
-      note: what was done, in words.
-      figures: what was done, by name, as a plan's JSON has it.
+      simulate: predicts its cost.
+      note: the changes in words.
+      figures: the changes in figures by name, as a plan's JSON has them.
       recipe: plain data from which the pass writes the same program without a search.
     """
 

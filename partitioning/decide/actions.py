@@ -1,4 +1,4 @@
-"""What a tactic sees, what it asks for, and how that enters the state."""
+"""The context that a tactic sees, its actions, and their entry into the decisions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .sharding import REPLICATED_DIM, Decision, Decisions
 
 
 class Choice:
-    """What to do with an array other than tiling a given dimension."""
+    """A choice for an array other than tiling a given dimension."""
 
     def __init__(self, name: str, doc: str):
         self.name = name
@@ -49,7 +49,7 @@ class Action:
       value: a value of the traced program, usually an input.
       axis: the mesh axis.
       what: a dimension (negative ones count from the end), REPLICATED, FIRST_DIVISIBLE or UNKNOWN.
-      firm: whether a contradiction with an earlier tactic is an error; else the earlier one
+      firm: True if a contradiction with an earlier tactic is an error; else the earlier one
         silently wins.
     """
 
@@ -75,15 +75,15 @@ class ForceFactor:
 
 
 class Judge(Protocol):
-    """What a tactic that searches may ask about the whole program; plans make it.
+    """Answers the questions of a searching tactic about the whole program; plans make it.
 
     Attributes:
-      device: for which is planned.
+      device: the device that is planned for.
       placement: mesh axis to the levels of the topology that it spans, innermost first.
-      overlap: whether collectives run beside kernels.
+      overlap: True if collectives run beside kernels.
       donated: names of donated arguments.
       work: the floating point operations of the program's ops.
-      recomputed_to: bytes to which activations are computed again; None where they are not.
+      recomputed_to: bytes to keep to by recomputing activations; None without recomputation.
     """
 
     @property
@@ -105,17 +105,16 @@ class Judge(Protocol):
     def recomputed_to(self) -> float | None: ...
 
     def simulate(self) -> Simulation:
-        """What the simulator says of the program as it is decided now, with what is computed again
-        to keep to the memory.
+        """Simulates the program as it is decided now, with the recomputation that keeps it within
+        the memory.
         """
 
 
 class Tactic(Protocol):
-    """Anything with a name and an axis that, given the program and what is decided, returns
-    actions.
+    """A named decision rule on an axis: from the program and the decisions so far to actions.
 
-    One that works on several axes has `axes` besides. One that has `search(context)` returns other
-    tactics from it, as `moves`, which are entered one by one, and a `log`.
+    One that works on several axes has `axes` besides. One that searches has `search(context)`,
+    which returns a `log` and other tactics as `moves`; a plan enters them one by one.
     """
 
     @property
@@ -128,14 +127,14 @@ class Tactic(Protocol):
 
 
 class Context:
-    """What a tactic sees: the program, its structure, and the decisions of earlier tactics.
+    """The program, its structure and the decisions of earlier tactics, as a tactic sees them.
 
     Attributes:
       graph: the traced program with rules; `graph.program` is the program itself.
       state: decisions so far; read only.
       mesh: sizes of axes.
-      tactics: names of the schedule's tactics; `state.tactic` says whose turn it is.
-      judge: what a tactic that searches may ask; None outside of a plan.
+      tactics: names of the schedule's tactics; `state.tactic` is the index of the present one.
+      judge: simulates the program for tactics that search; None outside of a plan.
       notes: a tactic may add lines for the plan.
     """
 
@@ -171,7 +170,7 @@ class Context:
 
     @functools.cached_property
     def scanned(self) -> frozenset[Value]:
-        """Values whose leading dimension some loop scans over or stacks."""
+        """Values with a leading dimension that some loop scans over or stacks."""
         found: set[Value] = set()
         for op in self.graph.program.walk():
             if op.name == "scan":

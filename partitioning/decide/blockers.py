@@ -100,7 +100,7 @@ def blockers(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[B
 
 
 def tiled_from(graph: Graph, state: Decisions, axis: str, value: Value) -> set[Value]:
-    """The values to which the tiling of one goes on, itself included."""
+    """The values that the tiling of one value goes on to, itself included."""
     found, stack = {value}, [value]
     while stack:
         for node in graph.touching.get(stack.pop(), ()):

@@ -54,7 +54,7 @@ class OpFlops:
 
 
 def splits(node: Node, factor: int) -> bool:
-    """Whether a tiled factor divides the op's work, not only what it holds.
+    """True if a tiled factor divides the op's work, and not only the memory of its arrays.
 
     A scatter into tiled rows goes through every update on every device.
     """

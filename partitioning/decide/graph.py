@@ -51,9 +51,9 @@ class Graph:
       of: the node of an op.
       touching: the nodes that read or make a value.
       makers: the op that makes a value.
-      unruled: ops whose primitive has no rule, with how many loops they are inside.
-      delays: of nodes that stand for several ops, how many turns it takes to get through them; a
-        program's own nodes stand for one.
+      unruled: ops without a rule, with the number of loops that they are inside.
+      delays: the rounds of propagation's queue that a node waits if it stands for several ops;
+        empty for a program's own nodes.
       state: (input, output, output's position) of arrays that come in and go out updated.
     """
 
@@ -94,9 +94,7 @@ class Graph:
                 touching.setdefault(value, []).append(node)
 
     def _tie(self, owner: Op | None, values: Iterable[tuple[Value, int]], loops: int) -> None:
-        """Ties values whose dimensions, after the given number of leading ones, are the same
-        array's.
-        """
+        """Ties values that share their dimensions after the given number of leading ones."""
         kept = [(v, skip) for v, skip in values if v.data is None and v.ndim > skip]
         if len(kept) < 2:
             return
@@ -160,8 +158,8 @@ def ties(op: Op) -> Iterator[list[tuple[Value, int]]]:
 def state_pairs(program: Program, makers: dict[Value, Op]) -> tuple[tuple[Value, Value, int], ...]:
     """Inputs that come out again updated, found by structure.
 
-    An argument whose pytree, shapes and dtypes are those of the result, or of one of its elements,
-    is state. A lone array must besides be updated elementwise, for any function may return an array
+    An argument is state if its pytree, shapes and dtypes are those of the result, or of one of its
+    elements. A lone array must besides be updated elementwise, as any function may return an array
     of such a shape.
     """
     signature = program.signature
@@ -208,7 +206,7 @@ def _children(tree: object) -> list:
 
 
 def _updated(before: Value, after: Value, makers: dict[Value, Op]) -> bool:
-    """Whether `after` follows from `before` through elementwise ops alone."""
+    """True if `after` follows from `before` through elementwise ops alone."""
     seen, stack = set(), [after]
     while stack:
         value = stack.pop()

@@ -1,4 +1,4 @@
-"""Propagation: what is known of some values settles the ops around them, to a fixpoint."""
+"""Propagation: tiled values decide the factors of the ops around them, to a fixpoint."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Conflict:
 
 
 def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]) -> list[Conflict]:
-    """Settles every node that has exactly one fitting factor, starting from values that changed.
+    """Decides every node that has exactly one fitting factor, starting from values that changed.
 
-    A node that stands for many ops, each of which would follow its own neighbours, takes what most
-    of its values ask for, when the queue has gone round as often as it takes to get through it.
+    A node may stand for many ops that would each follow their own neighbours. It takes the factor
+    that most of its values ask for, once the queue has gone round often enough to pass through it.
 
     Args:
       graph: the program.
@@ -135,7 +135,7 @@ def assign_factor(state: Decisions, node: Node, axis: str, factor: int) -> list[
 
 
 def fits(node: Node, factor: int, axis: str, state: Decisions) -> bool:
-    """Whether the factor, already tiled as it is, divides by the axis too."""
+    """True if the axis divides the factor on top of the axes that tile it already."""
     parts = state.mesh[axis]
     for other, taken in state.factors.get(node, {}).items():
         if taken == factor:

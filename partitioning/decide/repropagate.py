@@ -1,11 +1,10 @@
-"""Where a tiling of what a step is fed ends, and taking it up again behind that.
+"""Re-propagation: finds the ops at which a tiling of a step's inputs ends, and tiles again behind.
 
-Propagation settles what follows from rules, op by op. A split into micro-batches that do not divide
-by the axis, rows picked by index, a scan over the tiled dimension: there it ends, and every device
-would do all the work that follows. The rows themselves go on, spread over other dimensions
-(:mod:`.row_flow`). Here those are tried in program order, and kept where more of the work is then
-split. The rows move once, there; results are as they were, for every layout of a value is a right
-one.
+Propagation follows rules, op by op. It ends at a split into micro-batches that do not divide by the
+axis, at rows picked by index, and at a scan over the tiled dimension; every device would then do
+all the work that follows. The rows themselves go on, spread over other dimensions
+(:mod:`.row_flow`). Those dimensions are tried in program order, and kept where they split more of
+the work. The rows move once, at that op. Results do not change: every layout of a value is valid.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class Repropagation:
     """A tiling that ended and was taken up again.
 
     Attributes:
-      op: the op at which rows move: a reshape, a lookup, a scan that is handed them.
-      value: what is tiled again.
+      op: the op at which rows move: a reshape, a lookup, or a scan that takes them.
+      value: the value that is tiled again.
       axis: the mesh axis.
       dim: the dimension.
     """
@@ -70,7 +69,7 @@ def summaries(repropagated: Sequence[Repropagation]) -> list[str]:
 def apply_tactic(
     context: Context, actions: Sequence[Action | ForceFactor], axis: str, work: OpFlops
 ) -> tuple[list[Conflict], list[Repropagation]]:
-    """Enters a tactic's actions, propagates, and takes tilings of what is fed up again.
+    """Enters a tactic's actions, propagates, and tiles again where tilings of inputs ended.
 
     Args:
       context: program and state; the state is extended.
@@ -79,7 +78,7 @@ def apply_tactic(
       work: the work of the program's ops.
 
     Returns:
-      The conflicts that stay, and what was taken up again.
+      The conflicts that stay, and the re-propagations.
     """
     start, notes = len(context.state.journal), len(context.notes)
     first: list[ForceFactor] = []
@@ -99,7 +98,7 @@ def apply_tactic(
 
 
 class _Attempt:
-    """One pass over a program in which a tactic has been propagated."""
+    """One pass over a program after a tactic's propagation."""
 
     def __init__(
         self, context: Context, axis: str, start: int, conflicts: list[Conflict], work: OpFlops
@@ -140,7 +139,7 @@ class _Attempt:
         return repropagated
 
     def _ends(self) -> bool:
-        """Whether the tiling ends anywhere, or rows are looked for on every device."""
+        """True if the tiling ends at some op, or a lookup searches rows on every device."""
         graph, state, axis = self.context.graph, self.context.state, self.axis
         seen: set[Node] = set()
         for decision in state.journal[self.start :]:
@@ -156,7 +155,7 @@ class _Attempt:
         return False
 
     def _tiled(self, value: Value, op: Op, dim: int) -> list[Action | ForceFactor]:
-        """What tiles a dimension of an op's result: its factor, where it has one that fits."""
+        """The action that tiles a value's dimension: forces the op's factor where one fits."""
         node, state = self.context.graph.of.get(op), self.context.state
         if node is None or value not in op.outputs or self.axis in state.factors.get(node, ()):
             return [Action(value, self.axis, dim)]
@@ -179,7 +178,7 @@ class _Attempt:
         return True
 
     def _resolve(self, conflict: Conflict, rows: RowFlow) -> None:
-        """Settles an elementwise op whose operands hold the rows in different dimensions."""
+        """Decides an elementwise op with operands that hold the rows in different dimensions."""
         node, state = conflict.node, self.context.state
         if node.op is None or not traits_of(node.op.name).elementwise:
             return
@@ -196,8 +195,8 @@ class _Attempt:
     def cheaper_gathered(self) -> list[ForceFactor]:
         """Lookups in tiled rows that move less if the rows are gathered, once for all loops.
 
-        As they are, every device picks what it holds, and what was picked is summed over the
-        devices, in every turn of a loop.
+        Otherwise every device picks the rows that it holds, and the results are summed over the
+        devices in every turn of a loop.
         """
         rows, state = self.rows, self.context.state
         if rows is None:
@@ -222,12 +221,12 @@ class _Attempt:
 
 
 def _gathered(action: ForceFactor) -> Repropagation:
-    """A lookup whose rows are gathered, by the dimension of what is picked."""
+    """The re-propagation of a lookup with gathered rows, by the tiled dimension of its result."""
     op, rule = action.node.op, action.node.rule
     assert op is not None
     return Repropagation(op, op.outputs[0], action.axis, rule.results[0].index(action.factor))
 
 
 def _searches_share(node: Node, factor: int) -> bool:
-    """Whether a lookup with this factor searches each device's share of its table."""
+    """True if a lookup with this factor searches each device's share of its table."""
     return node.op is not None and factor in node.rule.special and traits_of(node.op.name).lookup

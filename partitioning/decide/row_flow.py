@@ -1,4 +1,4 @@
-"""Where the elements that lay along a tiled dimension go, also through ops at which tiling ends."""
+"""Follows the elements along a tiled dimension, also through ops at which the tiling ends."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .graph import Graph, ties
 
 
 class RowFlow:
-    """The dimensions over which rows are spread, in every value that follows from them.
+    """The dimensions that hold the rows, in every value that follows from them.
 
     Attributes:
-      dims: for each such value its dimensions.
+      dims: the dimensions that hold rows, for each value with any.
       turns: how often a value is made anew: the turns of the loops in which it changes.
-      entries: values of interest, in program order: results over which an op spreads rows that do
-        not pass through it, and what a scan hands to its body.
+      entries: candidates for tiling, in program order, with their ops: results that an op
+        spreads rows over (`Rule.spreads`), and values that a scan hands to its body.
     """
 
     def __init__(self, graph: Graph, seeds: Iterable[tuple[Value, int]]):

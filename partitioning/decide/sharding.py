@@ -1,5 +1,5 @@
-"""What has been decided: for each value and mesh axis a tiled dimension or `atomic`; for each node
-a factor.
+"""The decisions: for each value and mesh axis a tiled dimension or replicated; for each node and
+axis a factor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Decision(NamedTuple):
 
 
 class Decisions:
-    """Decisions, in the order in which they were taken. Nothing is ever taken back, but for trials.
+    """Decisions in the order that they were taken. Only trials are ever taken back.
 
     Attributes:
       mesh: sizes of axes.
@@ -59,7 +59,7 @@ class Decisions:
         return layout_of(tiles, len(value.shape))
 
     def divides(self, value: Value, dim: int, axis: str) -> bool:
-        """Whether the dimension, already tiled as it is, can also be tiled over `axis`."""
+        """True if the dimension can be tiled over `axis` on top of its present tiling."""
         parts = self.mesh[axis]
         tiles = self.tiles.get(value)
         if tiles:
@@ -106,10 +106,10 @@ class Decisions:
 
 
 def shared(one: Sequence[Decision], other: Sequence[Decision], start: int = 0) -> int:
-    """How many decisions two journals begin with that are the very same, from `start` on.
+    """The number of decisions from `start` on that two journals share before they differ.
 
-    A decision has one place, behind what was decided before it: two journals that hold it there
-    hold all that comes before.
+    A decision object has one place in a history: two journals that hold it at the same place agree
+    on everything before it, so that a binary search finds the number.
     """
     low, high = 0, min(len(one) - start, len(other))
     while low < high:

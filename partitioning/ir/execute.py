@@ -27,7 +27,7 @@ def evaluate(
       program: global, or local (then within `shard_map`).
       args: an array for each of `program.inputs`.
       mesh: axis sizes, for a local program.
-      bundle: whether sums over devices wait until one of them is read, and are then exchanged in
+      bundle: True if sums over devices wait until one of them is read, and are then exchanged in
         one message.
     """
     run = functools.partial(evaluate, mesh=mesh, bundle=bundle)

@@ -40,7 +40,7 @@ class Value:
     Attributes:
       shape: dimensions; local ones in a local program.
       dtype: numpy or extended (PRNG key) dtype.
-      weak_type: whether the dtype is a Python scalar's.
+      weak_type: True if the dtype is a Python scalar's.
       name: a name for messages, or "".
       path: where the value comes in or goes out ("state/params/linear/w"), or "".
       data: the array itself, for literals and constants; else None.
@@ -213,7 +213,7 @@ class Program:
     signature: Signature | None = None
 
     def drop_dead(self) -> bool:
-        """Drops ops without effects whose results nobody reads; says whether there were any."""
+        """Drops ops without effects and without readers; True if there were any."""
         needed = set(self.outputs)
         kept: list[Op] = []
         for op in reversed(self.ops):
@@ -249,10 +249,9 @@ class Program:
 
 
 class Inlined:
-    """Where an op of an inlined call comes from: its own source info, and the call's for want of a
-    line.
+    """The source info of an op of an inlined call: its own and, for want of a line, the call's.
 
-    Library functions that jax keeps traced have no line of the user's in their ops.
+    Ops of library functions that jax keeps traced have no line of the user's.
     """
 
     __slots__ = ("caller", "own")

@@ -1,4 +1,4 @@
-"""From a function and shapes to a :class:`~.program.Program`.
+"""Traces a function on shapes into a :class:`~.program.Program`.
 
 Calls (`jit`, `closed_call`, custom derivatives) are inlined; loops, branches and checkpoints stay
 as ops with regions. What differs between jax versions is levelled out here, and nowhere else.
@@ -204,7 +204,7 @@ class _Tracer:
 def _called(
     name: str, params: dict[str, Any], inputs: tuple[Value, ...]
 ) -> tuple[Any, tuple[Value, ...]] | None:
-    """The body that runs in place of a call, and what it reads; None where it is no call."""
+    """The body that runs in place of a call, and its operands; None where the op is no call."""
     if name == "custom_linear_solve":
         # Its other functions serve differentiation, which is over.
         lengths = params["const_lengths"]
@@ -222,15 +222,15 @@ def loop_on_any(
     scope: str,
     source: Any,
 ) -> tuple[dict[str, Any], tuple[Program, ...]]:
-    """A `while` with a batched condition, as `vmap` makes it, with a condition that is a scalar.
+    """Rewrites a `while` with a batched condition, as `vmap` makes it, to a scalar condition.
 
-    It turns while the condition of any example holds; in each turn those whose condition holds
-    move on, and the carries of the others stay. The body therefore reads the condition's constants
-    and computes the condition once more, as jax's own lowering does.
+    It turns while the condition of any example holds. In each turn the examples with a true
+    condition move on, and the carries of the others stay. The body therefore reads the condition's
+    constants and computes the condition once more, as jax's own lowering does.
 
     Args:
       params: of the loop; `masked`, how many dimensions the condition had, is added.
-      regions: condition [B, ...] and body, whose carries all are [B, ...].
+      regions: condition [B, ...] and body; all carries are [B, ...].
       again: the condition once more, of values of its own.
       scope: the name stack of the loop.
       source: jax's source info of the loop.

@@ -26,7 +26,7 @@ def verify(
     Args:
       program: the program, with its regions.
       mesh: sizes of axes.
-      inner: whether this is the region of an op, whose results may owe what the op's results owe.
+      inner: True for the region of an op; its results may leave the same sums pending as the op's.
       types: also checks every op's result types against jax's own typing of its local operands,
         which takes about as long as tracing.
 
@@ -62,7 +62,7 @@ def verify(
 
 
 def _commutes(op: Op) -> bool:
-    """True if an op may read a value whose reduction is still owed."""
+    """True if an op may read a value with a pending reduction."""
     traits = traits_of(op.name)
     return bool(traits.linear or traits.signs) or op.name in COLLECTIVES
 

@@ -1,4 +1,4 @@
-"""From decisions to the local program: local shapes, and every collective explicit."""
+"""Lowers decisions to the local program: local shapes, and every collective explicit."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def lower(graph: Graph, state: Decisions) -> Program:
       state: what propagation decided.
 
     Returns:
-      A program whose values have local shapes and a `layout`. Outputs that are updated state have
-      the layout in which they come in.
+      A program with values of local shapes and with a `layout`. Outputs that are updated state have
+      the layout that they come in with.
     """
     emitter = Emitter(graph, state)
     program = graph.program
@@ -110,7 +110,7 @@ class Emitter:
     def region(
         self, program: Program, ins: Sequence[Layout], outs: Sequence[Layout | None]
     ) -> Program:
-        """Lowers a program whose inputs arrive in layouts `ins` and outputs leave in `outs`
+        """Lowers a program with inputs in layouts `ins` and outputs in `outs`
         (None: as they are).
         """
         saved = self.ops, self.env, self.reshaped, self.offsets
@@ -215,8 +215,8 @@ class Emitter:
         return results
 
     def once(self, op: Op, operands: list[Value], axes: Axes) -> list[Value]:
-        """Writes an op that calls the host: the first device calls, and tells all others what it
-        got.
+        """Writes an op that calls the host: the first device calls, and sends the result to all
+        others.
         """
         mesh = tuple(a for a in self.mesh if self.mesh[a] > 1)
         if not mesh:
@@ -286,7 +286,7 @@ class Emitter:
         ]
 
     def out_layouts(self, program: Program, ins: Sequence[Layout]) -> list[Layout]:
-        """The layouts in which a region's outputs are at hand."""
+        """The layouts that a region's outputs have when they are made."""
         known = dict(zip(program.inputs, ins, strict=True))
         return [
             ((),) * v.ndim if v.data is not None else known.get(v, self.state.layout(v))

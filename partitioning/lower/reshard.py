@@ -1,4 +1,4 @@
-"""From one layout to another: which slices, all-to-alls and gathers, in which order."""
+"""Finds the slices, all-to-alls and gathers that take an array from one layout to another."""
 
 from __future__ import annotations
 

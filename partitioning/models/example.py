@@ -1,4 +1,4 @@
-"""What an example is: one update step, and how to make what it takes."""
+"""`Example`: one update step, and the functions that make its arguments."""
 
 from __future__ import annotations
 

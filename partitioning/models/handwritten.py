@@ -1,4 +1,4 @@
-"""The MLP's step written by hand for a mesh: what the partitioner is measured against."""
+"""The MLP's step written by hand for a mesh, as a reference for the partitioner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tree = Any
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def enter(x: jax.Array, axis: str) -> jax.Array:
-    """The identity, whose gradient is summed over the axis: where a split layer begins."""
+    """The identity with a gradient summed over the axis, at the start of a split layer."""
     return x
 
 
@@ -28,7 +28,7 @@ enter.defvjp(lambda x, axis: (x, None), lambda axis, _, g: (lax.psum(g, axis),))
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def leave(x: jax.Array, axis: str) -> jax.Array:
-    """The sum over the axis, whose gradient is the identity: where a split layer ends."""
+    """The sum over the axis with the identity as gradient, at the end of a split layer."""
     return lax.psum(x, axis)
 
 
@@ -46,7 +46,7 @@ def mlp_step(
       example: an MLP without bias or clipping.
       mesh: has the axis "data" and, where given, the model axis.
       model: the axis that up matrices' columns and down matrices' rows are split over, or None.
-      zero: whether parameters and moments are split over "data" as well (ZeRO-3).
+      zero: True if parameters and moments are split over "data" as well (ZeRO-3).
 
     Returns:
       The step to `jit`, and the PartitionSpecs of state and batch.

@@ -22,7 +22,7 @@ class Sizes:
       num_layers: pairs of matrices.
       width: features between pairs, at the input and at the output.
       hidden: features within a pair.
-      bias: whether each up matrix has a bias, which makes three parameters a layer.
+      bias: True if each up matrix has a bias, which makes three parameters a layer.
       optimizer: "sgd" or "adam".
       clip: the global norm that gradients are clipped to, or None.
     """

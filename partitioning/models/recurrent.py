@@ -1,4 +1,4 @@
-"""Sequence models whose cell runs under `lax.scan`: an LSTM and a GRU."""
+"""Sequence models with a cell under `lax.scan`: an LSTM and a GRU."""
 
 from __future__ import annotations
 

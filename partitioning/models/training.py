@@ -1,4 +1,4 @@
-"""From a loss to an update step: what all examples share."""
+"""Builds an update step from a loss, for all examples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def supervised(
     Args:
       loss: (params, batch) -> [], or (params, batch, key) -> [] when `keyed`.
       optimizer: moves the parameters; its state is state["opt"].
-      keyed: whether the loss consumes a key; then state["key"] is split at every step.
+      keyed: True if the loss consumes a key; then state["key"] is split at every step.
     """
 
     def update(state: Tree, batch: Tree) -> tuple[Tree, Tree]:

@@ -16,7 +16,7 @@ def mid_training(example: Example, seed: int = 0) -> tuple[Tree, Tree]:
     of a gradient that should vanish into a whole step, and hides moments that went missing.
 
     Args:
-      example: whose arguments to make.
+      example: the example to make arguments of.
       seed: of the values.
 
     Returns:

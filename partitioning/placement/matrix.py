@@ -94,7 +94,7 @@ class PlacementMatrix:
         return found
 
     def split(self) -> PlacementMatrix:
-        """The same for a mesh whose axes are cut into those parts."""
+        """The same matrix for a mesh with axes cut into those parts."""
         rows: dict[str, tuple[int, ...]] = {}
         parts = self.parts()
         for axis, row in self.rows.items():
@@ -148,7 +148,7 @@ def _matrices(
     left: tuple[int, ...],
     fixed: Mapping[str, tuple[int, ...]],
 ) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """The rows of the axes whose columns multiply to what is left."""
+    """Yields the matrices of axes by levels with columns that multiply to the units left."""
     if not axes:
         if all(n == 1 for n in left):
             yield ()

@@ -101,7 +101,7 @@ class Hierarchy:
         shape: tuple[int, ...],
         nbytes: float,
     ) -> list[tuple[str, tuple[str, ...], float]]:
-        """The collectives that a program is for an array: kind, axes, bytes of what is whole.
+        """The collectives of a program on an array, as (kind, axes, bytes of the whole array).
 
         Args:
           program: the steps.
@@ -226,8 +226,8 @@ class _Choice:
     Attributes:
       levels: its axes on each level.
       program: the steps; None: at once.
-      seconds: what that takes.
-      flat: what it takes at once.
+      seconds: the time of the steps.
+      flat: the time at once.
       text: the steps in words.
     """
 
@@ -264,14 +264,14 @@ def placed(
     donated: Collection[str] = (),
     synthesised: bool = False,
 ) -> Rewritten:
-    """The placement on which a program takes least time.
+    """The placement with the least predicted time of a program.
 
     Args:
       program: a local program.
       mesh: its axes.
       simulator: judges; its topology is the hierarchy.
       donated: names of donated arguments.
-      synthesised: whether its sums may run as steps.
+      synthesised: True if its sums may run as steps.
 
     Raises:
       ValueError: the mesh does not fill the topology.

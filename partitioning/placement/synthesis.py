@@ -1,4 +1,4 @@
-"""Programs that sum over a hierarchy of devices, all of them, each checked for what it means.
+"""Makes all programs that sum over a hierarchy of devices, and checks each for its result.
 
 A step is a reduce-scatter, an all-reduce or an all-gather in groups along some levels. A sum over
 hosts of chips may be all-reduced at once, or scattered over the chips of each host, all-reduced
@@ -83,8 +83,9 @@ def _grow(
 def sums(program: Sequence[ReductionStep], sizes: Sequence[int]) -> bool:
     """True if a program leaves the whole sum, in order, on every device.
 
-    It is run on what devices hold: chunks of the array in order, and whose addends are in each. A
-    step that would add an addend twice, or whose group does not hold what it needs, means nothing.
+    It is run on the chunks that each device holds, in order, with the devices that each chunk sums
+    over so far. A step is invalid if it would add an addend twice, or if the members of its group
+    do not hold the chunks that it needs.
     """
     count = math.prod(sizes)
     coordinates = [np.unravel_index(d, tuple(sizes)[::-1]) for d in range(count)]

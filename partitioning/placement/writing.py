@@ -42,13 +42,13 @@ def written(program: Program, mesh: Mapping[str, int], parts: Parts, chosen: Cho
       program: stays as it is.
       mesh: sizes of the parts, and of the axes that are whole.
       parts: how axes are cut.
-      chosen: what becomes of a sum, whose axes are already in parts.
+      chosen: from a sum, with its axes already in parts, to its steps.
     """
     return _Writer(mesh, parts, chosen).program(program)
 
 
 class _Writer:
-    """Writes a program and its regions anew; what changes nowhere is shared with the old one."""
+    """Writes a program and its regions anew; unchanged parts are shared with the old one."""
 
     def __init__(self, mesh: Mapping[str, int], parts: Parts, chosen: Chosen):
         self.mesh = mesh

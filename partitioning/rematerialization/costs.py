@@ -125,7 +125,7 @@ def _all(assignment: Assignment) -> Iterator[Assignment]:
 
 
 def _places(assignment: Assignment, place: dict[Op, int]) -> list[int]:
-    """For each kernel where its op stands in the program; what has none stands where it runs."""
+    """The place of each kernel's op in the program; kernels without an op take the place before."""
     found, last = [], 0
     for kernel in assignment.schedule:
         root = kernel.root
@@ -136,7 +136,7 @@ def _places(assignment: Assignment, place: dict[Op, int]) -> list[int]:
 
 
 def _turns(chain: Chain) -> list[int]:
-    """For each op of the backward pass the stage whose it is: the first of those that were read."""
+    """The stage of each op of the backward pass: the earliest stage read so far."""
     stage = {v: k for k, values in enumerate(chain.saved) for v in values}
     found, now = [], len(chain.ends) - 1
     for op in chain.program.ops[chain.turn : chain.end]:

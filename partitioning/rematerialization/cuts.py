@@ -1,7 +1,7 @@
-"""The chains of a program: stretches whose forward pass makes what their backward pass reads.
+"""Finds the chains of a program: a forward pass, and the backward pass that reads its values.
 
-A chain is cut into stages where little is handed from what comes before to what comes after. No
-names and no source lines are read, but for which ops differentiation made.
+A chain is cut into stages at places that few bytes cross. No names and no source lines are read,
+except to tell the ops that differentiation made.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Chain:
       ends: for each stage the place past its last op.
       saved: for each stage the values it makes that ops[turn:end] read and that may be made again.
       handed: for each stage the values it hands on to later ones, itself or from before.
-      stage: of every value that the forward pass makes, where.
-      closed: for each stage whether what it hands on needs an exchange between devices whose result
-        nothing else keeps.
-      fixed: values that are made once: by collectives and by calls of the host, owed sums, what
-        stages far apart share, and what is read behind the chain.
+      stage: the stage of every value that the forward pass makes.
+      closed: for each stage, True if the values it hands on need an exchange between devices and
+        nothing else keeps its result.
+      fixed: values that are made once: by collectives and by calls of the host, pending sums,
+        values that stages far apart share, and values read behind the chain.
     """
 
     program: Program

@@ -62,7 +62,7 @@ class Pair:
         return [op for op in body.ops if op in ops], list(read)
 
     def fresh(self, dropped: Sequence[int], read: Sequence[Value]) -> list[Value]:
-        """Values of the body that have to be stacked for what is made again and are not yet."""
+        """Values of the body that recomputation reads and that are not yet stacked."""
         body, consts = self.body, self.forward.params["num_consts"]
         there = {v for i, v in enumerate(body.outputs) if i >= self.carry and i not in dropped}
         there.update(body.inputs[:consts], body.inputs[consts + self.carry :], body.constants)
@@ -111,7 +111,7 @@ def _seconds(op: Op, device: Device) -> float:
 
 
 def pairs(program: Program) -> Iterator[Pair]:
-    """The loops of one straight line of ops whose backward loop is in it too."""
+    """The loops of one straight line of ops that also holds their backward loops."""
     readers: dict[Value, list[Op | None]] = {}
     for op in program.ops:
         for value in op.inputs:
@@ -141,12 +141,12 @@ def pairs(program: Program) -> Iterator[Pair]:
 
 
 def unstacked(program: Program, device: Device, share: float) -> Program:
-    """The program with a share of what can be dropped of its loops' stacks dropped.
+    """The program without a share of the droppable results in its loops' stacks.
 
     Args:
       program: stays as it is.
-      device: for whose times it is weighed what to drop first.
-      share: of the bytes, 0 to 1.
+      device: gives the times that order the results to drop.
+      share: the share of the bytes to drop, 0 to 1.
     """
     ops = list(program.ops)
     for i, op in enumerate(ops):

@@ -190,7 +190,7 @@ class Frontier:
         return self._count
 
     def __getitem__(self, index: int) -> tuple[Program, Simulation]:
-        """The program that is the `index`th, and what it costs; 0 is the given one."""
+        """The `index`th program and its cost; 0 is the given one."""
         if index not in self._known:
             program = self._made(index)
             self._known[index] = program, self.simulate(program)

@@ -1,8 +1,8 @@
-"""Writing plans into programs: what is computed again becomes a region of its own.
+"""Writes plans into programs: recomputed ops become a region of their own.
 
 The region stands before the first op of the backward pass that reads one of its results. It also
 takes a cotangent, made just before, and its operands go through a barrier: otherwise a compiler
-would compute it early, or find that it was computed before.
+would compute it early, or reuse the first computation.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Plans = Mapping[Program, Sequence[tuple[Chain, Sequence[Act]]]]
 
 
 def rewritten(program: Program, plans: Plans) -> Program:
-    """A program whose chains, and those of its regions, compute again what plans say.
+    """A program with the recomputation of plans in its chains, and in those of its regions.
 
     Args:
       program: stays as it is.
-      plans: what to do.
+      plans: for each program its chains with their plans.
     """
     ops = list(program.ops)
     for i, op in enumerate(ops):
@@ -82,7 +82,7 @@ class _Writer:
         return ()
 
     def backward(self, ops: Iterable[Op]) -> list[Op]:
-        """The ops of the backward pass, with what is computed again for them."""
+        """The ops of the backward pass, with the recomputation that they need."""
         for op in ops:
             while self.queue and any(v in self.dropped and v not in self.there for v in op.inputs):
                 self._next(op)
@@ -155,11 +155,11 @@ def region(
     """A region that runs ops once more.
 
     Args:
-      ops: what is run again.
-      outer: for each value that they read and do not make, where it is found now.
-      wanted: the values whose copies are its results.
-      cotangent: what it waits for besides.
-      reader: the op on whose behalf it runs.
+      ops: the ops to run again.
+      outer: from each value that they read and do not make to its present copy.
+      wanted: the values to return copies of.
+      cotangent: a value that it waits for besides.
+      reader: the op that it runs for.
     """
     operands = dict.fromkeys(outer.values())
     if cotangent is not None:

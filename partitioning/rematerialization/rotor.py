@@ -26,11 +26,11 @@ class Stage:
 
     Attributes:
       seconds: of its forward pass.
-      saved: bytes of what its forward pass makes for its backward pass and for the next stage.
-      result: bytes of what it makes for the next stage.
+      saved: bytes that its forward pass makes for its backward pass and for the next stage.
+      result: bytes that it makes for the next stage.
       forward_beside: bytes in use beside the chain while its forward pass runs.
       backward_beside: the same while its backward pass runs.
-      closed: whether its result can be made only once, as where devices exchange data for it.
+      closed: True if its result can be made only once, as where devices exchange data for it.
     """
 
     seconds: float

@@ -1,8 +1,9 @@
-"""Lookups in the form in which their rules see most: counted columns as batches, splits inside.
+"""Rewrites lookups into the form that their rules see most of: counted columns become batches,
+and splits move inside.
 
-A rule sees an op alone. That `x[arange(B), i]` takes one element of each row, as `vmap` of `x[i]`
-does, stands in the ops that made its indices; here the one is written as the other. Slices begin
-where they end within the array.
+A rule sees an op alone. Only the ops that made the indices of `x[arange(B), i]` show that it takes
+one element of each row, as `vmap` of `x[i]` does; here the first is written as the second. Starts
+of slices are clamped, so that the slices end within the array.
 """
 
 from __future__ import annotations
@@ -222,7 +223,7 @@ class _Rewriter:
 
 
 def _across(op: Op) -> dict[Value, tuple[Value, int]]:
-    """For the inputs of an op's regions, and for its results, what they are on the other side."""
+    """Maps the inputs of an op's regions, and its results, to the values on the other side."""
     found: dict[Value, tuple[Value, int]] = {}
     if op.name == "scan":
         (body,) = op.regions
@@ -267,7 +268,7 @@ def _places(op: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
 
 
 def _with_batch(op: Op, column: int, dim: int, along: int) -> Any:
-    """Dimension numbers without a column, whose table dimension and place are a batch instead."""
+    """Dimension numbers without a column; its table dimension and place become a batch."""
     numbers = op.params["dimension_numbers"]
     columns, batching, dropped = _places(op)
     pairs = sorted([*zip(numbers.operand_batching_dims, batching, strict=True), (dim, along)])

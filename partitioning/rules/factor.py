@@ -1,4 +1,4 @@
-"""What a rule is: which factor each dimension of an op's operands and results carries."""
+"""`Rule`: the factor that each dimension of an op's operands and results carries."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Axes = Mapping[int, tuple[str, ...]]
 
 
 class LocalWriter(Protocol):
-    """What a rule writes local ops through, where shrinking shapes is not enough."""
+    """Writes local ops for a rule, where shrinking shapes is not enough."""
 
     def rule(self, op: Op) -> Rule:
         """The rule of an op that has one."""
 
     def result_layouts(self, op: Op, axes: Axes) -> list[Layout]:
-        """The layouts in which the op's results come out, given the axes of each factor."""
+        """The layouts of the op's results, given the axes of each factor."""
 
     def local_shape(self, shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
         """The shape of one device's part."""

@@ -134,7 +134,7 @@ def _expand_gather(emit: LocalWriter, op: Op, operands: list[Value], axes: Axes)
 
 
 def _fill(op: Op, dtype: Any) -> Any:
-    """What jax's gather gives for an index outside, in mode "fill"."""
+    """The value of jax's gather for an index outside the array, in mode "fill"."""
     if op.params["fill_value"] is not None:
         return jnp.asarray(op.params["fill_value"], dtype)
     if jnp.issubdtype(dtype, np.inexact):

@@ -14,13 +14,14 @@ RuleOf = Callable[[Op], Rule]
 
 
 class Primitive(NamedTuple):
-    """What the partitioner knows of a primitive.
+    """The partitioner's entry for a primitive.
 
     Attributes:
-      rule: from an op to its rule; None where it deliberately has none, and operands are gathered.
+      rule: from an op to its rule; None where it deliberately has none, so that its operands are
+        gathered.
       family: the heading under which the table lists it.
       summary: what tiles and what does not, or why it has no rule.
-      traits: what is true of it besides.
+      traits: its other properties.
     """
 
     rule: RuleOf | None

@@ -84,7 +84,7 @@ def reshape(op: Op) -> Rule:
 
 
 def aligned_blocks(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int, int]]:
-    """Which dimensions of two shapes of equal size start at the same element and step alike.
+    """Finds dimensions of two shapes of equal size that start at the same element and step alike.
 
     Returns:
       Triples (size, source dim, target dim): the common major part of the two dimensions that begin

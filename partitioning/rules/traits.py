@@ -1,9 +1,9 @@
-"""What is true of every primitive besides its rule: the one table that says so.
+"""The traits of every primitive besides its rule, in one table.
 
-A rule tells how dimensions tile. Clean-ups, tactics, the verifier and the simulator ask for more:
-whether an op commutes with a sum, only renames an array, is worth computing twice. They ask here,
-by trait, and name no primitive themselves. :func:`~.registry.register` refuses a primitive without
-a row in this table; the ops of local programs that no primitive stands for have rows as well.
+A rule says how dimensions tile. Clean-ups, tactics, the verifier and the simulator need more: if an
+op commutes with a sum, if it only renames an array, if it is worth computing twice. They look up
+traits here, and name no primitive themselves. :func:`~.registry.register` refuses a primitive
+without a row in this table. Ops of local programs without a primitive have rows as well.
 """
 
 from __future__ import annotations

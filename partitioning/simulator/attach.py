@@ -22,7 +22,7 @@ class Simulator:
     Attributes:
       device: a preset's name, the path of a saved calibration, or a device.
       topology: how the devices are joined; by default as the calibration found, or as usual.
-      overlap: whether collectives run beside kernels; by default on accelerators only.
+      overlap: True if collectives run beside kernels; by default on accelerators only.
     """
 
     device: str | Device = "h200"
@@ -35,7 +35,7 @@ class Simulator:
         object.__setattr__(self, "device", get_device(self.device))
 
     def place(self, mesh: Mapping[str, int]) -> dict[str, tuple[Segment, ...]]:
-        """Which levels of the topology each axis of a mesh spans.
+        """The levels of the topology that each axis of a mesh spans.
 
         Raises:
           ValueError: the topology does not hold the mesh.

@@ -1,5 +1,4 @@
-"""From a schedule of kernels to buffers: who shares one, how long each lives, how large the heap
-gets.
+"""Assigns buffers to a schedule of kernels: shared buffers, their lifetimes, the size of the heap.
 
 The steps of XLA's buffer assignment: values that must share a buffer are grouped (loop carries,
 in-place updates, donated arguments), copies are made where a value would be overwritten while it
@@ -47,10 +46,10 @@ def assign(
     """Schedules a graph and assigns its buffers.
 
     Args:
-      graph: what `build` made.
+      graph: the graph that `build` made.
       donated: index of a parameter to the index of the result that takes its buffer.
-      body: whether the graph is the body of a loop or a branch, whose parameters and results live
-        outside.
+      body: True if the graph is the body of a loop or a branch; its parameters and results then
+        live outside.
       kind: the device's kind, which decides the order of the schedule.
     """
     return _Assigner(graph, dict(donated or {}), body, kind).run()
@@ -309,5 +308,5 @@ _NOWHERE = ArrayNode(-1, PARAM, "elsewhere", 0, ())
 
 
 def _merge(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans of one buffer whose content must survive between them: one span from first to last."""
+    """Joins the spans of a buffer that keeps its content between them into one."""
     return [(min(s for s, _ in spans), max(e for _, e in spans))]

@@ -32,7 +32,7 @@ _TURNS = ((16, 1), (64, 1), (128, 1), (128, 2), (128, 4), (128, 8), (128, 16))
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What was measured, and the device and topology that follow from it."""
+    """The measurements of a calibration, and the device and topology fitted to them."""
 
     device: Device
     topology: Topology

@@ -1,8 +1,8 @@
-"""What a collective costs on a topology: the algorithm that runs, message by message.
+"""The cost of a collective on a topology: the algorithm that runs, message by message.
 
 The alpha-beta model: a phase of an algorithm costs a latency and the bytes of its messages over the
-bandwidth of the wire that carries most of them. What runs is what the device's library does with a
-plain reduction or gather over the whole group:
+bandwidth of the wire that carries most of them. The algorithm is the one that the device's library
+takes for a plain reduction or gather over the whole group:
 
 | library | all_reduce | all_gather | reduce_scatter | all_to_all |
 |---|---|---|---|---|
@@ -19,10 +19,10 @@ order of the ranks, a last phase puts them right. "Direct" sends every part to i
 Gloo's rings and partners follow the group's ranks, as the axes of the program order them: with an
 axis between hosts fastest, a ring leaves its host with every message. NCCL orders them itself.
 Where two of gloo's devices send each other whole messages (directly, or around a ring of two), they
-take turns: that one is ready to receive is said over the connection that it sends by, behind what
-it sends, so that whoever comes later sends later. Of many such exchanges over a wire about half
-begin in each direction, and it is busy both ways but for the difference.
-Within a level that was calibrated, what was measured counts instead.
+take turns: a device announces that it is ready to receive over the connection that it sends by,
+behind its own message, so that the later of the two sends later. Of many such exchanges over a wire
+about half begin in each direction, and it is busy both ways but for the difference.
+Within a calibrated level the measured times count instead.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class _Phase(NamedTuple):
       leaving: for each level, the most messages that leave one of its units.
       part: bytes of a message, as a part of the whole.
       times: how often the phase is repeated.
-      pieces: how many pieces a message is cut into, of which one is sent while another arrives.
-      in_turns: whether each message is answered by one of its size, which waits for it.
+      pieces: how many pieces a message is cut into; one is sent while another arrives.
+      in_turns: True if each message is answered by one of its size, which waits for it.
     """
 
     leaving: tuple[float, ...]
@@ -86,13 +86,13 @@ def bytes_sent(kind: str, nbytes: float, group: int) -> float:
 def collective_cost(
     kind: str, nbytes: float, segments: Sequence[Segment], library: str = "nccl"
 ) -> CollectiveCost:
-    """What one collective costs with the algorithm that the library runs.
+    """The cost of one collective with the algorithm that the library runs.
 
     Args:
       kind: one of `KINDS`.
       nbytes: as for `bytes_sent`.
-      segments: what the group spans, as `spanned` gives it: what its ranks count over, the fastest
-        first.
+      segments: the segments that the group spans, as `spanned` gives them: in the order that its
+        ranks count over them, the fastest first.
       library: one of the values of `LIBRARIES`.
 
     Raises:
@@ -131,7 +131,7 @@ def _halves(sizes: tuple[int, ...], channels: bool) -> bool:
 def _phases(
     kind: str, sizes: tuple[int, ...], ranks: tuple[int, ...], channels: bool
 ) -> Sequence[_Phase]:
-    """What is sent, phase by phase, between devices that are numbered level by level.
+    """The messages, phase by phase, between devices that are numbered level by level.
 
     Args:
       kind: of the collective.
@@ -179,11 +179,11 @@ def _numbered(counted: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
 def wire_bytes(
     kind: str, nbytes: float, segments: Sequence[Segment], library: str = "gloo"
 ) -> dict[str, float]:
-    """Bytes that one wire of each level sends, for all groups that run side by side over it.
+    """Bytes that one wire of each level sends in a ring, for all groups side by side over it.
 
     Args:
       kind, nbytes, segments: as of `collective_cost`.
-      library: "gloo" or "nccl", whose rings these are.
+      library: "gloo" or "nccl".
     """
     ranks = _ranks(segments)
     segments = _joined(segments)
@@ -206,8 +206,8 @@ def _seconds(
     Args:
       nbytes: of the whole.
       segments: the levels of the group, innermost first.
-      phases: what is sent.
-      channels: whether messages are spread over all wires of a unit, however few they are.
+      phases: the messages.
+      channels: True if messages are spread over all wires of a unit, however few they are.
     """
     total = 0.0
     for phase in phases:
@@ -228,7 +228,7 @@ def _seconds(
 
 @functools.lru_cache(maxsize=1000)
 def _turns(exchanges: int) -> float:
-    """How much longer a wire is busy whose exchanges take turns, by chance in either order.
+    """The mean factor by which a wire is busy for longer if exchanges take turns in random order.
 
     If k of n begin in one direction, it takes the time of 2 max(k, n - k) messages, not n: the mean
     of |2 k - n|, the distance of a random walk, is added.
@@ -291,7 +291,7 @@ def _leaving(sizes: tuple[int, ...], source: np.ndarray, target: np.ndarray) -> 
 
 
 def _tree(nbytes: float, segments: Sequence[Segment]) -> float:
-    """An all_reduce up and down two trees, each of which carries half."""
+    """Seconds of an all_reduce up and down two trees, with half of the bytes over each."""
     latency, slowest, members = 0.0, 0.0, 1
     for segment in segments:
         latency += 2 * math.ceil(math.log2(segment.size)) * segment.level.latency
@@ -301,7 +301,7 @@ def _tree(nbytes: float, segments: Sequence[Segment]) -> float:
 
 
 def _by_level(kind: str, nbytes: float, segments: Sequence[Segment]) -> float:
-    """Rings on the inner level, then on the outer ones with what is left; and back to gather."""
+    """Seconds of rings on the inner level, on the outer ones with the rest, and back to gather."""
     total, left = 0.0, nbytes
     for segment in segments:
         n, level = segment.size, segment.level

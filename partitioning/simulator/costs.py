@@ -1,4 +1,4 @@
-"""What one op costs: floating point operations, transcendental functions, bytes.
+"""The cost of one op: floating point operations, transcendental functions, bytes.
 
 The counts follow the compiler's own conventions, so that totals can be held against
 `compiled.cost_analysis()`: an elementwise op costs one operation per element of its result

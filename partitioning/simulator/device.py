@@ -1,8 +1,8 @@
 """The machine a program would run on: rates, memory, overheads, and how close to them it comes.
 
 A preset states what the vendor publishes, with the source of each figure, and is a plain roofline:
-an efficiency of one. `calibrate` (see `calibration.py`) returns a device whose efficiencies were
-measured.
+an efficiency of one. `calibrate` (see `calibration.py`) returns a device with measured
+efficiencies.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PRODUCTS: Mapping[str, str | None] = {
     "weight_gradient": "convolution",
     "grouped_weight_gradient": "grouped_convolution",
 }
-"""Kinds of matrix products, and which other kind's efficiency serves where one's own is unknown. A
-weight gradient is a convolution whose window is as large as an image."""
+"""Kinds of matrix products, each with the kind that stands in where its efficiency is unknown. A
+weight gradient is a convolution with a window as large as an image."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Device:
         return self.matmul_flops.get(dtype) or self.matmul_flops.get("float32", self.vector_flops)
 
     def matmul_efficiency(self, dtype: str, kind: str = "matmul") -> Curve:
-        """What part of that products of this kind reach, by their FLOPs."""
+        """The share of the peak that products of this kind reach, as a curve over their FLOPs."""
         known: str | None = kind
         while known is not None and known not in self.efficiency:
             known = PRODUCTS[known]
@@ -215,7 +215,7 @@ def read_saved(
     kind: str = "device",
     remedy: str = "Write it anew with calibrate().save(), or name a preset",
 ) -> T:
-    """Returns what `make` makes of a JSON object in a file.
+    """Reads a JSON object from a file and returns `make` of it.
 
     Args:
       path: of the file.
@@ -224,7 +224,7 @@ def read_saved(
       remedy: what to do where it is not, for messages.
 
     Raises:
-      ValueError: naming the file and what is wrong with it.
+      ValueError: naming the file and its fault.
     """
     try:
         with open(path, encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""From measurements to a device and a topology whose predictions meet them."""
+"""Fits a device and a topology to measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .topology import Level, Measured, Topology
 
 
 def fit_device(name: str, kind: str, samples: Sequence[Measurement], memory_bytes: int) -> Device:
-    """The device whose predictions meet the samples."""
+    """Fits the device's rates and efficiencies to the samples."""
     by_kind: dict[str, list[Measurement]] = {}
     for sample in samples:
         by_kind.setdefault(sample.kind, []).append(sample)

@@ -1,8 +1,8 @@
-"""Which nodes become kernels, and which are computed inside another node's kernel.
+"""Decides which nodes become kernels, and which are computed inside another node's kernel.
 
 The rules of XLA's instruction fusion: a fusible producer goes into its consumer; one with several
 consumers is computed again in each of them, unless it is expensive or that would read more memory,
-in which case it goes nowhere unless it can go everywhere.
+and then it goes nowhere unless it can go everywhere.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _WORK_PER_THREAD = 100_000
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Kernel:
-    """One node that is written to memory, with what is computed on the way.
+    """One node that is written to memory, with the nodes that are computed on the way.
 
     Attributes:
-      root: the node whose array the kernel writes.
+      root: the node that the kernel writes.
       inputs: nodes in memory that it reads, in the order of discovery.
       members: fused nodes, the root included.
-      shared: indices of inputs whose buffer the result may take over.
+      shared: indices of inputs with buffers that the result may take over.
       position: place in the schedule, set by `order`.
     """
 

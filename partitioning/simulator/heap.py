@@ -1,4 +1,4 @@
-"""How tightly a heap packs buffers that are in use at different times."""
+"""Packs buffers that are in use at different times into a heap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a program needs on one device, and which values need it."""
+"""The memory that a program needs on one device, and the values that need it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Memory:
       temporaries: size of the heap of everything that is neither argument nor result.
       aliased: bytes of results that live in donated arguments.
       copies: bytes of the temporaries that exist only because a value had to be copied.
-      owners: what is alive at the peak, largest first.
+      owners: the values alive at the peak, largest first.
       profile: bytes in use while each kernel runs, in the order of the schedule.
     """
 
@@ -56,7 +56,7 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """Arguments, results and temporaries, what is aliased once."""
+        """Bytes of arguments, results and temporaries; aliased ones count once."""
         return self.arguments + self.outputs + self.temporaries - self.aliased
 
     def to_json(self) -> dict[str, Any]:
@@ -72,8 +72,9 @@ class Memory:
 
 
 def donation_pairs(program: Program, donated: Collection[str]) -> dict[int, int]:
-    """Which donated input's buffer each output takes: the first of equal shape and dtype, as jax
-    pairs them.
+    """Pairs outputs with the donated inputs that they take the buffers of, as jax does.
+
+    Each output takes the first free input of equal shape and dtype.
 
     Args:
       program: with paths on its inputs ("state/params/w").

@@ -1,4 +1,4 @@
-"""What calibration measures: kernels, collectives and overheads, on all devices at once."""
+"""The measurements of a calibration: kernels, collectives and overheads, on all devices at once."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Bench:
         return Measurement("matmul", dtype, (m, k, n), flops, nbytes, self.net(seconds, times))
 
     def straight(self, k: int, transposed: bool) -> Measurement:
-        """A product with few rows, whose right operand may lie transposed: [256, k]."""
+        """A product with few rows; its right operand may lie transposed: [256, k]."""
         times, m, n = 16, 64, 256
 
         def body(x: Any, y: Any) -> Any:

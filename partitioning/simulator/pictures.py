@@ -20,7 +20,7 @@ _COLOURS = {
 
 
 def save_plan(plan: Any, path: str | os.PathLike[str]) -> None:
-    """Draws a plan into a file whose ending says the format.
+    """Draws a plan into a file; the ending of its name gives the format.
 
     Raises:
       ImportError: matplotlib is not installed.
@@ -43,7 +43,7 @@ def blank(width: float, height: float, **options: Any) -> Any:
 
 
 def write(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Writes a figure into a file whose ending says the format.
+    """Writes a figure into a file; the ending of its name gives the format.
 
     Raises:
       ValueError: if the file cannot be written, or its ending is that of no picture.

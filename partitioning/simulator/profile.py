@@ -217,7 +217,7 @@ class _Walk:
         self.kept[module] += value.nbytes * runs
 
     def scope(self, op: Op) -> tuple[str, bool]:
-        """(module path, whether the op belongs to the backward pass)."""
+        """(module path, True if the op belongs to the backward pass)."""
         info = op.source_info
         key = (op.prefix, info.name_stack if info is not None else None)
         known = self.scopes.get(key)

@@ -34,11 +34,11 @@ def amount(value: float, unit: str, base: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Simulation:
-    """What one program costs on one device.
+    """The cost of one program on one device.
 
     Attributes:
       device: the device it was simulated on.
-      memory: bytes in use, and by what.
+      memory: bytes in use, and the values that use them.
       flops: floating point operations of this device in one step.
       timing: seconds, and the events they consist of.
     """
@@ -90,7 +90,7 @@ class Simulation:
 
 
 def topology_of(device: str | Device, count: int) -> Topology:
-    """How so many devices are joined: as a calibration measured, or the usual machine made of them.
+    """The topology of a number of devices: a calibration's, or that of the device's usual machine.
 
     Args:
       device: a preset's name, the path of a saved calibration, or a device.
@@ -103,7 +103,7 @@ def topology_of(device: str | Device, count: int) -> Topology:
 
 
 def saved_topology(device: str | Device) -> Topology | None:
-    """What a calibration measured, where its path is given."""
+    """The topology of a saved calibration; None if `device` is not the path of one."""
     if not (isinstance(device, str) and device.endswith(".json") and os.path.exists(device)):
         return None
     return read_saved(
@@ -128,7 +128,7 @@ def simulate(
       topology: how the devices are joined; by default as `topology_of` says.
       mesh: axis name to size, major to minor; needed where the program holds collectives.
       donated: names of donated arguments.
-      overlap: whether collectives run beside independent kernels; by default on accelerators only.
+      overlap: True if collectives run beside independent kernels; by default on accelerators only.
 
     Raises:
       ValueError: unknown device, or a topology that does not hold the mesh.

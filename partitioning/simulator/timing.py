@@ -1,10 +1,10 @@
-"""How long a program takes on one device of a mesh: kernel by kernel, collective by collective.
+"""Times a program on one device of a mesh: kernel by kernel, collective by collective.
 
 A kernel costs a roofline, the slower of its arithmetic and its memory traffic, plus a fixed
 overhead. A collective costs what the topology says, on the wires of the levels that it spans.
-Collectives may run while independent kernels do, and beside each other on different wires; what is
-ready early takes a wire as soon as it is free, and a gather that needs nothing of a loop's last
-turn runs during that one.
+Collectives may run while independent kernels do, and beside each other on different wires. A
+collective takes a wire as soon as both are ready. A gather that needs no result of a loop's last
+turn runs during that turn.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Event:
 
     @property
     def source(self) -> str:
-        """Where the user wrote it, "file.py:12", or ""."""
+        """The line of the user's code, "file.py:12", or ""."""
         return self.op.source if self.op is not None else ""
 
     def to_json(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Event:
 
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """Where the time of one step goes.
+    """The time of one step by part.
 
     Attributes:
       compute: kernels.
@@ -95,13 +95,13 @@ class Seconds:
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """When what ran.
+    """The events of a run and their times.
 
     Attributes:
       seconds: in all.
       by_kind: seconds of each kind of event.
       events: in order; of a loop, those of its first turn.
-      levels: whose wires are used.
+      levels: the levels of the wires in use.
       apart: seconds of work since the devices met last.
     """
 
@@ -114,7 +114,7 @@ class Timing:
 
 @dataclasses.dataclass
 class Work:
-    """What one kernel does, independent of the device's speed.
+    """The work of one kernel, independent of the device's speed.
 
     Attributes:
       kind: as `Event.kind`.
@@ -123,8 +123,8 @@ class Work:
       vector_flops: elementwise operations.
       transcendentals: exponentials and their kin.
       nbytes: bytes read and written.
-      transposed: for every product whose right operand lies transposed, the operand's elements and
-        how many of them a result sums.
+      transposed: (elements of the operand, terms of each sum) for every product with a transposed
+        right operand.
     """
 
     kind: str
@@ -183,7 +183,7 @@ def _multiplies(node: ArrayNode, op: Op) -> bool:
 
 
 def _transposed(node: ArrayNode, op: Op) -> list[tuple[int, int]]:
-    """(elements, terms of a sum) of a product's right operand, where what is summed lies last."""
+    """(elements, terms of a sum) of a product's right operand, if summed dimensions lie last."""
     contract, batch = op.params["dimension_numbers"]
     side = 0 if node.late else 1  # A result that is wanted transposed has its operands swapped.
     value, operand = op.inputs[side], node.operands[min(side, len(node.operands) - 1)]
@@ -238,7 +238,7 @@ def work_seconds(work: Work, device: Device) -> float:
 
 
 class Wires:
-    """When the wires between devices are taken, by the level that they belong to."""
+    """The times at which wires between devices are taken, by their level."""
 
     def __init__(self) -> None:
         self.taken: dict[str, tuple[list[float], list[float]]] = {}
@@ -273,7 +273,7 @@ class Wires:
         return start
 
     def free(self) -> float:
-        """When the last of them is free for good."""
+        """The time from which the last of them stays free."""
         return max((ends[-1] for _, ends in self.taken.values() if ends), default=0.0)
 
 
@@ -292,7 +292,7 @@ class Queues:
     Args:
       device: the device.
       placement: mesh axis to the levels it spans, as `Topology.place` gives it.
-      overlap: whether collectives run beside independent kernels.
+      overlap: True if collectives run beside independent kernels.
     """
 
     def __init__(
@@ -413,7 +413,7 @@ class Queues:
         return Timing(seconds, by_kind, first.events, first.levels, apart)
 
     def collective(self, op: Op) -> Transfer:
-        """What a collective costs where its axes lie."""
+        """The transfer of a collective on the levels that its axes span."""
         axes = op.params["axes"]
         nbytes = float(
             sum(v.nbytes for v in (op.outputs if op.name == "all_gather" else op.inputs))

@@ -1,4 +1,4 @@
-"""How devices are joined: levels of links, and which mesh axis lies on which of them."""
+"""`Topology`: the levels of links between devices, and the placement of mesh axes on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """How long a collective took on a level.
+    """The measured time of a collective on a level.
 
     Attributes:
       kind: "all_reduce", "all_gather", "reduce_scatter" or "all_to_all".
@@ -96,12 +96,12 @@ class Segment:
 
     @property
     def sharing(self) -> float:
-        """How many devices that run the same program share a wire."""
+        """The number of devices with the same program that share a wire."""
         return self.level.sharing if self.busy is None else self.busy
 
 
 def spanned(placement: Mapping[str, Sequence[Segment]], axes: Sequence[str]) -> list[Segment]:
-    """What the groups over mesh axes span, as their ranks count over it: what varies fastest first.
+    """The segments that groups over mesh axes span, in the order of their ranks: the fastest first.
 
     Args:
       placement: as `Topology.place` gives it.
@@ -140,17 +140,17 @@ class Topology:
 
     @property
     def num_devices(self) -> int:
-        """How many devices the topology joins."""
+        """The number of devices of the topology."""
         return math.prod(level.size for level in self.levels)
 
     def place(self, mesh: Mapping[str, int]) -> dict[str, tuple[Segment, ...]]:
-        """The levels each mesh axis spans, innermost first.
+        """The segments that each mesh axis spans, innermost first.
 
         Args:
           mesh: axis name to size, major to minor.
 
         Raises:
-          ValueError: the mesh does not fit; the message says which axis and what is left.
+          ValueError: the mesh does not fit; the message names the axis and the units that are left.
         """
         total = math.prod(mesh.values())
         described = ", ".join(f"{level.name}={level.size}" for level in self.levels)
@@ -203,7 +203,7 @@ class Topology:
         }
 
     def _row(self, axis: str, size: int) -> tuple[int, ...]:
-        """How many units of every level an axis joins that is put somewhere."""
+        """The number of units of every level that an axis with a given place joins."""
         where = self.axes[axis]
         if isinstance(where, str):
             return tuple(size if level.name == where else 1 for level in self.levels)
@@ -215,7 +215,12 @@ class Topology:
         return where
 
     def _busy(self, level: Level, used: Mapping[str, int]) -> float:
-        """How many devices of a mesh share one wire of a level; `used` units of every level."""
+        """The number of devices of a mesh that share one wire of a level.
+
+        Args:
+          level: the level.
+          used: level name to the number of its units that the mesh uses.
+        """
         inside, there = 1, 1
         for below in self.levels:
             if below is level:

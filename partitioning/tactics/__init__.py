@@ -65,10 +65,13 @@ def parse_schedule(text: str, memory: float | None = None) -> list[Tactic]:
 def parse_spread(
     schedule: str, recompute: str | None, memory: float | None
 ) -> tuple[list[Tactic], Recompute | None]:
-    """What a command line says with --schedule, --recompute auto and --memory 0.9.
+    """Reads the arguments --schedule, --recompute auto and --memory 0.9 of a command line.
+
+    Returns:
+      The tactics, and the recomputation or None.
 
     Raises:
-      ValueError: a part that does not read, or a share of memory that nothing keeps to.
+      ValueError: a part is malformed, or a share of memory is given that nothing keeps to.
     """
     tactics = parse_schedule(schedule, memory)
     if recompute not in (None, "auto"):

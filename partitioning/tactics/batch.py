@@ -1,4 +1,4 @@
-"""Tactics that split what a step is fed: examples, or positions of a sequence."""
+"""Tactics that split the inputs of a step: examples, or positions of a sequence."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Manual:
 
 
 def tags(program: Program) -> list[tuple[str, Value]]:
-    """The names of intermediates, and what they name."""
+    """Maps the names of intermediates to their values."""
     return [(op.params["name"], op.outputs[0]) for op in program.walk() if traits_of(op.name).tag]
 
 

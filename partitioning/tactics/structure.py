@@ -1,5 +1,5 @@
-"""What tactics find out about a step from its structure: parameters, optimizer state, gradients,
-weights' uses.
+"""Finds the parts of a step by its structure: parameters, optimizer state, gradients, and the uses
+of weights.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from ..rules import traits_of
 
 
 def is_matmul(op: Op) -> bool:
-    """Whether an op is a product of two operands over dimensions that it contracts."""
+    """True if an op multiplies two operands over dimensions that it contracts."""
     return traits_of(op.name).flops == "matmul"
 
 
 def data(context: Context) -> list[Value]:
-    """Inputs that are not state: what a step is fed."""
+    """Inputs that are not state, such as the batch."""
     state = set(context.graph.updated)
     return [v for v in context.inputs if v not in state]
 
@@ -44,7 +44,7 @@ def _split_state(graph: Graph) -> tuple[list[Value], list[Value]]:
 
 
 def _same_arrays(graph: Graph) -> dict[Value, tuple[Value, ...]]:
-    """For each value that a loop or branch ties to others, all those: they are one array."""
+    """Maps each value that a loop or branch ties to others to all of them: they are one array."""
     parent: dict[Value, Value] = {}
 
     def root(value: Value) -> Value:
@@ -79,7 +79,7 @@ def _only_elementwise(
     users: dict[Value, list[Op]],
     updated: set[Value],
 ) -> bool:
-    """Whether all that follows from the value, up to updated state, follows elementwise."""
+    """True if only elementwise ops follow from the value, up to updated state."""
     stack = list(same.get(value, (value,)))
     seen = set(stack)
     while stack:
@@ -96,10 +96,10 @@ def _only_elementwise(
 
 
 def gradients(context: Context) -> list[Value]:
-    """Where the elementwise updates of the state begin: the arrays that differentiation made.
+    """The arrays that elementwise updates of the state begin with, as differentiation made them.
 
-    Walks back from every updated state array through elementwise ops of its shape to what those ops
-    did not make themselves.
+    Walks back from every updated state array through elementwise ops of its shape to the first
+    values that no such op made.
     """
     graph = context.graph
     same = _same_arrays(graph)

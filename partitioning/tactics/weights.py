@@ -15,9 +15,9 @@ from .structure import origins, weight_products
 class Megatron:
     """Pairs of matrices: the first by columns, the second by rows, one sum after the pair.
 
-    A matrix is a first one when tiling a free dimension of it leads, by propagation, to another
-    matrix whose contracted dimension is then tiled: up and down in an MLP; queries, keys, values
-      and the output in attention.
+    A matrix is the first of a pair if tiling one of its free dimensions tiles, by propagation, the
+    contracted dimension of another matrix: up and down in an MLP; queries, keys, values and the
+    output in attention.
 
     Attributes:
       axis: the mesh axis.
@@ -59,7 +59,7 @@ class Megatron:
         weight_of: dict[Node, Value],
         contracted: dict[Node, set[int]],
     ) -> str:
-        """Whether there is no pair, or its inner dimension does not divide, with the matrices."""
+        """The reason for no action: there is no pair, or its inner dimension does not divide."""
         size, taken = context.mesh[self.axis], context.state.factors
         matrices = dict.fromkeys(weight for _, _, weight in products)
         if not matrices:

@@ -1,4 +1,4 @@
-"""Tactics that split what is the same on every device: optimizer state, gradients, parameters."""
+"""Tactics that split replicated arrays: optimizer state, gradients, parameters."""
 
 from __future__ import annotations
 

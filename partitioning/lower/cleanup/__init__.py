@@ -19,8 +19,8 @@ from .reshards import (
 
 
 class CleanUp(NamedTuple):
-    """One row of the table: what it does, and the rewrite of one region, which says whether it
-    changed any.
+    """One row of the table: a description, and the rewrite of one region, which returns True if it
+    changed anything.
     """
 
     does: str

@@ -43,7 +43,7 @@ def _hoist(op: Op, body: Program, offset: int, count: int, counter: str) -> list
     moved: list[Op] = []
 
     def move(inner: Op) -> None:
-        """Writes an op, and before it what it reads, outside."""
+        """Writes an op outside, after the ops that it reads."""
         for value in inner.inputs:
             if value in fixed and value not in outside:
                 move(fixed[value])
@@ -75,7 +75,7 @@ def _hoist(op: Op, body: Program, offset: int, count: int, counter: str) -> list
 
 
 def reduce_after_loop(program: Program, mesh: Mapping[str, int]) -> bool:
-    """A carry to which every turn adds a reduced value is reduced once, after the loop."""
+    """Reduces a carry once, after the loop, where every turn adds a reduced value to it."""
     del mesh
     region = Region(program)
     before: dict[Op, list[Op]] = {}
@@ -197,11 +197,11 @@ def reduce_after_checkpoint(program: Program, mesh: Mapping[str, int]) -> bool:
 
 
 def turn_alone(program: Program, mesh: Mapping[str, int]) -> bool:
-    """A loop of examples in which devices never meet turns on each as often as its own examples
-    need.
+    """Lets each device turn a loop of examples only as often as its own examples need, where the
+    loop holds no exchange between devices.
 
-    The carries of an example whose condition no longer holds stay as they are, so that a device
-    may stop before the others do.
+    The carries of an example stay as they are once its condition fails, so that a device may stop
+    before the others do.
     """
     del mesh
     changed = False

@@ -81,8 +81,12 @@ def _tiled(value: Value, slices: Layout) -> Layout:
 def _scatter_plan(
     slices: Layout, reduced: tuple[str, ...]
 ) -> tuple[Layout, list[tuple[int, tuple[str, ...]]], Layout, tuple[str, ...]] | None:
-    """What to slice before, scatter and slice after, and the reduced axes that are left over; None
-    where nothing scatters, or reduced axes are split up.
+    """Plans the scatters of a reduction that slices follow.
+
+    Returns:
+      The slices before, the (dimension, axes) of the scatters, the slices after, and the reduced
+      axes that are left over; None where nothing scatters, or where axes that are not reduced lie
+      between reduced ones of a dimension.
     """
     earlier: list[tuple[str, ...]] = []
     later: list[tuple[str, ...]] = []
@@ -148,7 +152,7 @@ def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
 
 
 def _past(op: Op, at: int, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, Op] | None:
-    """The linear op on what is still owed, and the reduction after it; None where they do not
+    """The linear op on the unreduced operand, and the reduction after it; None where they do not
     commute.
     """
     if any(v.data is None or v.shape for i, v in enumerate(op.inputs) if i != at):

@@ -1,4 +1,4 @@
-"""From a program to its graph: each op goes to the room that knows how it is compiled."""
+"""Builds the graph of a program: each op goes to the module that knows how it is compiled."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def combine_all_reduces(graph: ArrayGraph) -> None:
 
 
 def _independent(graph: ArrayGraph, by_level: bool) -> list[list[ArrayNode]]:
-    """Groups of all_reduces of which none needs another's result; by level they make no circle."""
+    """Groups all_reduces that do not need each other's results; `by_level` rules out cycles."""
     before: list[int] = []
     level: list[int] = []
     masks: dict[Any, list[tuple[int, list[ArrayNode]]]] = {}

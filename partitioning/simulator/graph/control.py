@@ -98,7 +98,7 @@ def scan(builder: GraphBuilder, op: Op) -> None:
 
 
 def _inside(builder: GraphBuilder, region: Program) -> GraphBuilder:
-    """A region whose inputs are parameters and whose results are outputs."""
+    """The graph of a region, with its inputs as parameters and its results as outputs."""
     inner = builder.inside()
     for inside in region.inputs:
         inner.env[inside] = inner.param(inside)

@@ -29,7 +29,7 @@ def taken_by_library(op: Op) -> bool:
 
 
 def leave_to_library(graph: ArrayGraph) -> None:
-    """Gives every node that the library computes the node whose array its kernel writes.
+    """Gives every node that the library computes the node that its kernel writes.
 
     Args:
       graph: with users.

@@ -26,7 +26,7 @@ class ArrayNode:
       index: position in the graph, after every operand.
       kind: one of the constants above.
       name: the op's name; what a compiler makes besides is called as the primitive that does it.
-      nbytes: size of the array; 0 for loops and branches, whose elements are nodes of their own.
+      nbytes: size of the array; 0 for loops and branches: their elements are nodes of their own.
       shape: the array's shape.
       operands: nodes read, without repetition.
       users: nodes that read this one.
@@ -37,11 +37,11 @@ class ArrayNode:
       elementwise: result position i depends on operand positions i alone.
       unary: computing it again reads no more than one full array.
       direct: operands used in their own shape, not through a view.
-      in_place: index in `operands` of the array whose buffer the result must take, or -1.
-      fuses: whether it may take producers into its kernel.
-      feeds: whether it may go into the kernels of its users.
+      in_place: index in `operands` of the array that the result must overwrite, or -1.
+      fuses: True if it may take producers into its kernel.
+      feeds: True if it may go into the kernels of its users.
       late: the compiler makes it anew, which puts it behind the other users of its operands.
-      library: where a library computes it: the node whose array that kernel writes.
+      library: where a library computes it: the node that its kernel writes.
       body: for loops and branches, the graphs inside.
       data: an element's position, a loop's carries, a group's elements.
     """
@@ -82,7 +82,7 @@ class ArrayGraph:
       params: one per input of the program, in order.
       outputs: one per result; an input or a constant may be a result.
       trips: for a loop's body, how often it runs; else 1.
-      carried: for a loop's body, per result the parameter whose buffer it goes back to.
+      carried: for a loop's body, per result the parameter that it goes back to.
     """
 
     nodes: list[ArrayNode] = dataclasses.field(default_factory=list)

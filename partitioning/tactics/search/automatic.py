@@ -1,4 +1,4 @@
-"""The tactic that finds out by itself: `Automatic`, its goal, its budget, and what it tells."""
+"""The tactic that searches: `Automatic`, its goal, its budget, and its log."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _MOST_RECOMPUTED = 3.0
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What is searched for: the least time of those plans that fit.
+    """The goal of a search: the least time among the plans that fit.
 
     Attributes:
-      memory: the most that a plan may need of a device's memory, as a share of it, after what is
-        computed again. Where nothing that is found keeps to it, planning fails. None: what
-        recomputation keeps to, or the device's memory, without failing.
+      memory: the largest share of a device's memory that a plan may need, after recomputation.
+        Planning fails if no plan that is found keeps to it. None: the limit of recomputation, or
+        the device's memory, without failing.
     """
 
     memory: float | None = None
@@ -47,13 +47,13 @@ class Goal:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """How long is searched.
+    """The budget of a search.
 
     Attributes:
-      estimates: how many candidates are estimated; the same for the same seed everywhere.
-      judged: how many of the best are judged by the simulator in full.
-      seed: of what is random in the search.
-      seconds: a time after which the search stops where it is; results then depend on the machine.
+      estimates: the number of candidates to estimate; results are the same for a seed everywhere.
+      judged: the number of the best candidates that the simulator judges in full.
+      seed: of the random choices of the search.
+      seconds: a time after which the search stops; results then depend on the machine.
     """
 
     estimates: int = 300
@@ -77,9 +77,9 @@ class Judged:
     """One candidate that was judged in full, or only estimated.
 
     Attributes:
-      moves: what it does, in order.
-      estimated_seconds, estimated_bytes: what it was thought to cost.
-      seconds, bytes: what the simulator says; None where it was not asked.
+      moves: the names of its moves, in order.
+      estimated_seconds, estimated_bytes: its estimated cost.
+      seconds, bytes: its simulated cost; None where it was not simulated.
       why: why it was taken or not.
     """
 
@@ -96,16 +96,16 @@ class Judged:
 
 @dataclasses.dataclass(frozen=True)
 class SearchLog:
-    """What a search tried and found.
+    """The log of a search.
 
     Attributes:
-      estimates: how many candidates were estimated.
-      classes: ops of the program as it was searched, of how many.
-      wall_seconds: how long it took, without what is not its own.
-      best: (estimates made, the least estimated seconds so far), where it fell.
+      estimates: the number of estimated candidates.
+      classes: the number of nodes in the graph of classes, and in the whole program.
+      wall_seconds: the wall-clock time of the search.
+      best: (estimates made, the least estimated seconds so far) at each improvement.
       judged: the candidates that the simulator judged, the taken one first.
-      saves: for each move of the taken one, the seconds that it saves by the simulator: how much
-        longer the step would take without it.
+      saves: for each move of the taken one, the seconds that it saves: by the simulator, the step
+        would take so much longer without it.
     """
 
     estimates: int
@@ -136,11 +136,11 @@ class SearchLog:
         )  # fmt: skip
 
     def saving(self, index: int) -> str:
-        """Which move it is, and what it saves: "move 2 of 8, saves 1.9 ms"."""
+        """The number of a move and the time that it saves: "move 2 of 8, saves 1.9 ms"."""
         return f"move {index + 1} of {len(self.saves)}, {_saving(self.saves[index])}"
 
     def lines(self) -> list[str]:
-        """The search in words: each move and what it saves, then the runners-up."""
+        """The search in words: each move with the time that it saves, then the runners-up."""
         taken, *others = self.judged
         count = len(taken.moves)
         found = [
@@ -161,7 +161,7 @@ def _saving(seconds: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class SearchOutcome:
-    """What a search decided: moves, which are tactics of their own, and its log."""
+    """The outcome of a search: its moves, which are tactics of their own, and its log."""
 
     moves: tuple[Move, ...]
     log: SearchLog
@@ -169,12 +169,12 @@ class SearchOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class Automatic:
-    """Finds by search what to split over some axes, and leaves what was decided before as it is.
+    """Finds by search the arrays to split over some axes; earlier decisions stay as they are.
 
     Attributes:
       axes: mesh axes.
-      goal: what a plan is to keep to.
-      budget: how long is searched.
+      goal: the goal of the search.
+      budget: its budget.
       name: what the plan calls it.
     """
 
@@ -203,10 +203,10 @@ class Automatic:
         return cls(tuple(part.strip() for part in text.split("+")))
 
     def search(self, context: Context) -> SearchOutcome:
-        """Searches from what is decided.
+        """Searches from the decisions so far.
 
         Raises:
-          ValueError: the goal is below what any plan can reach, or what any plan found does reach.
+          ValueError: no plan can reach the goal, or no plan that was found does.
         """
         started = time.monotonic()
         judge = context.judge
@@ -255,12 +255,12 @@ class Automatic:
         return SearchOutcome(taken.moves, log)
 
     def actions(self, context: Context) -> Sequence[Any]:
-        """What the search decides first; a plan enters its moves one by one."""
+        """The actions of the first move that a search finds; a plan enters all moves one by one."""
         found = self.search(context)
         return found.moves[0].actions(context) if found.moves else ()
 
     def _check_goal(self, space: Space, limit: float) -> None:
-        """That what is held throughout fits, were it split as far as it can be."""
+        """Raises ValueError if arguments and results do not fit when split as far as possible."""
         baseline = space.estimate.baseline
         axes = [a for a in self.axes if space.context.mesh[a] > 1]
         least = least_bytes([*baseline.arguments, *baseline.results], space.context.state, axes)
@@ -293,7 +293,7 @@ def _rank(simulated: Simulation, limit: float) -> tuple[bool, float]:
 
 
 def _better(one: Simulation, other: Simulation, limit: float) -> bool:
-    """Whether one is as good as the other, or nearly so."""
+    """True if one is as good as the other, or nearly so."""
     (large, cost), (other_large, other_cost) = _rank(one, limit), _rank(other, limit)
     return large < other_large or (large == other_large and cost <= other_cost * (1 + _NEARLY))
 
@@ -311,10 +311,11 @@ def _simplest(
 def _prune(
     space: Space, candidate: Candidate, simulated: Simulation, limit: float
 ) -> tuple[Candidate, Simulation, list[Simulation]]:
-    """Leaves out moves without which the simulator finds the step as good; the last ones first.
+    """Leaves out moves that the simulator finds no worse to do without; the last ones first.
 
     Returns:
-      What is left, what it costs, and for each of its moves what the others cost without it.
+      The candidate that is left, its simulation, and for each of its moves the simulation of the
+      others without it.
     """
     moves, without = list(candidate.moves), []
     for i in range(len(moves) - 1, -1, -1):
@@ -331,10 +332,10 @@ def _prune(
 
 
 def _different(ranked: Sequence[Candidate], count: int) -> list[Candidate]:
-    """The first of them that differ in what they are thought to cost.
+    """The first `count` candidates that differ in their estimated cost.
 
-    A third are the first that people could have said, of known tactics alone: where all estimates
-    are wrong in one way, these are wrong in another.
+    A third are the first that consist of known tactics alone, as people would write them: where all
+    estimates are wrong in one way, these are wrong in another.
     """
     known = [c for c in ranked if all(move.tactic is not None for move in c.moves)]
     found: list[Candidate] = []

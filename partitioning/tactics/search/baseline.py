@@ -1,7 +1,7 @@
-"""What one device would take for a whole program, kernel by kernel: what an estimate starts from.
+"""The cost of the whole program on one device, kernel by kernel: the baseline of every estimate.
 
-The simulator is asked once, for the program as it is before any tactic. An estimate then scales
-each kernel and each buffer by the share of it that a device keeps.
+The simulator runs once, on the program before any tactic. An estimate then scales each kernel and
+each buffer by the share of it that a device keeps.
 """
 
 from __future__ import annotations
@@ -106,15 +106,15 @@ class Baseline:
       donated: names of donated arguments.
 
     Attributes:
-      places: where every op stands.
-      kernels: what runs.
+      places: the place of every op.
+      kernels: the kernels that run.
       runs: the first and the last place of the kernels that an op is computed in.
-      buffers: (first place, last place, value, bytes) of what lies in the heap.
-      lodged: (first place, last place, value, bytes, value, bytes) of what lies in an argument or a
-        result that is not in use yet, and of that.
-      packing: by how much the heap exceeds what is in use at once.
-      arguments, results: (value, bytes) of what is held throughout.
-      overhead: seconds that the call takes besides.
+      buffers: (first place, last place, value, bytes) of each buffer in the heap.
+      lodged: (first place, last place, value, bytes, value, bytes) of each buffer inside an
+        argument or a result that is not in use yet; the last two are that array's.
+      packing: the ratio of the heap to the bytes in use at once.
+      arguments, results: the values that are held throughout.
+      overhead: seconds of the call besides its kernels.
     """
 
     def __init__(self, program: Program, device: Device, donated: Collection[str]):
@@ -152,7 +152,7 @@ class Baseline:
         return found
 
     def readers(self) -> collections.Counter[Value]:
-        """How many kernels read each value."""
+        """The number of kernels that read each value."""
         table = self.kernels
         found = collections.Counter(v for _, v, _, _ in table.traffic if v is not None)
         # Of a kernel's rows the last says what it writes.
@@ -194,13 +194,13 @@ class Baseline:
     def _lying(
         self, buffer: Buffer, first: int, end: int, places: Sequence[int]
     ) -> tuple[int, int, Value | None, float]:
-        """From where to where in the line of ops a buffer is in use, whose, and how large."""
+        """(first place, last place, value, bytes) of a buffer in use from `first` to `end`."""
         last = len(places) - 1
         span = places[min(first, last)], places[min(end, last)]
         return min(span), max(span), self.value_of(buffer.owner), float(buffer.nbytes)
 
     def _pass_views_on(self, program: Program) -> None:
-        """What runs nowhere, as it only looks at an array in another way, is read where that is."""
+        """Gives each op without a kernel, a mere view, the span of places of its readers."""
         readers: dict[Value, list[Op]] = {}
         for op in reversed(program.ops):
             for region in op.regions:
@@ -283,7 +283,7 @@ def _peak(buffers: list[tuple[int, int, Value | None, float]], count: int) -> fl
 
 
 def share_of(tiles: Mapping[str, int], mesh: Mapping[str, int]) -> float:
-    """The share of a value that a device holds, by what is decided of it."""
+    """The share of a value that a device holds after the decisions on it."""
     share = 1.0
     for axis, dim in tiles.items():
         if dim >= 0:

@@ -16,12 +16,12 @@ NO_AXES: frozenset[str] = frozenset()
 
 
 class Tiling(NamedTuple):
-    """How a value lies.
+    """The tiling of a value.
 
     Attributes:
       layout: the axes of each dimension.
-      share: of it that a device holds.
-      number: the same for equal layouts, and quicker to compare.
+      share: the share of the value that a device holds.
+      number: an id, the same for equal layouts and quicker to compare.
       axes: the axes of the layout.
       replicated: the axes over which it must be replicated.
     """
@@ -38,10 +38,10 @@ class ReshardRequest(NamedTuple):
 
     Attributes:
       value: the value.
-      target: the layout in which it is wanted.
+      target: the layout that the node needs.
       sliced: the axes over which it is sliced for that.
-      transfer: what brings it there; nothing is sent where that takes no time.
-      is_result: whether it is what the node makes, brought to where it is kept.
+      transfer: the exchange that brings it there; nothing is sent where that takes no time.
+      is_result: True if it is a result of the node, brought to the layout that it is kept in.
     """
 
     value: Value
@@ -52,12 +52,12 @@ class ReshardRequest(NamedTuple):
 
 
 class NodeCost(NamedTuple):
-    """The collectives and shares of a node, for what is decided of it and of its values.
+    """The collectives and shares of a node after the decisions on it and on its values.
 
     Attributes:
       reshards: the values that it needs in another layout.
       pending: the axes over which its results are still to be reduced.
-      work_share: of its work that a device does.
+      work_share: the share of its work that a device does.
       operand_shares: of a product, the share of each operand that it reads.
       result_axes: for each result the axes over which it is tiled as it is made; last, those of
         the node.
@@ -78,12 +78,12 @@ class CandidateState:
     """The layouts, node costs and shares that follow from decisions; more are entered on a copy.
 
     Attributes:
-      tilings: how values lie.
-      costs: of nodes, but those around which nothing is decided.
-      reshards: of nodes, what they need in another layout.
-      pending: of nodes, the axes over which their results are to be reduced.
-      shares: what a device has of values, of nodes' work, of products' operands, and of what is
-        made.
+      tilings: the tilings of values.
+      costs: the costs of nodes with decisions on them or on their values.
+      reshards: for each node the values that it needs in another layout.
+      pending: for each node the axes over which its results are to be reduced.
+      shares: a device's shares of values, of nodes' work, of products' operands, and of results as
+        they are made.
     """
 
     tilings: dict[Value, Tiling]

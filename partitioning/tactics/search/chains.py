@@ -23,12 +23,12 @@ class Chains:
     """Nodes with chains joined.
 
     Attributes:
-      nodes: chains, and the nodes that are of none, in the order of the first of each.
-      of: from a node to what it became part of, or itself; leaves are not there.
+      nodes: chains, and the nodes outside of chains, in the order of the first node of each.
+      of: from a node to its chain, or to itself; leaves are not there.
       leaves: from a node that goes along with one value to that value.
       inside: from a value inside of a chain to the chain.
       parts: from a chain to its nodes.
-      dims: for a part of a chain, the dimension of the chain that each of its factors is.
+      dims: for a part of a chain, the dimension of the chain's values for each of its factors.
     """
 
     nodes: list[Node]
@@ -51,8 +51,8 @@ def join(
     Args:
       nodes: nodes.
       touching: for each value that can be decided on the nodes that touch it.
-      state: what is decided of them already; what was decided otherwise is not joined.
-      kept: values that stay, as something is said of them by name.
+      state: the decisions so far; nodes that were decided differently are not joined.
+      kept: values that stay visible, as they are named elsewhere.
       order: for each value a number, by which the values of a chain are ordered.
     """
     leaves = {n: value for n in nodes if (value := _only(n, touching)) is not None}
@@ -144,14 +144,14 @@ def _chain(
 
 
 def _kind(node: Node, dims: Dims, state: Decisions) -> tuple[object, ...]:
-    """What two nodes of one chain have in common, what is decided of them last."""
+    """A key that the nodes of one chain share: loops, pass, shape, and decided factors last."""
     assert node.op is not None
     factors = tuple([(axis, dims[f]) for axis, f in state.factors.get(node, {}).items()])
     return node.loops, node.op.backward, node.op.outputs[0].shape, factors
 
 
 def _passed(node: Node, touching: Mapping[Value, Sequence[Node]]) -> Dims | None:
-    """The dimension of the result that each factor is; None where one is not, or is only part."""
+    """The result's dimension for each factor; None where a factor has none, or only part of one."""
     rule = node.rule
     if node.op is None or rule.monoids or rule.special or not rule.results:
         return None
@@ -165,7 +165,7 @@ def _passed(node: Node, touching: Mapping[Value, Sequence[Node]]) -> Dims | None
 
 
 def _is_full(node: Node, value: Value, dims: Dims) -> bool:
-    """Whether a value's dimensions are the result's, each in its place."""
+    """True if a value's dimensions are those of the result, in the same order."""
     found = [d for v, d in zip(node.values, node.dims, strict=True) if v is value]
     through = tuple(range(len(dims)))
     return all(REPLICATED_FACTOR not in d and tuple([dims[f] for f in d]) == through for d in found)

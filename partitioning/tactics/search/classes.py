@@ -56,27 +56,26 @@ def _touching(nodes: Iterable[Node], values: Container[Value]) -> dict[Value, li
 
 
 class ClassGraph:
-    """A graph of classes: what propagation and tactics' actions need of a graph, and the way back.
+    """A graph of classes, for propagation and tactics' actions, and its mapping to the program.
 
-    A node of it stands for all nodes whose op, rule and decisions are alike and whose values are of
-    the same classes, so every node of the program is one of this graph, seen from afar. Its values
-    are values of the program, the first of each class.
+    A node of it stands for all nodes with the same op, rule and decisions that touch values of the
+    same classes. Every node of the program belongs to one. Its values are values of the program,
+    the first of each class.
 
     Args:
       graph: the program.
-      state: what is decided already: only what was decided alike is of one class.
+      state: the decisions so far: values and nodes of one class have the same ones.
       rounds: how often colours are refined.
-      named: values of the program of which something is going to be said; others may be hidden
-        inside of chains.
+      named: values of the program that actions will name; others may be hidden inside of chains.
 
     Attributes:
       program: the traced program.
       by_op: classes of nodes, op by op.
-      chains: how they are joined.
-      delays: for a chain, how many turns propagation takes to get through it: as op by op, what
-        is next to it is asked by others meanwhile.
+      chains: the joined chains of those classes.
+      delays: for a chain, the rounds of propagation's queue that it waits, as passing through it
+        op by op would take them.
       nodes: classes of nodes with chains joined, in the order of the first of each.
-      touching: for a class's value the nodes that read or make it, but for what is inside a chain.
+      touching: for a class's value the nodes that read or make it, unless it is inside a chain.
       updated: state that comes in to state that comes out.
       class_of: a value of the program to the one that stands for it.
       members: that one to all, in program order.
@@ -154,15 +153,15 @@ class ClassGraph:
                 colour[node] = hash(tuple(sorted(colour[part] for part in parts)))
 
     def class_of_node(self, node: Node) -> Node | None:
-        """What stands for a node of the program; None where that goes along with a value."""
+        """The node of this graph for a node of the program; None if it goes along with a value."""
         return self.chains.of.get(self.by_op.of[node])
 
     def decisions(self, state: Decisions) -> Decisions:
-        """What was decided, of classes."""
+        """The decisions on the program as decisions on classes."""
         return self._decided_of_chains(self._decided_by_op(state))
 
     def _decided_by_op(self, state: Decisions) -> Decisions:
-        """What was decided, of classes op by op."""
+        """The decisions on the program as decisions on classes, before chains are joined."""
         decided = Decisions(state.mesh)
         for decision in state.journal:
             decided.tactic, axis = decision.tactic, decision.axis
@@ -179,7 +178,7 @@ class ClassGraph:
         return decided
 
     def _decided_of_chains(self, by_op: Decisions) -> Decisions:
-        """What was decided of classes, with chains joined."""
+        """The decisions on classes as decisions with chains joined."""
         decided, chains = Decisions(by_op.mesh), self.chains
         for decision in by_op.journal:
             decided.tactic, axis, node = decision.tactic, decision.axis, decision.node
@@ -195,7 +194,7 @@ class ClassGraph:
         return decided
 
     def context(self, state: Decisions, tactics: tuple[str, ...]) -> Context:
-        """What actions on classes are entered into: this graph in the place of the program's."""
+        """A context for actions on classes, with this graph in the place of the program's."""
         return Context(self, state, tactics)  # type: ignore[arg-type]
 
     def to_classes(self, actions: Sequence[Action | ForceFactor]) -> list[Action | ForceFactor]:
@@ -233,7 +232,7 @@ def _text(text: str) -> int:
 
 
 def _first_colours(graph: Graph, state: Decisions, values: Sequence[Value]) -> list[int]:
-    """Types, what is decided, and whether a value comes in or goes out."""
+    """Colours of values by type, decisions, and role as input, output or state."""
     program = graph.program
     fed = {v for v in program.inputs if v not in graph.updated}
     out = set(program.outputs)
@@ -251,7 +250,7 @@ def _first_colours(graph: Graph, state: Decisions, values: Sequence[Value]) -> l
 
 
 def _kind(node: Node, state: Decisions) -> int:
-    """What a node is, but for its neighbours."""
+    """The colour of a node by itself, without its neighbours."""
     rule = node.rule
     name = "state" if node.owner is None else node.owner.name
     axes = {axis: i for i, axis in enumerate(state.mesh)}
@@ -291,7 +290,7 @@ def _refine(
 
 
 def _clusters(graph: Graph, index: dict[Value, int]) -> np.ndarray:
-    """For each value a number of those of its shape that elementwise ops join it to.
+    """A number for each value, the same for values of one shape that elementwise ops join.
 
     A parameter, its gradient and its moments are of one: what tells two parameters apart tells
     their moments apart.

@@ -24,21 +24,23 @@ class DefUse:
 
     Args:
       classes: the program's classes.
-      places: where every op of the program stands.
-      runs: the first and the last place at which an op is computed, where it runs within others.
+      places: the place of every op of the program.
+      runs: the first and the last place at which an op is computed, if it runs within others.
 
     Attributes:
       end: the place after all ops.
-      times: how often what stands at a place runs.
+      times: how often the op at a place runs.
       member_index: a value's position among the members of its class.
-      defined, turns: for a class where each member is made, and how often anew.
-      uses: for a class and a node that reads it, where each member is read first and last.
-      maker: the node that makes a class, where it is one and no chain hides the class, and which
-        of its results that is.
-      deferred: behind which linear op a sum may wait, for a class that nothing else reads.
-      summed_into: the sum in which it is a term, likewise.
-      after_loop: for what a loop adds up, how it comes out of the loop.
-      view_of: what it is another view of, with the member there for each member here.
+      defined, turns: for a class the place where each member is made, and how often it is.
+      uses: for a class and a node that reads it, the places of each member's first and last read.
+      maker: (node, index of the result) of the single node that makes a class, unless a chain
+        hides the class.
+      deferred: from a class that one linear op alone reads to that op's result; a sum may wait
+        until then.
+      summed_into: from a class that one addition alone reads to that addition's result.
+      after_loop: from a value that a loop adds up to the loop's result.
+      view_of: (class, index of the member there for each member here) of the array that a class is
+        only another view of.
     """
 
     def __init__(self, classes: ClassGraph, places: Places, runs: Mapping[Op, tuple[int, int]]):
@@ -49,7 +51,7 @@ class DefUse:
         self._find_chains()
 
     def _find_places(self) -> None:
-        """Where members of classes are made and read."""
+        """Finds the places where members of classes are made and read."""
         classes, places = self.classes, self.places
         self.end = len(places.times)
         self.times = np.array([*places.times, 1], float)
@@ -140,7 +142,7 @@ class DefUse:
                 self.after_loop[value] = result
 
     def _find_view(self, value: Value) -> None:
-        """What a value is only another view of, with where each member comes from."""
+        """Finds the node that makes a value, and the value that it is a mere view of, if any."""
         classes = self.classes
         makers = [n for n in classes.by_op.touching.get(value, ()) if n.op is not None]
         makers = [n for n in makers if n.values[-1] is value and n.op.outputs]  # type: ignore[union-attr]

@@ -39,7 +39,7 @@ class Estimator:
       baseline: the whole program on one device.
       placement: mesh axis to the levels it spans.
       mesh: sizes of axes.
-      overlap: whether collectives run beside kernels.
+      overlap: True if collectives run beside kernels.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Estimator:
     # -- what never changes -----------------------------------------------------------------------
 
     def _index(self) -> None:
-        """Numbers for values, nodes and operands, all of which have a share."""
+        """Numbers the values, nodes and operands, which each have a share."""
         classes, chains = self.classes, self.classes.chains
         known = [v for v in classes.members if v not in chains.inside]
         self._value_at = {v: i for i, v in enumerate(known)}
@@ -138,12 +138,12 @@ class Estimator:
         decisions: Iterable[Decision],
         before: CandidateState | None = None,
     ) -> CandidateState:
-        """The state after decisions; only the cost of what they touch is found anew.
+        """The state after decisions; only the costs of nodes that they touch are found anew.
 
         Args:
-          decided: all that is decided.
-          decisions: the last of it.
-          before: the state before them; None where they are all there are.
+          decided: all decisions.
+          decisions: the last of them.
+          before: the state before `decisions`; None where they are all there are.
         """
         state = (before or self._undecided).copy()
         dirty: dict[Node, None] = {}
@@ -251,17 +251,17 @@ class Estimator:
         )
 
     def _cut(self, value: Value, share: float) -> bool:
-        """Whether a slice of what is made is written before it is read, as fusion weighs it."""
+        """True if fusion writes a slice, this share of a result, to memory before its reads."""
         readers = self._readers.get(value, 1)
         return readers - 1 > (readers + 1) * share
 
     def _reshard(self, value: Value, have: Layout, target: Layout) -> ReshardRequest:
-        """What it takes to have a value in another layout than it lies in."""
+        """The request for a value in layout `target` where it lies in layout `have`."""
         slices = _layout_axes(target) - _layout_axes(have)
         return ReshardRequest(value, target, slices, self._transfer(value, have, target), False)
 
     def _tied(self, node: Node, tilings: Mapping[Value, Tiling]) -> Iterable[tuple[Value, Layout]]:
-        """What values in and around a loop ask of each other."""
+        """Yields the values in and around a loop that disagree, with the layouts that they need."""
         skips = [sum(f < 0 for f in dims) for dims in node.dims]
         around = node.values[:2] if node.owner is not None else node.values[::-1][:2]
         pairs = [(around, skips[:2] if node.owner is not None else skips[::-1][:2])]
@@ -316,7 +316,7 @@ class Estimator:
         return found
 
     def _def_places(self, value: Value) -> MemberPlaces:
-        """Where what is sent as soon as it is made is asked for, waited for and read."""
+        """The places of an exchange that begins as soon as its value is made."""
         found = self._places_of_def.get(value)
         if found is None:
             at, first = (
@@ -361,7 +361,7 @@ class Estimator:
             known[1] = np.maximum(known[1], last)
 
     def _transfer(self, value: Value, source: Layout, target: Layout) -> Exchange:
-        """What it takes to bring a value from one layout to another."""
+        """The exchange that brings a value from one layout to another."""
         known = self._transfers.get((value, source, target))
         if known is None:
             seconds, levels, layout = 0.0, {}, source
@@ -394,7 +394,7 @@ class Estimator:
         scattered: frozenset[str],
         made: frozenset[str],
     ) -> Exchange:
-        """What it takes to sum a value over the pending axes, some of them scattered."""
+        """The exchange that sums a value over the pending axes, some of them scattered."""
         key = value, pending, scattered, made
         known = self._reduced.get(key)
         if known is not None:

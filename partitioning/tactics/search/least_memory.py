@@ -1,4 +1,4 @@
-"""What no plan can go below, told before anything is searched."""
+"""A lower bound of the memory of any plan, found before the search."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...ir.program import Value
 
 
 def least_bytes(values: Sequence[Value], state: Decisions, axes: Sequence[str]) -> float:
-    """What a device holds of arrays where each is split as far as it can be.
+    """The bytes that a device holds of arrays if each is split as far as it can be.
 
     Args:
       values: arrays that are held throughout, as arguments are.
-      state: what is decided already, and stays.
-      axes: over which more may be split.
+      state: the decisions so far, which stay.
+      axes: the axes that may split more.
     """
     known: dict[tuple[object, ...], float] = {}
     total = 0.0

@@ -1,4 +1,4 @@
-"""What a search may do next: a known tactic, one array's tiling, or the end of a conflict.
+"""The moves of a search: a known tactic, one array's tiling, or the end of a conflict.
 
 A move is a tactic of its own, which a plan can enter like any other; the search enters it into
 classes. Tilings that lead to the same decisions are one move.
@@ -45,12 +45,12 @@ class Move:
     """One step of a search; a tactic, for the plan that takes it.
 
     Attributes:
-      name: what it does, for people.
+      name: a description, for people.
       axis: the mesh axis.
-      actions_on_classes: what it enters into the program's classes.
+      actions_on_classes: its actions on the program's classes.
       classes: the classes.
       tactic: the known tactic that it is; None for actions of its own.
-      order: where it stands among moves of equal worth; it depends on structure alone.
+      order: its rank among moves of equal worth; it depends on structure alone.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Move:
     order: tuple[int, ...]
 
     def actions(self, context: Context) -> Sequence[Action | ForceFactor]:
-        """What it does to the whole program, as far as earlier moves allow."""
+        """Its actions on the whole program, as far as earlier moves allow."""
         if self.tactic is None:
             found = self.classes.to_members(self.actions_on_classes)
         else:
@@ -70,7 +70,7 @@ class Move:
 
 
 class KnownTactic(NamedTuple):
-    """A known tactic, what it does to the whole program, and where it stands among moves."""
+    """A known tactic, its actions on the whole program, and its rank among moves."""
 
     tactic: Tactic
     actions: tuple[Action | ForceFactor, ...]
@@ -78,7 +78,7 @@ class KnownTactic(NamedTuple):
 
     @property
     def values(self) -> Iterator[Value]:
-        """The values of which it says something."""
+        """The values that its actions name."""
         return (a.value for a in self.actions if isinstance(a, Action))
 
 
@@ -98,7 +98,7 @@ def _possible(action: Action | ForceFactor, context: Context) -> Action | ForceF
 
 
 def known_tactics(context: Context, axes: Sequence[str], work: OpFlops) -> Iterator[KnownTactic]:
-    """What the known tactics do here, on each axis."""
+    """Yields the known tactics on each axis, with the actions that each takes here."""
     state = context.state
     told: set[tuple[Action | ForceFactor, ...]] = set()
     for rank, make in enumerate(_KNOWN):
@@ -137,8 +137,8 @@ def tilings(
     Args:
       context: the program.
       classes: its classes.
-      axes: over which.
-      state: what is decided of the classes; as it was, afterwards.
+      axes: the axes to tile over.
+      state: the decisions on the classes; left as it was.
     """
     roles = dict.fromkeys(parameters(context), 0)
     roles |= dict.fromkeys(optimizer_state(context), 2)
@@ -176,7 +176,7 @@ def tilings(
 def conflict_moves(
     conflicts: Sequence[Conflict], classes: ClassGraph, state: Decisions, work: OpFlops
 ) -> list[Move]:
-    """For the conflicts in which most work waits, each factor that the op might take."""
+    """Moves for the conflicts that hold up the most work: one for each factor the op may take."""
     waiting = {}
     for conflict in conflicts:
         node = conflict.node

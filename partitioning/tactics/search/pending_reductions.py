@@ -1,4 +1,4 @@
-"""Sums of what is on several devices, followed to where they are done."""
+"""Finds the places at which sums over devices are carried out."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class PendingReductions:
     """The sums of one candidate.
 
     Args:
-      def_use: where values are made and read, and where sums may be deferred to.
-      state: what is decided.
-      sliced: what of values is read in slices.
+      def_use: the places where values are made and read, and where sums may be deferred to.
+      state: the decisions, with their costs.
+      sliced: for each value and node that reads it, the axes over which it is sliced there.
 
     Attributes:
-      terms: for what is summed, and over which axes, what is added up before: itself alone, or
-        several terms.
+      terms: for a summed value and its axes, the terms that are added up before: the value alone,
+        or several.
     """
 
     def __init__(self, def_use: DefUse, state: CandidateState, sliced: Sliced):
@@ -61,7 +61,7 @@ class PendingReductions:
         self.terms.setdefault((term, axes), []).append(term)
 
     def _loop_total(self, value: Value) -> Value | None:
-        """What a loop adds up of a value, as it comes out of the loop."""
+        """The result of the loop that adds up a value; None where no loop does."""
         for _ in range(64):
             if value in self.def_use.after_loop:
                 return self.def_use.after_loop[value]
@@ -71,7 +71,7 @@ class PendingReductions:
         return None
 
     def scattered(self, value: Value, axes: tuple[str, ...]) -> frozenset[str]:
-        """The axes over which what is pending is sliced as soon as it is summed."""
+        """The axes over which a pending value is sliced as soon as it is summed."""
         found = {a for a in axes if a in self._held(value)}
         by = self.sliced.get(value)
         if by:
@@ -102,7 +102,7 @@ class PendingReductions:
         return tiling.replicated if tiling else NO_AXES
 
     def _held(self, value: Value) -> frozenset[str]:
-        """The axes over which a value is tiled; what is inside of a chain is tiled as it is."""
+        """The axes over which a value is tiled; inside of a chain, those of the chain's result."""
         tiling = self.state.tilings.get(value)
         return tiling.axes if tiling else self._made(self.def_use.classes.chains.inside[value], -1)
 

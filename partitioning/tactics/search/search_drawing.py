@@ -1,4 +1,4 @@
-"""A picture of a search: what it thought best on its way, and what the simulator said of it."""
+"""Draws a search: its best estimates over time, and the simulator's figures for the candidates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LETTERS, _LINES = 54, 3
 
 
 def save_search(log: SearchLog, path: str | os.PathLike[str]) -> None:
-    """Draws the log of a search into a file whose ending says the format.
+    """Draws the log of a search into a file; the ending of its name gives the format.
 
     Raises:
       ImportError: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""What there is to search in: the moves on a program, and two judges of any sequence of them."""
+"""The search space: the moves on a program, and two judges of any sequence of them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .timeline import Estimated
 
 
 class Space:
-    """The moves over some axes, after what is decided already.
+    """The moves over some axes, after the decisions so far.
 
     Args:
       context: the program, with a judge.
-      axes: over which moves may split.
+      axes: the axes that moves may split over.
 
     Attributes:
       classes: the program's classes.
-      state: what is decided of them.
+      state: the decisions on them.
       estimate: the quick judge.
-      initial: what it knows of the state.
+      initial: its state after those decisions.
       moves: every move, the known tactics first.
-      seconds: of a processor, for each part of this.
+      seconds: processor seconds of each part of the setup.
     """
 
     def __init__(self, context: Context, axes: Sequence[str]):
@@ -81,7 +81,7 @@ class Space:
         return conflicts if len(self.state.journal) > start else None
 
     def estimated(self, moves: Sequence[Move]) -> Estimated:
-        """What the quick judge says of moves."""
+        """Estimates the cost of the program with these moves."""
         start = len(self.state.journal)
         for move in moves:
             self.enter(move.actions_on_classes)
@@ -90,7 +90,7 @@ class Space:
         return self.estimate(candidate)
 
     def simulated(self, moves: Sequence[Move]) -> Simulation:
-        """What the simulator says of the whole program with these moves."""
+        """Simulates the whole program with these moves."""
         state, notes = self.context.state, len(self.context.notes)
         start = len(state.journal)
         for count, move in enumerate(moves, 1):

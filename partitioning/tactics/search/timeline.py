@@ -19,7 +19,7 @@ from .classes import ClassGraph
 
 @dataclasses.dataclass(frozen=True)
 class Estimated:
-    """What a candidate is thought to cost on one device.
+    """The estimated cost of a candidate on one device.
 
     Attributes:
       seconds: of one step.
@@ -39,9 +39,9 @@ class Exchange:
     """One kind of collective, for every member of a class.
 
     Attributes:
-      seconds: of one.
-      levels: whose wires it takes.
-      nbytes: of what it leaves on a device besides what was there.
+      seconds: of one exchange.
+      levels: the levels of the wires that it takes.
+      nbytes: bytes that it adds to the memory of a device.
     """
 
     seconds: float
@@ -58,13 +58,13 @@ Exchanges = list[tuple[Exchange, MemberPlaces]]
 
 
 class Products(NamedTuple):
-    """Products whose efficiency is the same function of their size.
+    """Products with the same efficiency as a function of their size.
 
     Attributes:
-      rows: of which kernels.
-      flops: whole.
-      least: seconds, whole, at the device's peak.
-      efficiency: what part of the peak they reach, by FLOPs.
+      rows: the rows of their kernels.
+      flops: of the whole products.
+      least: seconds of the whole products at the device's peak.
+      efficiency: the share of the peak that they reach, by FLOPs.
     """
 
     rows: np.ndarray
@@ -73,7 +73,7 @@ class Products(NamedTuple):
     efficiency: Curve
 
     def seconds(self, share: np.ndarray) -> np.ndarray:
-        """What these shares of them take."""
+        """Seconds of these products, given the share of each that a device does."""
         if self.efficiency.is_flat:
             return self.least * share / self.efficiency.values[0]
         return self.least * share / self.efficiency.at_each(self.flops * share)
@@ -93,16 +93,15 @@ def _products(of_rows: Sequence[tuple[float, float, Curve] | None]) -> list[Prod
 
 
 class Timeline:
-    """The whole program's kernels and buffers as arrays, and what becomes of them.
+    """The whole program's kernels and buffers as arrays, scaled by a candidate's shares.
 
     Args:
       classes: the program's classes.
       baseline: the whole program on one device.
-      overlap: whether collectives run beside kernels.
-      value_at, node_at, operand_at, made_at: where the shares of values, of nodes' work, of a
-        product's operands, and of values as they are made and as they are kept stand in the array
-        of shares.
-      one_at: where a share of one stands.
+      overlap: True if collectives run beside kernels.
+      value_at, node_at, operand_at, made_at: indices in the array of shares: of values, of nodes'
+        work, of a product's operands, and of values as they are made and as they are kept.
+      one_at: the index of a share of one.
     """
 
     def __init__(
@@ -175,7 +174,7 @@ class Timeline:
         self._held_bytes = np.array([v.nbytes for v in held], float)
 
     def run(self, share: np.ndarray, transfers: Exchanges) -> Estimated:
-        """What a candidate costs with these shares and these collectives."""
+        """Estimates the cost of a candidate with these shares and these collectives."""
         rows = len(self._kernel_place)
         moved = np.bincount(
             self._traffic_row, self._traffic_bytes * share[self._traffic_share], rows
@@ -189,7 +188,7 @@ class Timeline:
         return Estimated(total + self.baseline.overhead, compute, communication, peak)
 
     def arithmetic(self, kept: np.ndarray) -> np.ndarray:
-        """Seconds of arithmetic of each kernel, of which a device keeps such shares."""
+        """Seconds of arithmetic of each kernel, given the share of it that a device keeps."""
         found = self._kernel_arithmetic * kept
         for products in self._products:
             found[products.rows] += products.seconds(kept[products.rows])

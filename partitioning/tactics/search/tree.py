@@ -1,10 +1,10 @@
 """Monte Carlo tree search over moves: seeded, within a budget of estimates, ready at any time.
 
-A node of the tree is what is decided of the program's classes; two orders of the same moves meet in
-one node. The root tries every move once, which says how promising each looks alone; from then on
-the tree is walked by upper confidence bounds that start from those looks (PUCT, as in AlphaZero).
-The world is not random, so that the worth of a node is the best that was found below it. To stop is
-always a move: every node is a candidate.
+A node of the tree is a set of decisions on the program's classes; two orders of the same moves meet
+in one node. The root tries every move once, for a prior of each. From then on the tree is walked by
+upper confidence bounds that start from those priors (PUCT, as in AlphaZero). Nothing is random in
+the cost of moves, so that the worth of a node is the best candidate below it. Stopping is always
+possible: every node is a candidate.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class _BudgetSpent(Exception):
 
 @dataclasses.dataclass(eq=False)
 class Candidate:
-    """Moves, and what they are thought to cost.
+    """A sequence of moves, and its estimated cost.
 
     Attributes:
       moves: in order.
-      estimated: what they cost.
-      cost: what is compared: seconds, more where memory does not suffice.
+      estimated: their estimated cost.
+      cost: the figure to compare: seconds, more where memory does not suffice.
       at: how many estimates had been made.
     """
 
@@ -53,7 +53,7 @@ class Candidate:
 
     @property
     def first(self) -> Move | None:
-        """What it begins with."""
+        """The first move; None where there is no move."""
         return self.moves[0] if self.moves else None
 
 
@@ -77,11 +77,11 @@ class Search:
     """A search on one program's classes.
 
     Args:
-      space: what is searched.
-      cost: from an estimate to what is to be small.
-      estimates: how many candidates may be estimated.
-      seconds: after how many seconds the search stops in any case; None for never.
-      seed: of what is random.
+      space: the search space.
+      cost: from an estimate to the figure to minimise.
+      estimates: the number of candidates that may be estimated.
+      seconds: the time after which the search stops in any case; None for never.
+      seed: of the random choices.
 
     Attributes:
       candidates: every candidate that was estimated, in order.
@@ -229,7 +229,7 @@ class Search:
         return node.moves
 
     def _walk(self) -> None:
-        """From the root to a node that was not there before, or to one that leads nowhere new."""
+        """Walks from the root to a new node, or to one that leads nowhere new."""
         path, node = [self.root], self.root
         while True:
             move = self._next(node)
