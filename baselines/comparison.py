@@ -1,4 +1,4 @@
-"""Whether returns depend on the scale, from those of several seeds at each."""
+"""Tests whether returns depend on the scale, with several seeds at each scale."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PERMUTATIONS = 20_000
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What the runs at one scale came to."""
+    """The returns of the runs at one scale, compared with those at the first."""
 
     scale: str
     returns: tuple[float, ...]

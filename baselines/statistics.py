@@ -1,7 +1,7 @@
-"""What can be said of few runs: Agarwal et al. (2021), https://arxiv.org/abs/2108.13264.
+"""Statistics of few runs: Agarwal et al. (2021), https://arxiv.org/abs/2108.13264.
 
-Returns come in strata, one array [number of seeds] for each environment. What is computed of them
-takes them resampled too, as arrays [..., number of seeds].
+Returns come in strata, one array [number of seeds] for each environment. A statistic of them takes
+resampled strata too, as arrays [..., number of seeds].
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def interval(
 
     Args:
       strata: [n_i] each, of at least one seed.
-      statistic: whose interval it is.
+      statistic: the function of the strata that the interval is for.
       seed: of the draws.
       resamples: how often they are drawn.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """What a run of `agent` on `env` starts from, where the user says nothing else."""
+    """The settings of a run of `agent` on `env`, unless the user sets others."""
 
     agent: str
     """Name of the agent, as in `troupe train AGENT`."""

@@ -1,4 +1,4 @@
-"""What every adapter does alike: with its name, its specs, actions, and rewards."""
+"""The base of all adapters: name, specs, actions and rewards."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MAX_REWARD = float(np.finfo(np.float32).max)
 
 
 def is_reward(reward: Any) -> bool:
-    """Whether it is a finite float32 number."""
+    """True if `reward` is a finite float32 number."""
     return -_MAX_REWARD <= reward <= _MAX_REWARD  # False for NaN as well.
 
 
 def not_a_reward(reward: Any, moment: str = "") -> str:
-    """What an error says of something else."""
+    """Returns the text of an error for a reward that is not a finite float32 number."""
     return f"reward {reward}{moment}; rewards must be finite float32 numbers"
 
 
@@ -36,7 +36,7 @@ class Adapter(specs.Specified, dm_env.Environment):
         action_spec: specs.Nest,
         write: Callable[[Any], Any],
     ) -> None:
-        """Keeps what the methods below need.
+        """Keeps the environment and its specs.
 
         Args:
           environment: the one that is adapted.
@@ -65,19 +65,19 @@ class Adapter(specs.Specified, dm_env.Environment):
         self._environment.close()
 
     def _take(self, action: Any) -> Any:
-        """The environment's action for that of an agent."""
+        """Returns the environment's action for an agent's."""
         try:
             return self._write(action)
         except EnvironmentFault as fault:
             raise type(fault)(f"{self._name}: {fault}") from None
 
     def _give(self, reward: Any) -> np.float32:
-        """The agent's reward for that of the environment."""
+        """Returns the agent's reward for the environment's."""
         if not is_reward(reward):
             raise InvalidRewardError(f"{self._name}: {not_a_reward(reward, self._moment())}")
         clip = self.reward_clip
         return np.float32(reward if clip is None else min(max(reward, -clip), clip))
 
     def _moment(self) -> str:
-        """When it is, for the error on a reward."""
+        """The present step as text, for errors; here empty."""
         return ""

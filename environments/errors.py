@@ -1,4 +1,4 @@
-"""What can go wrong with an environment: one family of errors, each of one line.
+"""The errors of environments: one family, with messages of one line.
 
 A caller that wants to tell a wrong choice from a failure while running catches
 `InvalidRewardError`, `InvalidObservationError` and `EnvironmentExitError` (the environment

@@ -295,7 +295,7 @@ FAKES: dict[str, Callable[..., dm_env.Environment]] = {
 
 
 def parameters(constructor: Callable[..., dm_env.Environment]) -> dict[str, inspect.Parameter]:
-    """What one of `FAKES` can be made with besides its seed."""
+    """Returns the parameters of a constructor in `FAKES`, without the seed and the spec."""
     found = dict(inspect.signature(constructor).parameters)
     if any(one.kind is one.VAR_KEYWORD for one in found.values()):
         found = {**inspect.signature(Fake).parameters, **found}

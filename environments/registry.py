@@ -1,4 +1,4 @@
-"""Which ids exist, which are near to one that does not, and which extra an environment needs."""
+"""Lookup of ids of environments, near matches of unknown ids, and the extras they need."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def extra_of(specification: gymnasium.envs.registration.EnvSpec) -> str | None:
 
 
 def missing_extra(id: str, extra: str | None, error: Exception) -> MissingExtraError:
-    """The error that says what to install for `id`, which failed with `error`."""
+    """Builds the error that names the extra to install for `id`, which failed with `error`."""
     reason = " ".join(str(error).split())
     if extra is None:
         return MissingExtraError(f"{id} needs a package that is not installed: {reason}")
@@ -114,7 +114,7 @@ def missing_extra(id: str, extra: str | None, error: Exception) -> MissingExtraE
 def parameters(
     specification: gymnasium.envs.registration.EnvSpec,
 ) -> Mapping[str, inspect.Parameter] | None:
-    """Those of an environment's constructor that a user may give; None where any might do."""
+    """Returns the parameters of a constructor that a user may give; None if it may take any."""
     entry = specification.entry_point
     if entry is None:
         return None

@@ -215,7 +215,7 @@ def _box_writer(space: spaces.Box, mode: ActionMode, name: str) -> Callable[[Any
 
 
 def _within(low: np.ndarray, high: np.ndarray) -> Callable[[np.ndarray], bool]:
-    """Whether low <= value <= high everywhere (no for NaN)."""
+    """Builds a test that is True if low <= value <= high everywhere (False for NaN)."""
     if low.size > 32:
         return lambda value: bool(((value >= low) & (value <= high)).all())
     # For a few numbers Python's comparisons take a fifth of the time of numpy's reductions.

@@ -200,7 +200,7 @@ class Vector(specs.Specified):
         return EnvironmentExitError(f"{self._who(index)} called sys.exit({end.code!r})")
 
     def _not_finite(self, place: int, leaf: np.ndarray) -> InvalidObservationError:
-        """What is wrong with a leaf of the observations [N, ...]."""
+        """Builds the error for a leaf of the observations [N, ...] that is not finite."""
         index = int(np.argwhere(~np.isfinite(leaf))[0][0])
         number = leaf[index][~np.isfinite(leaf[index])][0]
         name = tree.flatten(self._spec.observations)[place].name or "observation"
@@ -232,14 +232,14 @@ class Vector(specs.Specified):
 
 
 def _innermost(environment: dm_env.Environment) -> dm_env.Environment:
-    """The environment whose frames are stacked, where they are."""
+    """Returns the environment below all stacks of frames."""
     while isinstance(environment, StackFrames):
         environment = environment.unwrapped
     return environment
 
 
 def _equal(left: specs.Nest, right: specs.Nest) -> bool:
-    """Whether two nests of specs describe the same values."""
+    """True if two nests of specs describe the same values."""
     try:
         tree.assert_same_structure(left, right)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The experiment: everything that says what a run is, whatever it is launched on."""
+"""The experiment: the full specification of a run, whatever it is launched on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EnvironmentFactory(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """When and how the policy is judged: on environments of its own, with a policy of its own."""
+    """The schedule of evaluations, which have environments and a policy of their own."""
 
     every: int | None = None
     """Steps between evaluations, of those that the budget counts; None: a tenth of it."""
@@ -67,7 +67,7 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpointing:
-    """When a run saves what it needs to go on. It always does at its end and when stopped."""
+    """The schedule of checkpoints. A run also saves one at its end and when stopped."""
 
     every_seconds: float = 60.0
     """Seconds between checkpoints."""
@@ -261,7 +261,7 @@ class Experiment:
         return self.evaluation.every or max(1, self.budget // 10)
 
     def identity(self) -> Mapping[str, Any]:
-        """Whose a checkpoint is, as values that JSON can hold.
+        """Identifies the run that a checkpoint is of, as values that JSON can hold.
 
         A run may only go on from checkpoints of the same identity; the budget, the evaluation and
         the checkpointing are no part of it.
@@ -307,7 +307,7 @@ def check_identity(found: Mapping[str, Any], expected: Mapping[str, Any], where:
 
 
 def _plain(value: Any) -> Any:
-    """Returns what JSON gives back for a value: tuples as lists, what it does not know by name."""
+    """Returns a value as JSON gives it back: tuples as lists, unknown types by name."""
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):

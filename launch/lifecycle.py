@@ -55,7 +55,7 @@ def entered(
     reporter: report.Reporter | None,
     progress: bool = True,
 ) -> Iterator[RunLifecycle]:
-    """A run from its first signal to its last word; what ends it early is also in its log.
+    """A run from its first signal to its last word. Its log has the error that ends it early, too.
 
     Args:
       experiment: what is run.
@@ -138,7 +138,7 @@ class RunLifecycle:
 
     @property
     def ending(self) -> str | None:
-        """Why a callback has asked the run to end before its budget is spent; None: none has."""
+        """The reason why a callback asked the run to end early; None: none has."""
         return self._callbacks.ending
 
     def saved(self, path: pathlib.Path, counts: Counts) -> None:
@@ -179,8 +179,9 @@ class RunLifecycle:
         roles: Mapping[str, Any] | None = None,
         engine: str | None = None,
     ) -> None:
-        """Writes and tells what is run. Only now: a directory with a mistake in it would be in the
-        way of the next attempt.
+        """Writes and reports the request of the run.
+
+        Not earlier: a directory with a mistake in it would be in the way of the next attempt.
 
         Args:
           request: what `config.json` shall say; None: what can be said of the experiment.
@@ -267,7 +268,7 @@ class RunLifecycle:
         learner_hosts: int = 1,
         engine: str | None = None,
     ) -> Result:
-        """Writes what the run came to.
+        """Writes the result of the run.
 
         Args:
           kind: of launch.
@@ -321,7 +322,7 @@ class RunLifecycle:
 
 
 def _settings(experiment: Experiment) -> dict[str, Any]:
-    """Returns what a run differs by from others, as texts and numbers."""
+    """Returns the settings in which a run may differ from others, as texts and numbers."""
     identity = experiment.identity()
     found = {"agent": identity["agent"], "env": identity["env"], "seed": identity["seed"]}
     found["steps"] = experiment.budget

@@ -1,9 +1,9 @@
-"""How gradient steps are given to the device.
+"""Hands gradient steps to the device.
 
-On CPU a call hands its program to a thread and waits for it, unless told otherwise: a choice of an
-action takes four times as long so as in the caller's thread; see `runtime.configure_cpu`. A loop of
-steps is as fast as the steps laid out, and compiles once; convolutions need help for that, see
-`convolutions`.
+On CPU a call runs its program in another thread and waits for it, unless configured otherwise. That
+makes choosing an action take four times as long as in the caller's thread; see
+`runtime.configure_cpu`. A loop of steps is as fast as the unrolled steps, and compiles once;
+convolutions need help for that, see `convolutions`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Nest = Any
 
 
 def without_keys(sample: Sample) -> Sample:
-    """A batch as an update sees it: what names its items stays on the host, with its 64 bits."""
+    """The batch as an update sees it: the items' keys stay on the host, with their 64 bits."""
     return sample._replace(info=sample.info._replace(keys=None))
 
 
@@ -43,11 +43,11 @@ def on_device(sample: Sample, *, drop: int = 0, times: int = 1) -> Sample:
 
 
 def strongly_typed(update: Update) -> Update:
-    """An update whose states have no weakly typed arrays.
+    """Wraps an update so that its states have no weakly typed arrays.
 
-    A number made of Python's alone is one (`jnp.full((), 0.0)`), and a program is compiled anew for
-    a state that differs in them: SAC's lost two with its first step and two with its second, so
-    that its learner was compiled three times.
+    An array made of Python numbers alone is weakly typed (`jnp.full((), 0.0)`). A program is
+    compiled anew for a state that differs in weak types, so a learner would be compiled again
+    after each step that loses one.
     """
 
     def strong(state: Nest) -> Nest:

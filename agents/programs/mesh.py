@@ -1,9 +1,9 @@
-"""The learner's program over a mesh, whose devices are of one process or of several.
+"""The learner's program over a mesh of devices, of one process or of several.
 
 Processes joined by `jax.distributed` are a gang: each runs the same programs in the same order on
-its part of the mesh, and gives its share of every batch. One process is a gang of one. What goes in
-and comes out of a dispatch is local all the same: a process gives [K, B / N, ...], N processes, and
-gets the priorities of that share, and of metrics and variables a copy on a device of its own, so
+its part of the mesh, and gives its share of every batch. One process is a gang of one. The inputs
+and outputs of a dispatch are local all the same. Each of N processes gives [K, B / N, ...] and gets
+the priorities of that share. It gets metrics and variables as copies on a device of its own, so
 that nobody who looks at them starts a program that the others do not.
 
 No array of the state is ever whole on a device, unless the tactics leave it so.
@@ -93,7 +93,11 @@ class MeshProgram:
         self._gathers: dict[tuple[str, ...], tuple[Any, list[Callable[[Nest], list]]]] = {}
 
     def _shared(self, axes: dict[str, int], samples: Sample) -> NamedSharding:
-        """How the rows [K, B, ...] lie over a gang: each process has those of its own share."""
+        """Returns the sharding of rows [K, B, ...] in which each process of a gang has its share.
+
+        Raises:
+          ValueError: if a batch cannot be shared by the mesh.
+        """
         names, count = list(axes), 0
         # Devices are numbered process by process: the outermost axes that tell processes apart.
         while math.prod(axes[name] for name in names[:count]) % self._size:
@@ -108,7 +112,7 @@ class MeshProgram:
         return NamedSharding(self._mesh, PartitionSpec(None, tuple(names[:count])))
 
     def _follow(self, one: Any) -> None:
-        """The devices as the plan orders them, each process with its share of the rows still."""
+        """Orders the mesh's devices as the plan does; each process keeps its share of the rows."""
         matrix = self.plan.matrix
         if matrix is None:
             return
@@ -123,14 +127,14 @@ class MeshProgram:
             self._shares = NamedSharding(parts, PartitionSpec(None, names))
 
     def _fused(self, one: Any, shapes: Nest, batch: Sample) -> tuple[Sample, Callable[..., Any]]:
-        """How batches are placed, and the program of a dispatch."""
+        """Returns the shardings of batches, and the program of a dispatch."""
         count = len(jax.tree.leaves(shapes))
 
         def step(state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
             return jax.tree.unflatten(one.out_tree, one.jitted(*jax.tree.leaves((state, sample))))
 
         def stacked(sharding: NamedSharding) -> NamedSharding:
-            """That of K steps' arrays; with several processes each has its share of the rows."""
+            """Adds the dimension K; with several processes each has its share of the rows."""
             spec = PartitionSpec(None, *sharding.spec)
             return self._shares if self._size > 1 else NamedSharding(self._mesh, spec)
 
@@ -216,7 +220,7 @@ class MeshProgram:
 
         Args:
           state: stays as it is.
-          names: of what the update calls its variables.
+          names: of collections of variables, as the update names them.
           keep: False: for a process that only takes part; it holds no more than a lot at a time.
         """
         structure, lots = self._gathering(tuple(names))
@@ -295,12 +299,12 @@ class MeshProgram:
 
 
 def _local(leaf: jax.Array) -> jax.Array:
-    """This process's copy of what every device has."""
+    """Returns this process's copy of an array that every device has whole."""
     return leaf.addressable_data(0)
 
 
 def _share(leaf: jax.Array) -> Any:
-    """This process's rows of what is split in its second dimension."""
+    """Returns this process's rows of an array that is split in its second dimension."""
     shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[1].start or 0)
     groups = itertools.groupby(shards, key=lambda shard: shard.index[1].start or 0)
     return np.concatenate([np.asarray(next(copies).data) for _, copies in groups], axis=1)

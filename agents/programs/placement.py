@@ -1,4 +1,4 @@
-"""Where a step runs, said apart from it: a mesh, tactics, and what they are planned for."""
+"""The placement of a learner's step: a mesh, tactics, and the device they are planned for."""
 
 from __future__ import annotations
 

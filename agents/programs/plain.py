@@ -17,13 +17,13 @@ Nest = Any
 
 
 class LearnerProgram(Protocol):
-    """What a learner runs, on one device or many."""
+    """The program that a learner runs, on one device or many."""
 
     state_shapes: Nest
     """Of the state, as `jax.ShapeDtypeStruct`, with shardings where there are several devices."""
 
     def init(self, key: jax.Array) -> Nest:
-        """The first state."""
+        """Returns the first state."""
 
     def place(self, sample: Sample) -> Sample:
         """A batch on the device, but for the items' keys. Any thread may call it."""
@@ -38,7 +38,7 @@ class LearnerProgram(Protocol):
         """Copies of the named variables on one device, which outlive the state."""
 
     def put(self, state: Nest) -> Nest:
-        """What was saved of a state, PRNG keys as their words, as a state."""
+        """Puts a saved state on the device; PRNG keys are made from their saved words."""
 
 
 class PlainProgram:

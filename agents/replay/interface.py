@@ -1,4 +1,4 @@
-"""What a learner and the loop around it may ask of a replay, wherever the replay lives."""
+"""The interface of a replay to a learner and the loop around it, wherever the replay lives."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Replay(Protocol):
     """What it was made from; of a replay that processes share, this one's part of the batch."""
 
     def adder(self) -> Adder:
-        """What writes into this replay."""
+        """Returns an adder that writes into this replay."""
 
     def can_insert(self) -> bool:
-        """Whether the pace lets actors go on."""
+        """True if the pace lets actors go on."""
 
     def can_sample(self, num_batches: int = 1) -> bool:
-        """Whether the pace lets the learner draw `num_batches` batches."""
+        """True if the pace lets the learner draw `num_batches` batches."""
 
     def wait(self, seconds: float) -> bool:
         """Waits for a dispatch's batches, at most so long. Returns whether they are ready."""
@@ -34,7 +34,7 @@ class Replay(Protocol):
         """A batch, [B, ...]; with `num_batches` K, as many at once, [K, B, ...]."""
 
     def sample_shapes(self, num_batches: int | None = None) -> Sample:
-        """What `sample` will give, as `jax.ShapeDtypeStruct`; known before anything is written."""
+        """Returns the shapes of `sample`, as `jax.ShapeDtypeStruct`, known before any write."""
 
     def place_batches(self, place: Callable[[Sample], Sample]) -> None:
         """Has batches that a thread reads ahead made ready by `place` there: put on the devices
@@ -42,7 +42,7 @@ class Replay(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """About the bytes of what is held; the same for the same items, wherever they lie."""
+        """Approximate bytes of the items held; the same for equal items, wherever they lie."""
 
     def dataset(self, num_batches: int | None = None) -> Iterator[Sample]:
         """Batches without end, as `sample` gives them."""
@@ -88,7 +88,7 @@ class ReplayFactory(Protocol):
         seed: int,
         steps_per_sample: int,
     ) -> Replay:
-        """The replay.
+        """Makes the replay.
 
         Args:
           replay_spec: what an item is, how many are held, and the pace.

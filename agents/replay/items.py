@@ -1,9 +1,9 @@
-"""What a replay holds and how it is drawn: values that both implementations read.
+"""Values that say what items a replay holds and how they are drawn, for all implementations.
 
 Every environment writes a stream of rows, one per timestep: the row of time t holds the
 observation and step type of t, the action taken at t with its extras, and the reward and discount
 that came of it at t + 1. The last timestep of an episode is a row of its own, whose action, reward
-and discount say nothing. An item is a window of rows of one stream.
+and discount mean nothing. An item is a window of rows of one stream.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Sequence(NamedTuple):
 
 
 class SampleInfo(NamedTuple):
-    """Where the items of a batch came from."""
+    """Keys and probabilities of the items of a batch, and the size of the replay, at the draw."""
 
     keys: Array
     """[B] int64 (embedded) or uint64 (Reverb); names the items when priorities are written back"""
@@ -102,8 +102,8 @@ class Sequences:
     """Items are windows of `length` rows of one episode, one begun every `period` rows.
 
     Windows overlap where the period is shorter than the length. One that meets the end of its
-    episode is padded (mask 0), and an episode's last row is always within a window. What is a
-    burn-in and what is learned from is the learner's affair: see `losses.masks.learned_steps`.
+    episode is padded (mask 0), and an episode's last row is always within a window. The learner
+    decides which steps are burn-in and which are learned from: see `losses.masks.learned_steps`.
     """
 
     length: int
@@ -156,7 +156,7 @@ Item = Transitions | Sequences | Episodes | Rollouts
 
 @dataclasses.dataclass(frozen=True)
 class ReplaySpec:
-    """What an agent asks of a replay."""
+    """The replay that an agent asks for."""
 
     item: Item
     batch_size: int
@@ -198,6 +198,6 @@ class ReplaySpec:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether drawing comes to an end while nobody writes: a pace is kept, or items are drawn
+        """True if drawing comes to an end while nobody writes: a pace is kept, or items are drawn
         once each."""
         return self.samples_per_insert is not None or isinstance(self.item, Rollouts)

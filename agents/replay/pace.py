@@ -1,6 +1,6 @@
-"""How many items may be drawn for those inserted.
+"""The pace of a replay: how many items may be drawn for those inserted.
 
-The rule is that of Reverb's `SampleToInsertRatio`: what counts is the debt of the learner,
+The rule is that of Reverb's `SampleToInsertRatio`: it limits the debt of the learner,
 `(inserted - min_size) * samples_per_insert - sampled`. Here the learner never draws ahead of the
 actors (the debt stays at or above 0), so that in one process a batch is drawn at the same step in
 every run, and the actors are held once the debt is above the tolerance.
@@ -39,13 +39,13 @@ class Pace:
         return (inserted - self._min_size) * (self._ratio or 0.0) - sampled
 
     def can_sample(self, size: int, inserted: int, sampled: int, wanted: int) -> bool:
-        """Whether `wanted` items may be drawn from `size`."""
+        """True if `wanted` items may be drawn from `size`."""
         if size < self._min_size:
             return False
         return self._ratio is None or self.debt(inserted, sampled) >= wanted
 
     def can_insert(self, inserted: int, sampled: int) -> bool:
-        """Whether actors may take another step."""
+        """True if actors may take another step."""
         return self._ratio is None or self.debt(inserted, sampled) <= self.tolerance
 
 

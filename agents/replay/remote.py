@@ -22,7 +22,7 @@ _CLOSE_SECONDS = 1.6  # How long threads may take to end.
 
 
 class RemoteProxy:
-    """What every role can do with it. As it stands it can neither write nor draw."""
+    """Base of the proxies of a replay in another process; it can neither write nor draw."""
 
     key_dtype: Any = np.int64
     """Of the items' names."""
@@ -59,7 +59,7 @@ class RemoteProxy:
         return False
 
     def wait(self, seconds: float) -> bool:
-        """Waits for batches, at most so long. Returns whether they are ready."""
+        """Waits for batches, at most so long. Returns True if they are ready."""
         time.sleep(seconds)
         return False
 
@@ -68,7 +68,7 @@ class RemoteProxy:
         raise RuntimeError("only the learner draws from a replay in a server.")
 
     def sample_shapes(self, num_batches: int | None = None) -> Sample:
-        """What `sample` gives the learner, as `jax.ShapeDtypeStruct`."""
+        """Returns the shapes and dtypes of the learner's `sample`, as `jax.ShapeDtypeStruct`."""
         return sample_shapes(*self._specs, num_batches, key_dtype=self.key_dtype)
 
     def place_batches(self, place: Callable[[Sample], Sample]) -> None:
@@ -76,7 +76,7 @@ class RemoteProxy:
 
     @property
     def num_bytes(self) -> int:
-        """About the bytes of what is held, as of a moment ago."""
+        """Approximate number of bytes of the items held a moment ago."""
         return held_bytes(*self._specs, len(self))
 
     def dataset(self, num_batches: int | None = None) -> Iterator[Sample]:
@@ -143,7 +143,7 @@ class RemoteProxy:
 
 
 class ReadingProxy(RemoteProxy):
-    """What a learner holds of it.
+    """Proxy with which the learner draws from a replay in another process.
 
     A thread reads batches ahead of the learner and makes them ready; another writes priorities
     back.
@@ -178,7 +178,7 @@ class ReadingProxy(RemoteProxy):
         raise NotImplementedError
 
     def _write(self) -> None:
-        """Writes what it gets of `_updates` back, until that is None."""
+        """Writes priorities from `_updates` back, until it gets None."""
         raise NotImplementedError
 
     def _begin(self) -> None:
@@ -197,13 +197,13 @@ class ReadingProxy(RemoteProxy):
         return threading.Thread(target=run, name=name, daemon=True)
 
     def can_sample(self, num_batches: int = 1) -> bool:
-        """Whether batches are ready, so that `sample` does not wait."""
+        """True if batches are ready, so that `sample` does not wait."""
         self._check(num_batches)
         self._raise()
         return bool(self._batches)
 
     def wait(self, seconds: float) -> bool:
-        """Waits for batches, at most so long. Returns whether they are ready."""
+        """Waits for batches, at most so long. Returns True if they are ready."""
         with self._changed:
             self._changed.wait_for(lambda: self._batches or self._failure, seconds)
             self._raise()

@@ -1,4 +1,4 @@
-"""What a replay will give, known before anything is written."""
+"""Shapes of a replay's batches and bytes of its items, known before anything is written."""
 
 from __future__ import annotations
 

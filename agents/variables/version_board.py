@@ -26,14 +26,16 @@ _HEAD = struct.Struct("<Q")
 
 
 class Shelf(Protocol):
-    """Where versions lie until they are read."""
+    """A store of versions until they are read."""
 
     def newest(self) -> tuple[int, Any]:
-        """The number and the place of the newest of an earlier life; -1 where there is none, and
-        None as the place of what is gone."""
+        """Returns number and place of the newest version of an earlier life.
+
+        The number is -1 if there is none; the place is None if the version is gone.
+        """
 
     def put(self, version: int, variables: Mapping[str, Nest]) -> Any:
-        """Lays a version down; returns its place, which readers are told.
+        """Stores a version; returns its place, which readers are told.
 
         The one before stays as well: a reader may just have been told of it.
         """
@@ -43,7 +45,7 @@ class FileShelf:
     """Files in a folder of shared memory."""
 
     def __init__(self, folder: pathlib.Path):
-        """Takes a folder that exists, with what an earlier life left in it."""
+        """Takes a folder that exists, with the versions that an earlier life left in it."""
         self._folder = folder
         self._files = sorted(folder.glob("version-*"))
 
@@ -60,7 +62,7 @@ class FileShelf:
 
 
 def version_file(folder: pathlib.Path, version: int) -> pathlib.Path:
-    """Where `write_version` writes a version."""
+    """Returns the file that `write_version` writes a version to."""
     return folder / f"version-{version:012d}"
 
 

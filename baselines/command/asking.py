@@ -15,13 +15,13 @@ from ..tuned import Tuned
 
 
 def tuned_for(options: argparse.Namespace, settings: Sequence[Tuned]) -> Tuned:
-    """What is tuned for an agent and an environment; where nothing is, the defaults."""
+    """Returns the settings tuned for an agent and an environment, or else the defaults."""
     asked = options.agent, options.env
     return next((one for one in settings if (one.agent, one.env) == asked), Tuned(*asked))
 
 
 def recipe(options: argparse.Namespace, tuned: Tuned, **more: Any) -> Recipe:
-    """What was asked for, from what is tuned."""
+    """Builds the recipe of a run from options and tuned settings; options have the last word."""
     environment = arguments.parse(options.environment)
     return Recipe(
         options.agent,
@@ -49,7 +49,7 @@ def _data(source: str | None) -> str | None:
 
 
 def roles(options: argparse.Namespace) -> dict[str, Any]:
-    """What was said of roles (`parser.add_roles`)."""
+    """Returns the options about roles that were given (`parser.add_roles`)."""
     return given(
         actors=options.actors,
         inference_servers=options.inference_servers,
@@ -60,7 +60,7 @@ def roles(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def partition(options: argparse.Namespace) -> dict[str, Any]:
-    """What was said of a mesh (`parser.add_partition`)."""
+    """Returns the options about a mesh (`parser.add_partition`)."""
     words = {name: getattr(options, name, None) for name in stored.PLACEMENT}
     if words["plan"] is not None:
         words["plan"] = str(pathlib.Path(words["plan"]).resolve())  # To be found from elsewhere.
@@ -68,7 +68,7 @@ def partition(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def cluster(options: argparse.Namespace) -> dict[str, Any]:
-    """What was said of the cluster (`parser.add_cluster`)."""
+    """Returns the options about the cluster that were given (`parser.add_cluster`)."""
     return given(
         address=options.address,
         actor_cpus=options.actor_cpus,

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None, settings: Sequence[Tuned] = ()) -> i
       settings: tuned settings, which `train` starts from and `list` lists.
 
     Returns:
-      The exit code: 0, 1 if a run failed, 2 if what was asked for cannot be, 128 and the number
+      The exit code: 0, 1 if a run failed, 2 if the request is invalid, 128 and the number
       of the signal that ended it (130 for Ctrl-C).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -74,7 +74,7 @@ def _answer(arguments: list[str], settings: Sequence[Tuned], debug: bool) -> int
 
 
 def _hint(arguments: Sequence[str]) -> str:
-    """Which fields of the agent's config were asked for as if they were flags."""
+    """Returns a hint for flags that name fields of the agent's config; "" if there are none."""
     from ...agents import find_builder
     from ...launch.specification import fields
 
@@ -89,8 +89,8 @@ def _hint(arguments: Sequence[str]) -> str:
 
 
 def _open_standard_streams() -> None:
-    """Sees to it that what a process that began without them opens first does not become its
-    standard output, into which others write."""
+    """Opens missing standard streams. Otherwise the first file that this process opens would
+    become its standard output, and others would write into it."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

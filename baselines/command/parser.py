@@ -1,4 +1,4 @@
-"""What can be asked for: the commands' parser, and the flags that several of them share."""
+"""The commands' parser, and the flags that several commands share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Hosts(argparse.Action):
-    """Says what takes the place of a flag that was."""
+    """Rejects a removed flag, and names its replacement."""
 
     def __call__(self, *arguments: object) -> NoReturn:
         raise RequestError(NO_HOSTS)
@@ -85,7 +85,7 @@ def add_task(command: argparse.ArgumentParser, required: bool = True) -> None:
 
 
 def add_data(command: argparse.ArgumentParser) -> None:
-    """--data."""
+    """Adds --data."""
     command.add_argument(
         "--data",
         metavar="SOURCE",
@@ -96,7 +96,7 @@ def add_data(command: argparse.ArgumentParser) -> None:
 
 
 def add_launch(command: argparse.ArgumentParser) -> None:
-    """--launch, and what belongs to it."""
+    """Adds --launch and the flags that belong to it."""
     group = command.add_argument_group(
         "launch",
         "processes and ray need troupe[ray], any Python; under Python 3.10 troupe[distributed] has "
@@ -119,7 +119,7 @@ def add_launch(command: argparse.ArgumentParser) -> None:
 
 
 def add_cluster(group: argparse._ActionsContainer) -> None:
-    """Where the roles of a launch by Ray are."""
+    """Adds the flags of a launch by Ray: the cluster's address, and the resources of roles."""
     group.add_argument(
         "--address",
         metavar="auto|HOST:PORT",
@@ -143,7 +143,7 @@ def add_cluster(group: argparse._ActionsContainer) -> None:
 
 
 def add_roles(group: argparse._ActionsContainer) -> None:
-    """How many of which role."""
+    """Adds the flags of roles: the number of each, and the placement of inference servers."""
     group.add_argument(
         "--actors", type=count, metavar="N", help="each with config.num_envs environments"
     )
@@ -169,7 +169,7 @@ def add_roles(group: argparse._ActionsContainer) -> None:
 
 
 def add_devices(command: argparse.ArgumentParser, default: str | None = DEVICES[0]) -> None:
-    """--actor-device and --learner-device."""
+    """Adds --actor-device and --learner-device."""
     for who, what, names in (
         ("actor", "actors and evaluators", ACTOR_DEVICES),
         ("learner", "the learner", DEVICES),
@@ -218,7 +218,7 @@ def add_partition(command: argparse.ArgumentParser) -> None:
 
 
 def add_plan(command: argparse.ArgumentParser) -> None:
-    """--plan, for commands that run what was planned before."""
+    """Adds --plan, for commands that run a plan made before."""
     command.add_argument(
         "--plan",
         metavar="FILE",

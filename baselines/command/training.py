@@ -1,4 +1,4 @@
-"""What a run of training can be asked: the flags of `train` and of commands that train often."""
+"""The flags of a training run, for `train` and for commands that train often."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _add_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> No
 
 
 def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
-    """What `add_flags` were given, from what is tuned."""
+    """Builds the recipe of a run from the flags of `add_flags` and tuned settings."""
     tuned = asking.tuned_for(options, settings)
     stops = options.stop_at_target
     evaluation = asking.given(

@@ -18,15 +18,15 @@ from ..tuned import Tuned
 
 
 def command(config: Mapping[str, Any], seeds: Sequence[int]) -> str | None:
-    """What to type into a shell for runs with these seeds.
+    """Returns the shell command that starts runs with these seeds.
 
     Args:
       config: content of the `config.json` of one of them.
       seeds: of all.
 
     Returns:
-      The command, exactly: read by the command line as it is now, it asks for what the run was.
-      None where there is no such command, as of a run that was begun in Python.
+      The command, checked: the present command line makes the run's recipe of it. None if there
+      is no such command, for example for a run that was begun in Python.
     """
     try:
         recipe = Recipe.from_json(config)
@@ -43,7 +43,7 @@ def command(config: Mapping[str, Any], seeds: Sequence[int]) -> str | None:
 
 
 def _words(recipe: Recipe, tuned: Tuned) -> Iterator[str]:
-    """The arguments of `troupe train`: what differs from what is tuned."""
+    """The arguments of `troupe train`: all that differs from the tuned settings."""
     yield recipe.agent
     yield from ("--env", recipe.env)
     for name, value in recipe.environment.items():
@@ -86,7 +86,7 @@ def _unless(values: Any, name: str) -> Any:
 
 
 def _parsed(words: list[str], tuned: Tuned) -> Recipe:
-    """What the command line makes of arguments."""
+    """Parses arguments of `troupe train` into a recipe, as the command line does."""
     rest = ["train", *words]
     overrides, environment = take_overrides(rest), take_overrides(rest, "--env.")
     commands = Commands(rest)

@@ -93,7 +93,7 @@ def _lines(
 
 
 def _row(one: Entry) -> dict[str, str]:
-    """What a table says of an entry in one environment."""
+    """Returns the row of a table for an entry in one environment, by column."""
     returns = one.returns
     reached = "" if one.target is None else f"{sum(returns >= one.target)} of {len(returns)}"
     steps = [seed.result[one.clock.name] for seed in one.seeds]
@@ -137,7 +137,7 @@ def _command(one: Entry) -> str:
 
 
 def _versions(entries: Sequence[Entry]) -> str:
-    """Of all packages, each with those that there were."""
+    """The versions of all packages in these runs, as text."""
     found: dict[str, dict[str, None]] = {}
     for one in entries:
         for seed in one.seeds:

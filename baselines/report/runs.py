@@ -1,4 +1,4 @@
-"""Which runs there are, and which of them are seeds of the same."""
+"""Finds the runs below paths, and groups those that are seeds of the same."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _tuned_target(agent: str, env: str) -> float | None:
 
 
 def _directories(path: pathlib.Path) -> list[pathlib.Path]:
-    """Of the runs that a path stands for."""
+    """The directories of the runs that a path stands for."""
     if not path.is_dir():
         raise RequestError(f"there is no folder {path}; name directories of runs, or one above.")
     if (path / _RESULT).exists():

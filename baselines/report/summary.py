@@ -1,4 +1,4 @@
-"""The numbers of the page: what entries came to in one environment, and in all of them."""
+"""The numbers of the page: results of entries in one environment, and in all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MeanOfSeeds:
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """Where returns of an environment are 0 and 1, so that environments can be put together."""
+    """Scales returns of an environment to 0 and 1, so that environments can be combined."""
 
     zero: float
     """The lowest evaluation of any run: that of a policy that has learned nothing."""

@@ -1,4 +1,4 @@
-"""Where settings come from, and what several agents set alike."""
+"""The sources of tuned settings, and the settings that several agents share."""
 
 from __future__ import annotations
 

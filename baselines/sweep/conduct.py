@@ -49,7 +49,7 @@ def sweep(
 
     Raises:
       RequestError: if the sweep cannot begin as asked.
-      RunError: if nothing but failures came of it.
+      RunError: if all its trials failed.
       Interrupted: if a signal stopped it.
     """
     extras.require("optuna", "optuna", "a sweep")
@@ -112,7 +112,7 @@ class _Running:
         self._attempts: list[Attempt] = []
 
     def look(self) -> bool:
-        """Starts what can be, takes what has come; whether there is more to do.
+        """Starts trials on idle workers and takes new results; returns True if there is more to do.
 
         Raises:
           RunError: if all trials so far have failed.
@@ -140,7 +140,7 @@ class _Running:
             attempt.wait()
 
     def _take(self, attempt: Attempt) -> bool:
-        """Tells the study what came of a trial; whether it is done."""
+        """Tells the study the new results of a trial; returns True if the trial is done."""
         proposal = attempt.proposal
         for step, value in attempt.news():
             worse = self._study.report(proposal, step, value)
@@ -202,10 +202,10 @@ def _tell_start(
 
 
 def _check(request: SweepRequest) -> int:
-    """How many evaluations a run has, if it can begin.
+    """Checks that a run can begin, and returns its number of evaluations.
 
     Raises:
-      ValueError: if it cannot: now, and not once for every trial.
+      ValueError: if it cannot begin. The check fails once, and not in every trial.
     """
     from ... import environments
 

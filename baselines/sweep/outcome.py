@@ -1,4 +1,4 @@
-"""What a sweep came to: `sweep.json`, `best.json` and a table."""
+"""The results of a sweep: `sweep.json`, `best.json` and a table."""
 
 from __future__ import annotations
 

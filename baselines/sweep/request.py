@@ -1,4 +1,4 @@
-"""What a sweep is asked, as values that its directory keeps."""
+"""The request of a sweep, as values that its directory keeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILE = "sweep.json"
 
 @dataclasses.dataclass(frozen=True)
 class SweepRequest:
-    """What `troupe sweep` was asked for."""
+    """The sweep that `troupe sweep` was asked for."""
 
     recipe: Recipe
     """Of every run, but for the swept fields and the seed."""
@@ -77,7 +77,7 @@ class SweepRequest:
 
 
 def read(folder: pathlib.Path) -> SweepRequest:
-    """What a sweep was asked.
+    """Reads the request of a sweep from its directory.
 
     Raises:
       RequestError: if this is not the directory of a sweep.

@@ -1,4 +1,4 @@
-"""What is swept: ranges and choices of config fields, from the words of the command line."""
+"""The search space: ranges and choices of config fields, parsed from the command line."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def from_json(values: Mapping[str, Any]) -> Space:
 
 
 def _dimension(field: Field, value: Any) -> Dimension | None:
-    """What a text says to sweep; None: it is a value."""
+    """Parses a range or choices of a field; None if `value` is a plain value."""
     kinds = _kinds(field.kind)
     nested = any(typing.get_origin(kind) is tuple for kind in kinds)
     if isinstance(value, list) and not nested:  # As config files have them.

@@ -1,8 +1,8 @@
-"""Which settings are tried: a study of Optuna, kept in a file of the sweep's directory.
+"""The study of Optuna that proposes settings, kept in a file of the sweep's directory.
 
-A trial of the sweep has an index from 0. Where the sweep is killed, those that ran are tried again,
-each with its index and its settings, as new trials of Optuna's; of those of one index the last
-counts.
+A trial of the sweep has an index from 0. If the sweep is killed, the trials that ran are tried
+again as new trials of Optuna's, each with its index and its settings. If several have one index,
+the last counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Proposal(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What became of a trial."""
+    """The state and the result of a trial."""
 
     number: int
     """From 0."""
@@ -64,7 +64,7 @@ class Study:
 
         Args:
           folder: of the sweep.
-          request: what is asked. Pruned are trials that are worse than half of the others.
+          request: what is asked. Trials that are worse than half of the others are pruned.
           evaluations: of a whole trial. In the first third of them none is pruned.
 
         Raises:
@@ -115,7 +115,7 @@ class Study:
         return again
 
     def begun(self) -> int:
-        """How many trials there are so far, those that wait to be tried again included."""
+        """Number of trials so far, including those that wait to be tried again."""
         return len(self._by_index())
 
     def propose(self, trials: int) -> Proposal | None:
@@ -188,11 +188,10 @@ class Study:
         return found
 
     def importances(self) -> dict[str, float]:
-        """How much of what sets good trials apart each field explains; {} where none can say.
+        """Computes the importance of each swept field for good trials, by PED-ANOVA.
 
-        Of fewer complete trials than 8 it would be chance.
-
-        PED-ANOVA (Watanabe et al. 2023, https://arxiv.org/abs/2304.10255).
+        Fewer than 8 complete trials would show chance only, and give {}; so do trials that the
+        method fails on. See Watanabe et al. 2023, https://arxiv.org/abs/2304.10255.
         """
         complete = self._optuna.trial.TrialState.COMPLETE
         if len(self._study.get_trials(deepcopy=False, states=(complete,))) < _LEAST_EXPLAINED:

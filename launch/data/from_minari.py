@@ -31,7 +31,7 @@ def find(name: str) -> pathlib.Path | None:
 
 
 def names() -> list[str]:
-    """Of the local datasets."""
+    """Returns the names of the local datasets."""
     files = _root().glob(f"**/data/{_METADATA}")
     return sorted(str(file.parent.parent.relative_to(_root())) for file in files)
 
@@ -86,6 +86,6 @@ def _episodes(dataset: Any) -> Iterator[Episode]:
 
 
 def _root() -> pathlib.Path:
-    """Where Minari keeps its datasets. Its own function makes that folder; reading must not."""
+    """Returns the folder of Minari's datasets. Its own function makes it; reading must not."""
     given = os.environ.get("MINARI_DATASETS_PATH")
     return pathlib.Path(given) if given else pathlib.Path.home() / ".minari" / "datasets"

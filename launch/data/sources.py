@@ -1,4 +1,4 @@
-"""What `--data SOURCE` may name, and the dataset that it stands for."""
+"""The sources that `--data SOURCE` may name, and the datasets that they stand for."""
 
 from __future__ import annotations
 

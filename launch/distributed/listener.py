@@ -1,7 +1,7 @@
-"""Who is let in to speak to this process: others are heard only until that is known.
+"""Lets callers in that know the token of the run, and refuses all others.
 
 Whoever connects begins with a greeting: its length in four bytes, its name, a blank, and the token
-that only those know who belong here. A stranger may leave, send anything, or nothing at all: it is
+that only members of this run know. A stranger may leave, send anything, or nothing at all: it is
 refused, and nobody waits for it.
 """
 
@@ -53,7 +53,7 @@ class Listener:
     """Callers of a socket, until they have said who they are."""
 
     def __init__(self, server: socket.socket, token: str):
-        """Takes a socket that is bound, and what those know that belong here."""
+        """Takes a socket that is bound, and the token of those who are let in."""
         server.listen(_CALLERS)
         server.setblocking(False)
         self._server, self._token = server, token.encode()

@@ -62,7 +62,7 @@ def export(
 
     Raises:
       RequestError: as of `load_policy`; if the file cannot be written; if jax cannot export the
-        policy, or lacks what it does that with.
+        policy, or lacks a package for it.
       CheckpointError: if what was learned is damaged.
     """
     extras.require("flatbuffers", "export", "writing what jax exports")
@@ -114,7 +114,7 @@ def _serialised(function: Callable[..., Any], arguments: Any, platforms: tuple[s
 
 
 def _functions(policy: Policy) -> dict[str, tuple[Any, ...]]:
-    """By name: a function whose states are tuples of arrays, and the shapes of its arguments."""
+    """By name: a function with tuples of arrays as states, and the shapes of its arguments."""
     like = jax.eval_shape(policy.core.init, jax.random.key(0))
     likes, structure = jax.tree.flatten(like)
 
@@ -143,7 +143,7 @@ def _functions(policy: Policy) -> dict[str, tuple[Any, ...]]:
 
 
 def _about(policy: Policy) -> dict[str, Any]:
-    """What `policy.json` says."""
+    """Returns the content of `policy.json`."""
     functions = _functions(policy)
     init: Callable[..., Any] = functions["init"][0]
     state = jax.eval_shape(init, functions["init"][1])

@@ -1,4 +1,4 @@
-"""What a run has learned, from its directory: the variables alone, without learner or replay."""
+"""Loads the learned variables of a run from its directory, without its learner or replay."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Which = Literal["newest", "best"]
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """One state of what a run has learned."""
+    """The learned variables of a run, at one checkpoint."""
 
     experiment: Experiment
     """Of the run, on one device and without data, which may be gone."""
@@ -97,17 +97,17 @@ def restore_learner(checkpoint: Checkpoint, learner: ManagedLearner) -> None:
 def learned(
     run: Any, which: Which, experiment: Experiment | None, warn: Callable[[str], None]
 ) -> Learned:
-    """What a run has learned.
+    """Finds the learned variables of a run.
 
     Args:
       run: its directory; it may be running.
       which: "newest", of the newest checkpoint, or "best" by the run's evaluations.
-      experiment: that of the run; None: as `config.json` says.
+      experiment: the run's; None: as `config.json` says.
       warn: called with a line for every damaged checkpoint.
 
     Raises:
       RequestError: if there is no such run, or nothing learned yet.
-      CheckpointError: if what was learned is damaged.
+      CheckpointError: if the checkpoint is damaged.
     """
     if which not in ("newest", "best"):
         raise RequestError(f"there is no {which!r} policy of a run; choose newest or best.")

@@ -34,7 +34,7 @@ class Film:
           environment: a vector made with `render_mode="rgb_array"`.
 
         Raises:
-          RequestError: if what films need is not installed, or the file cannot be written.
+          RequestError: if a package for films is not installed, or the file cannot be written.
         """
         if path.suffix not in FORMATS:
             raise RequestError(
@@ -103,7 +103,7 @@ class Film:
 
 
 def _count_frames(path: pathlib.Path) -> int:
-    """How many frames of a film can be read."""
+    """Counts the frames of a film that can be read."""
     import imageio_ffmpeg
 
     try:

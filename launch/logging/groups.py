@@ -1,4 +1,4 @@
-"""Which runs are seeds of the same, and what sets the others apart."""
+"""Groups runs that are seeds of the same, and names the differences between the groups."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 def _differences(
     mine: Mapping[str, Any], all_of_them: Sequence[Mapping[str, Any]]
 ) -> tuple[str, ...]:
-    """What sets one apart from the others, in as few digits as tell them apart."""
+    """Names what differs in one from the others, in as few digits as tell them apart."""
     names = list(dict.fromkeys(name for one in all_of_them for name in one))
     values = {name: [one.get(name, _MISSING) for one in all_of_them] for name in names}
     differing = [name for name in names if any(one != values[name][0] for one in values[name])]

@@ -21,7 +21,7 @@ Episodes = Sequence[tuple[float, int]]
 
 
 class Numbers(NamedTuple):
-    """How training goes."""
+    """The numbers of training at one time."""
 
     replay_size: int
     samples_per_insert: float
@@ -75,7 +75,7 @@ class Monitor:
         return min(self._status_at, self._row_at)
 
     def go_back(self, counters: Counts) -> None:
-        """Forgets what was done after a checkpoint, and is done again.
+        """Forgets the steps after a checkpoint, which will be done again.
 
         Args:
           counters: of the checkpoint; empty: there was none.
@@ -84,7 +84,7 @@ class Monitor:
         self._written, self._last = counters, None
 
     def starting(self, roles: Sequence[str]) -> None:
-        """Tells, when it is due, what a run of several roles waits for before its first step.
+        """Reports, when it is due, which roles a run waits for before its first step.
 
         Args:
           roles: names of those that are not at work yet.
@@ -95,7 +95,7 @@ class Monitor:
             self._reporter.status(report.Starting(tuple(roles), now - self._began))
 
     def look(self, counts: Counts, episodes: Episodes, budget: int) -> None:
-        """Tells what is due.
+        """Reports whatever is due.
 
         Args:
           counts: the run's (`metrics.COUNTS`).
@@ -112,7 +112,7 @@ class Monitor:
             self.write_row(counts, episodes)
 
     def write_row(self, counts: Counts, episodes: Episodes) -> None:
-        """Writes how training goes."""
+        """Writes a row with the numbers of training."""
         row: dict[str, Any] = {"kind": "train", **counts}
         recent = list(episodes)[-_RECENT:]
         if recent:

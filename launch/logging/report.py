@@ -17,7 +17,7 @@ _BAR, _LEAST_BAR = 20, 6
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """Where a run is."""
+    """The progress of a run."""
 
     actor_steps: int | None
     """None: nobody acts, and the budget is in gradient steps."""
@@ -36,12 +36,12 @@ class Status:
 
     @property
     def done(self) -> int:
-        """Of the budget."""
+        """Steps of the budget that are done."""
         return self.learner_steps if self.actor_steps is None else self.actor_steps
 
     @property
     def part(self) -> float:
-        """Of the budget that is spent."""
+        """Fraction of the budget that is spent."""
         return self.done / self.budget
 
     def text(self, width: int | None = None) -> str:
@@ -71,7 +71,7 @@ class Status:
 
 @dataclasses.dataclass(frozen=True)
 class Starting:
-    """What a run waits for before its first step."""
+    """The roles that a run waits for before its first step."""
 
     roles: Sequence[str]
     """Names of those that are not at work yet; none: all are, and the first step is awaited."""
@@ -101,26 +101,26 @@ def short(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As 1:02:03, or 2:03."""
+    """Formats a duration as 1:02:03, or 2:03."""
     text = str(datetime.timedelta(seconds=round(seconds)))
     return text[2:].removeprefix("0") if text.startswith("0:") else text
 
 
 class Reporter:
-    """Where a run's words go; this one keeps them to itself."""
+    """Reports the progress and the events of a run; this one reports nothing."""
 
     def status(self, status: Status | Starting) -> None:
-        """Where the run is; called about twice a second."""
+        """Reports the progress of the run; called about twice a second."""
 
     def line(self, text: str) -> None:
-        """Something that happened, to be kept."""
+        """Reports an event, to be kept."""
 
     def close(self) -> None:
-        """Nothing more is said."""
+        """Ends the reports: no others follow."""
 
 
 class Plain(Reporter):
-    """Lines on a stream that is no terminal: what happened, and where the run is now and then."""
+    """Lines on a stream that is no terminal: all events, and now and then the progress."""
 
     def __init__(self, stream: IO[str] | None, seconds: float = 10.0):
         self._stream = stream
@@ -143,7 +143,7 @@ class Plain(Reporter):
 
 
 class Live(Reporter):
-    """One line of a terminal, written over; what happened stands above it."""
+    """One line of a terminal, written over; events stand above it."""
 
     def __init__(self, stream: IO[str]):
         # Only a terminal pays for the import.
@@ -176,7 +176,7 @@ class Live(Reporter):
 
 
 class Logged(Reporter):
-    """Another reporter, whose lines also go to a file with the time before them."""
+    """Passes lines to another reporter, and writes them to a file with the time before them."""
 
     def __init__(self, inner: Reporter, path: pathlib.Path):
         self._inner = inner
@@ -190,7 +190,7 @@ class Logged(Reporter):
         self.note(text)
 
     def note(self, text: str) -> None:
-        """A line for the file alone: what the other reporter is told in another way."""
+        """Writes a line to the file alone; the other reporter shows the event otherwise."""
         now = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
         print(now, text, file=self._file, flush=True)
 

@@ -1,4 +1,4 @@
-"""What writes into the embedded replay."""
+"""The adder of the embedded replay."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class EmbeddedAdder:
         self._kinds, self._ended = [_FIRST] * self._rows.streams, None
 
     def add(self, action: Nest, next_timestep: dm_env.TimeStep, extras: Nest = ()) -> None:
-        """Adds an action and what came of it.
+        """Adds an action and the time step that followed it.
 
         Raises:
           ValueError: If no episode was begun, values do not fit their specs, a queue of rollouts

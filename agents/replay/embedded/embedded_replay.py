@@ -28,7 +28,7 @@ _OUTCOMES = {
 
 
 def make_windows(item: Item, num_envs: int | None) -> TransitionWindows | SequenceWindows:
-    """What finds items in the rows of N streams (None: one, without a dimension for it)."""
+    """Builds the finder of items in the rows of N streams (None: one, without a dimension)."""
     if isinstance(item, Transitions):
         return TransitionWindows(item, num_envs)
     return SequenceWindows(item, num_envs)
@@ -37,7 +37,7 @@ def make_windows(item: Item, num_envs: int | None) -> TransitionWindows | Sequen
 def row_fields(
     windows: TransitionWindows | SequenceWindows, environment_spec: Any, extras_spec: Nest
 ) -> dict[str, Nest]:
-    """Specs of what a row must hold for these windows, by name."""
+    """Returns the specs of the fields that a row must have for these windows, by name."""
     return {
         "observation": environment_spec.observations,
         "action": environment_spec.actions,
@@ -50,7 +50,7 @@ def table_size(spec: ReplaySpec, streams: int, steps_per_sample: int) -> int:
     """Items that a table of `streams` streams must hold.
 
     Raises:
-      ValueError: If the spec asks of a queue what only a table has.
+      ValueError: If the spec has an option of tables, but its items wait in a queue.
     """
     if not isinstance(spec.item, Rollouts):
         return spec.max_size
@@ -142,7 +142,7 @@ class EmbeddedReplay:
         )
 
     def adder(self) -> EmbeddedAdder:
-        """What writes into this replay: one for all streams, which are in lockstep."""
+        """Returns the adder of this replay: one for all streams, which are in lockstep."""
         return self._adder
 
     def reset_adder(self) -> None:
@@ -150,20 +150,20 @@ class EmbeddedReplay:
         self._adder.reset()
 
     def can_insert(self) -> bool:
-        """Whether the pace lets actors take another step."""
+        """True if the pace lets actors take another step."""
         if self._queued:
             return len(self._entries) < self._dispatch
         return self._pace.can_insert(self._entries.next, self._entries.sampled)
 
     def can_sample(self, num_batches: int = 1) -> bool:
-        """Whether the pace lets the learner draw `num_batches` batches."""
+        """True if the pace lets the learner draw `num_batches` batches."""
         wanted, entries = num_batches * self.spec.batch_size, self._entries
         if self._queued:
             return len(entries) >= wanted
         return self._pace.can_sample(len(entries), entries.next, entries.sampled, wanted)
 
     def wait(self, seconds: float) -> bool:
-        """Whether a dispatch's batches can be drawn; nothing comes while its one thread waits."""
+        """True if a dispatch's batches can be drawn. Never waits: no other thread inserts."""
         return self.can_sample(self._steps_per_sample)
 
     def sample(self, num_batches: int | None = None) -> Sample:
@@ -191,7 +191,7 @@ class EmbeddedReplay:
             return Sample(info, self._windows.gather(slots))
 
     def sample_shapes(self, num_batches: int | None = None) -> Sample:
-        """What `sample` will give, as `jax.ShapeDtypeStruct`."""
+        """Returns the shapes and dtypes of `sample`, as `jax.ShapeDtypeStruct`."""
         return sample_shapes(self.spec, *self._specs, num_batches)
 
     def place_batches(self, place: Callable[[Sample], Sample]) -> None:
@@ -203,7 +203,7 @@ class EmbeddedReplay:
             yield self.sample(num_batches)
 
     def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        """Gives items new priorities, of which the exponent is taken here.
+        """Gives items new priorities, to which the exponent is applied here.
 
         A new item has the largest priority ever given to one (at first 1), so that each is likely
         drawn soon. Keys of items that are gone are ignored; of a key named twice, the last counts.
@@ -251,7 +251,7 @@ class EmbeddedReplay:
 
     @property
     def num_bytes(self) -> int:
-        """About the bytes of what is held."""
+        """Approximate number of bytes of the items held."""
         return held_bytes(self.spec, *self._specs, len(self))
 
     def flush(self) -> None:

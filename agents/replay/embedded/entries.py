@@ -13,7 +13,7 @@ Columns = dict[str, Any]
 
 
 class ItemSink(Protocol):
-    """What takes items as they are found in the rows."""
+    """Takes items as they are found in the rows."""
 
     def insert_one(self, values: tuple[Any, ...]) -> None:
         """Inserts an item: a number for every column, in order."""
@@ -99,7 +99,7 @@ class Entries:
         """Draws items with replacement.
 
         Returns:
-          Their slots and what is known of them, shaped as `leading`.
+          The items' slots and their `SampleInfo`, shaped as `leading`.
         """
         size = self.next - self.first
         if self._priorities is None:

@@ -1,4 +1,4 @@
-"""Rows: what the streams of a vector of environments write, kept in rings.
+"""Rows that the streams of a vector of environments write, kept in rings.
 
 R: rows that fit, N: streams, which are in lockstep: a step of the vector writes one row in each.
 Rows are counted from 0, for ever; row t lies at place t mod R. The flat index of a row is
@@ -20,10 +20,10 @@ _VERIFIED = 32  # First rows whose stacks are compared with the frames before th
 
 
 class Column:
-    """One leaf of what a row holds.
+    """One leaf of the fields of a row.
 
-    A leaf whose spec has a `stack` and an `axis` is a stack of frames, of which only the newest is
-    kept: index k of the stack at time t is the frame of t - stack + 1 + k, or the first of the
+    If its spec has a `stack` and an `axis`, a leaf is a stack of frames, and only the newest frame
+    is kept: index k of the stack at time t is the frame of t - stack + 1 + k, or the first of the
     episode. Memory is reserved at once and used as rows are written.
     """
 
@@ -49,7 +49,7 @@ class Column:
         self.rows = flat.reshape(-1, *self._lead, *self._kept)
 
     def kept(self, value: Any) -> Any:
-        """What is kept of a value, with any leading dimensions."""
+        """Returns the part of a value that is kept, with any leading dimensions."""
         return value if self.stack == 1 else value[self._newest]
 
     def write(self, place: int, value: Any) -> None:
@@ -77,7 +77,7 @@ class Column:
             frames[k] = self.flat.take(back, axis=0)
 
     def agrees(self, value: Any, place: int, ages: np.ndarray) -> bool:
-        """Whether the stacks just written at `place` are made of the frames kept before."""
+        """True if the stacks just written at `place` consist of the frames kept before."""
         if self.stack == 1:
             return True
         stacks = np.asarray(value).reshape(self._streams, *self.shape)
@@ -159,21 +159,21 @@ class Rows:
             column.gather(flat, ages, out)
 
     def copy(self, name: str, start: int, stop: int) -> list[np.ndarray]:
-        """What is kept of a field of rows `start` to `stop` - 1: for every leaf [T, N, ...]."""
+        """Copies a field of rows `start` to `stop` - 1 as it is kept: every leaf [T, N, ...]."""
         places = np.arange(start, stop) % self.capacity
         return [column.rows[places] for column in self.columns[name]]
 
     def paste(self, name: str, start: int, arrays: Sequence[np.ndarray]) -> None:
-        """Writes what `copy` gave into the rows from `start` on."""
+        """Writes the arrays that `copy` returned into the rows from `start` on."""
         for column, array in zip(self.columns[name], arrays, strict=True):
             column.rows[np.arange(start, start + len(array)) % self.capacity] = array
 
     def ages(self, start: int, stop: int) -> np.ndarray:
-        """Of rows `start` to `stop` - 1, [T, N]: rows since the first of the episode, if few."""
+        """Ages of rows `start` to `stop` - 1, [T, N]: rows since the episode's first, if few."""
         return self._age[np.arange(start, stop) % self.capacity]
 
     def begin_copies(self, ages: np.ndarray) -> None:
-        """Begins as many rows as there are ages, whose fields are pasted."""
+        """Begins as many rows as there are ages; `paste` writes their fields."""
         places = np.arange(self.written, self.written + len(ages)) % self.capacity
         self._age[places] = ages
         self.written += len(ages)

@@ -2,7 +2,7 @@
 
 Rows are those of a replay (see `items`): the row of time t has the observation and step type of t,
 the action taken at t, and the reward and discount that came of it. R: rows, T: actions of an
-episode, which has T + 1 rows; the last one's action, reward and discount say nothing and are 0. An
+episode, which has T + 1 rows; the last one's action, reward and discount mean nothing and are 0. An
 episode that is cut short ends as a truncated one does, with a discount of 1.
 """
 
@@ -28,7 +28,7 @@ _BLOCK = 1 << 16
 
 
 class Episode(NamedTuple):
-    """What an environment and a policy did, from a first observation to a last one."""
+    """Steps of a policy in an environment, from a first observation to a last one."""
 
     observation: Nest
     """[T + 1, ...]"""
@@ -154,14 +154,14 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """What tells this dataset from others: its size, and a sum of its rewards and actions."""
+        """Identifies the dataset by its size and a checksum of step types, rewards and actions."""
         total = 0
         for array in (self.step_type, self.reward, *self.action):
             total = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, total)
         return f"{self.num_transitions}-{total:08x}"
 
     def require(self, spec: Any) -> None:
-        """Compares with the environment whose policy is to be learned.
+        """Compares the dataset with the environment that a policy is to be learned for.
 
         Raises:
           ValueError: if observations or actions are of another kind.
@@ -229,7 +229,7 @@ def _padded(array: np.ndarray) -> np.ndarray:
 
 
 def _same(ours: Nest, theirs: Nest, *, bounded: bool) -> bool:
-    """Whether values of one spec are values of the other."""
+    """True if values of one spec are values of the other."""
     structures: list[Any] = [jax.tree.structure(nest) for nest in (ours, theirs)]
     if structures[0] != structures[1]:
         return False

@@ -1,4 +1,4 @@
-"""A replay whose batches end with items of data."""
+"""A replay that appends items of data to its batches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from .offline_replay import OfflineReplay
 
 
 class MixedReplay:
-    """Any replay, in this process or elsewhere, with data behind what is drawn of it.
+    """Any replay, in this process or elsewhere, with items of data behind those drawn from it.
 
-    What is written, how many items are held and the pace are the replay's. An item's `extras` say
-    where it is from: {"is_data": 1} or 0, float32. Draws of data weigh 1 beside priorities, and are
-    given none.
+    Writes, sizes and the pace are the replay's. An item's `extras` tell data from the replay's own:
+    {"is_data": 1} or 0, float32. Items of data weigh 1 beside priorities, and are given none.
     """
 
     def __init__(
@@ -34,9 +33,9 @@ class MixedReplay:
 
         Args:
           replay: what actors write to; its items have no extras.
-          make_data: of how many items a batch is, to the data.
+          make_data: `batch size -> data`.
           num_items: of data in a batch, beside the replay's own.
-          of_own: `data -> data`, of what is drawn of the replay.
+          of_own: `data -> data`, applied to the items drawn from the replay.
         """
         self._replay, self._make, self._of_own = replay, make_data, of_own
         self._data: OfflineReplay | None = None
@@ -66,7 +65,7 @@ class MixedReplay:
             yield self._mix(own, num_batches)
 
     def sample_shapes(self, num_batches: int | None = None) -> Sample:
-        """What `sample` will give, as `jax.ShapeDtypeStruct`."""
+        """Returns the shapes and dtypes of `sample`, as `jax.ShapeDtypeStruct`."""
         axis = 0 if num_batches is None else 1
 
         def grown(x: Any) -> jax.ShapeDtypeStruct:
@@ -87,7 +86,7 @@ class MixedReplay:
         self._replay.update_priorities(keys[own], priorities[own])
 
     def save(self) -> Nest:
-        """What the replay holds, and how many batches of data were drawn."""
+        """Returns the state of the replay, and the number of batches of data that were drawn."""
         drawn = self._seek if self._data is None else self._data.save()["batches"]
         return {**self._replay.save(), "data": np.int64(drawn)}
 

@@ -57,7 +57,7 @@ class OfflineReplay:
           num_batches: how many there are to be drawn; None: any number.
 
         Raises:
-          ValueError: if the data is of another environment, or has not what the agent asks for.
+          ValueError: if the data does not fit the environment, the agent or the share.
         """
         dataset.require(environment_spec)
         if isinstance(spec.item, Rollouts):
@@ -142,7 +142,7 @@ class OfflineReplay:
         return Sample(info, self._windows.gather(slots))
 
     def sample_shapes(self, num_batches: int | None = None) -> Sample:
-        """What `sample` will give, as `jax.ShapeDtypeStruct`."""
+        """Returns the shapes and dtypes of `sample`, as `jax.ShapeDtypeStruct`."""
         return sample_shapes(self.spec, *self._specs, num_batches)
 
     def dataset(self, num_batches: int | None = None) -> Iterator[Sample]:
@@ -155,11 +155,11 @@ class OfflineReplay:
         return False
 
     def can_sample(self, num_batches: int = 1) -> bool:
-        """Whether so many batches are left to be drawn."""
+        """True if so many batches are left to be drawn."""
         return self._limit is None or self._drawn + num_batches <= self._limit
 
     def wait(self, seconds: float) -> bool:
-        """Whether a batch is left to be drawn; where none is, none will come."""
+        """True if a batch is left to be drawn. Sleeps where none is: none will come."""
         if not self.can_sample():
             time.sleep(seconds)
         return self.can_sample()
@@ -176,7 +176,7 @@ class OfflineReplay:
         raise ValueError("data is drawn uniformly: it has no priorities to update.")
 
     def save(self) -> Nest:
-        """How many batches were drawn: all that changes."""
+        """Returns the number of batches drawn, the only state that changes."""
         return {"batches": np.int64(self._drawn)}
 
     def restore(self, state: Nest) -> None:
@@ -188,7 +188,7 @@ class OfflineReplay:
 
     @property
     def num_bytes(self) -> int:
-        """Of what changes: the data itself stays where it came from."""
+        """Bytes of the state that changes: the data itself stays where it came from."""
         return 8
 
     def __len__(self) -> int:

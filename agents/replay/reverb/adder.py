@@ -1,4 +1,4 @@
-"""What an actor writes with."""
+"""The adder of a replay in a Reverb server."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ReverbAdder:
             self._guard(stream, stream.first, observation[i], not self._lead)
 
     def add(self, action: Nest, next_timestep: dm_env.TimeStep, extras: Nest = ()) -> None:
-        """Adds an action and what came of it.
+        """Adds an action and the time step that followed it.
 
         Raises:
           ValueError: If values do not fit their specs, or no episode was begun.

@@ -23,7 +23,7 @@ def ask(client: reverb.Client) -> tuple[int, int, int]:
 
 
 class ReverbProxy(RemoteProxy):
-    """What actors do with it: they write."""
+    """Proxy with which actors write to a replay in a Reverb server."""
 
     key_dtype = np.uint64
     failed = (reverb.ReverbError, RuntimeError)
@@ -55,7 +55,7 @@ class ReverbProxy(RemoteProxy):
         self._adders: list[ReverbAdder] = []
 
     def adder(self) -> ReverbAdder:
-        """What writes into this replay, until it is closed."""
+        """Returns a new adder of this replay, usable until the replay is closed."""
         adder = ReverbAdder(
             *self._arguments, num_envs=self._num_envs, while_waiting=self._while_waiting
         )
@@ -76,7 +76,7 @@ class ReverbProxy(RemoteProxy):
 
 
 class ReverbServer(ReverbProxy):
-    """The server itself, in whose process the items are."""
+    """The server itself: the items are in its process."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class ReverbServer(ReverbProxy):
           address: Where to serve, host:port; the host is for clients only.
           num_envs: Of no meaning here.
           steps_per_sample: K, batches that the learner draws at once.
-          folder: Of checkpoints, from the newest of which it goes on; None: a temporary one.
+          folder: Of checkpoints; it goes on from the newest. None: a temporary one.
 
         Raises:
           ValueError: If the pace would come to a halt.

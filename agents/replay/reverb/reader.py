@@ -1,4 +1,4 @@
-"""What the learner holds of a replay in a Reverb server."""
+"""The learner's proxy of a replay in a Reverb server."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PATIENCE_MS = 400  # How long the reader waits for the pace before it looks aro
 
 
 class ReverbReplay(ReadingProxy):
-    """What the learner holds of a replay in a Reverb server.
+    """Draws from a replay in a Reverb server, for the learner.
 
-    Where the server does not answer its threads try again until it does.
+    If the server does not answer, its threads try again until it does.
     """
 
     key_dtype = np.uint64

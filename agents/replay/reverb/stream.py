@@ -90,7 +90,7 @@ class Stream:
         observation: list[np.ndarray],
         kind: int,
     ) -> None:
-        """Adds what followed the open row, and opens the next."""
+        """Adds the step that followed the open row, and opens the next."""
         if self._kind is None:  # The rest of an episode that was lost.
             if kind == _FIRST:
                 self.first(observation, False)
@@ -123,7 +123,7 @@ class Stream:
         self._insert_sequence(values[0], values[2])
 
     def delivered(self) -> bool:
-        """Whether few enough items wait to be confirmed. Waits a moment for them."""
+        """True if few enough items wait to be confirmed. Waits a moment for them."""
         if not self._has_news:
             return True
         try:

@@ -1,10 +1,10 @@
-"""How items travel between processes: flat columns of arrays, frames once.
+"""The format of items between processes: flat columns of arrays, frames once.
 
-An item is a dict of columns. What a row holds is one column for every leaf, named after its field;
-of a stack of frames only the frames travel, as they were written: `stack` of them for a transition,
-and for a window of T rows the T newest with the `stack - 1` before them. Some may be of an earlier
-episode. Which, a transition says by its ages, the rows since the first of its episode, and a window
-by the step types, which go back as far as the frames.
+An item is a dict of columns. Each leaf of a row is one column, named after its field. Of a stack
+only single frames travel, as they were written: `stack` of them for a transition, and for a window
+of T rows the T newest with the `stack - 1` before them. Some may be of an earlier episode. A
+transition tells them by its ages, the rows since the first of its episode; a window tells them by
+its step types, which go back as far as the frames.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Leaf:
         self.kept = tuple(kept)
 
     def newest(self, value: Any) -> np.ndarray:
-        """What a row keeps of a value."""
+        """Returns the part of a value that a row keeps: of a stack, the newest frame."""
         value = np.asarray(value, self.dtype)
         return value if self.stack == 1 else np.take(value, -1, self._axis)
 

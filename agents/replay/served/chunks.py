@@ -1,8 +1,8 @@
-"""How rows and the items found in them travel from who writes to where they are kept.
+"""Chunks: rows and the items found in them, as a writer sends them to a server.
 
-A row is sent once, however many items it is part of, and of a stack of frames the newest. Its
-observation is known one row before what answers it, so that the answers in a chunk are those of the
-rows one before.
+A row is sent once, however many items it is part of; of a stack of frames only the newest is sent.
+A row's observation is known before its action, reward and discount (its answers). The answers in a
+chunk therefore lag one row behind the observations.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Chunk(NamedTuple):
 
 
 class ReplayServer(Protocol):
-    """What writers and a reader ask of a `SharedReplay`, near or far."""
+    """The calls of writers and a reader to a `SharedReplay`, near or far."""
 
     def write(self, writer: str, number: int, chunk: Chunk, seconds: float) -> int | None: ...
 
@@ -70,7 +70,7 @@ def put(chunk: Chunk, rows: Rows, follows: bool) -> None:
     Args:
       chunk: its rows.
       rows: where they go.
-      follows: whether the row before the chunk's first is there; what answers it is dropped if not.
+      follows: whether the row before the chunk's first is there; its answers are dropped if not.
     """
     start = rows.written
     rows.begin_copies(chunk.ages)
@@ -104,7 +104,7 @@ class Items:
         return len(self._columns[0])
 
     def take(self) -> list[np.ndarray]:
-        """All of them, [M] for every column, of which none is left."""
+        """Removes all items, and returns them as [M] for every column."""
         pairs = zip(self._columns, self._dtypes, strict=True)
         taken = [np.array(column, dtype) for column, dtype in pairs]
         self._columns = [[] for _ in self._columns]

@@ -1,4 +1,4 @@
-"""What the learner holds of a replay in another process."""
+"""The learner's proxy of a replay in another process."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _AHEAD = 16
 
 
 class ServedReader(ReadingProxy):
-    """What the learner holds of it.
+    """Draws from a `SharedReplay` in another process, for the learner.
 
-    Where the server does not answer its threads try again until it does.
+    If the server does not answer, its threads try again until it does.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class _Source:
 
 
 class SharedReplay(RemoteProxy):
-    """The items of many writers, oldest first, each of which writes rows at its own speed.
+    """The items of many writers, oldest first; each writer adds rows at its own speed.
 
     Its methods may be called from several threads.
     """
@@ -145,7 +145,7 @@ class SharedReplay(RemoteProxy):
         return source
 
     def _forget(self) -> None:
-        """Lets the rows go of writers that are gone, and whose items are."""
+        """Frees the rows of writers that are gone and have no items left."""
         now, names = time.monotonic(), {number: name for name, number in self._writers.items()}
         for number, source in list(self._sources.items()):
             source.oldest_row(self._entries.first)
@@ -195,7 +195,7 @@ class SharedReplay(RemoteProxy):
         return max(1, min(chunks.ROWS, int(room)))
 
     def can_insert(self) -> bool:
-        """Whether the pace lets actors take another step."""
+        """True if the pace lets actors take another step."""
         if self._queued:
             return len(self) < self._dispatch
         return self._pace.can_insert(self._entries.next, self._entries.sampled)
@@ -303,7 +303,7 @@ class SharedReplay(RemoteProxy):
 
 
 def _of_one_writer(state: dict[str, Any]) -> dict[str, Any]:
-    """What `EmbeddedReplay.save` gave, as that of a shared replay with one writer."""
+    """Converts a state of `EmbeddedReplay.save` into that of a shared replay with one writer."""
     entries = state["entries"]
     columns, after = entries["columns"], int(entries["next"])
     held = np.arange(int(entries["first"]), after) % int(entries["max_size"])

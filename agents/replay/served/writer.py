@@ -1,4 +1,4 @@
-"""What an actor holds of a replay in another process."""
+"""An actor's proxy of a replay in another process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AGAIN_SECONDS = 0.1
 
 
 class ServedWriter(RemoteProxy):
-    """What an actor holds of it: it writes."""
+    """Proxy with which an actor writes to a `SharedReplay` in another process."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ServedWriter(RemoteProxy):
         self._adders: list[ChunkAdder] = []
 
     def adder(self) -> ChunkAdder:
-        """What writes into this replay, until it is closed."""
+        """Returns a new adder of this replay, usable until the replay is closed."""
         adder = ChunkAdder(
             *self._specs,
             self._server,
@@ -170,7 +170,7 @@ class ChunkAdder:
             raise RuntimeError(f"nothing can be written: {self._error}") from self._error
 
     def _is_due(self) -> bool:
-        """Whether a chunk is to be sent without waiting for more."""
+        """True if a chunk is to be sent without waiting for more rows."""
         written = self._rows.written
         # The server's answer is under way while the last row that it has allowed is made.
         if written >= self._limit - 1:

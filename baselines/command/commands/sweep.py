@@ -82,7 +82,7 @@ def sweep(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
 
 
 def _asked(options: argparse.Namespace, settings: Sequence[Tuned]) -> SweepRequest:
-    """What a new sweep is asked."""
+    """Builds the request of a new sweep from options."""
     for name in ("agent", "env"):
         if getattr(options, name) is None:
             flag = {"agent": "an AGENT", "env": "an --env"}[name]

@@ -2,9 +2,9 @@
 
     python -m troupe.baselines.speed.laboratory.network
 
-Makes two hosts of network namespaces, joined by a cable whose rate is limited (`tc tbf`), and on
-each a process of jax with four virtual devices and gloo. What a host does inside, and the cable's
-latency, is measured with small messages; every other figure is predicted from the rate, and
+Makes two hosts of network namespaces, joined by a cable of limited rate (`tc tbf`), and on each a
+process of jax with four virtual devices and gloo. Collectives inside a host, and the cable's
+latency, are measured with small messages; every other figure is predicted from the rate, and
 measured. Needs root, iproute2 and util-linux, and leaves nothing behind: a namespace goes with the
 process that holds it.
 """
@@ -62,7 +62,7 @@ class Crossing:
 
 
 def why_not() -> str:
-    """Why no namespaces can be made here; empty where they can."""
+    """Returns the reason why namespaces cannot be made here; "" if they can."""
     missing = [name for name in ("unshare", "nsenter", "ip", "tc") if not shutil.which(name)]
     if missing:
         return f"there is no {', '.join(missing)} (iproute2, util-linux)"
@@ -215,7 +215,7 @@ def crossings(rate: int, sizes: Sequence[int]) -> list[Crossing]:
 
 
 def hierarchy(rate: int, near_by: Sequence[tuple[str, int]]) -> tuple[Any, Any, Any]:
-    """The two hosts as a topology: what is measured is inside, and the cable's latency.
+    """The two hosts as a topology, from measurements inside a host and the cable's latency.
 
     Args:
       rate: of the cable [Mbit/s].
@@ -248,7 +248,7 @@ def hierarchy(rate: int, near_by: Sequence[tuple[str, int]]) -> tuple[Any, Any, 
 
 
 def table(rows: Sequence[Crossing]) -> str:
-    """The transfers as a Markdown table, and what they say in all."""
+    """The transfers as a Markdown table, with a summary."""
     lines = [
         "| Mbit/s | collective | devices in a group | KiB | predicted ms | measured ms | error |",
         "|---|---|---|---|---|---|---|",

@@ -33,7 +33,7 @@ class Board:
             self._times = memoryview(mmap.mmap(file.fileno(), 0)).cast("d")
 
     def read(self, index: int) -> tuple[float, float]:
-        """When the process and when the loop last gave a sign; 0 where it has not yet."""
+        """Returns the times of the last signs of the process and of its loop; 0 if none yet."""
         return self._times[2 * index + ALIVE], self._times[2 * index + LOOP]
 
     def put(self, index: int, alive: float | None, loop: float | None) -> None:

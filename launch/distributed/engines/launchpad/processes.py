@@ -120,7 +120,7 @@ class ProcessHandle:
         return self._written().get("final", False)
 
     def reason(self) -> str:
-        """Why it ended, in one line."""
+        """The reason why it ended, in one line."""
         if "reason" in self._written():
             return self._written()["reason"]
         if self.exit_code is not None and self.exit_code < 0:
