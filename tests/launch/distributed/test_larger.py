@@ -122,7 +122,9 @@ def run_ranks(folder, size, devices, width, forever=False):
         for rank in range(max(size, 1))
     ]
     try:
-        return [json.loads(process.stdout.readline()) for process in processes]
+        # Newer versions of jax have gloo tell of its peers on the same stream.
+        told = ((line for line in p.stdout if not line.startswith("[Gloo]")) for p in processes)
+        return [json.loads(next(lines)) for lines in told]
     finally:
         for process in processes:
             process.send_signal(signal.SIGKILL)
