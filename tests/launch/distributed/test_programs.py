@@ -87,7 +87,7 @@ def test_a_killed_run_goes_on_without_its_damaged_replay(start):
     second = start(steps=budget, resume=True)
     assert second.wait() == 0, second.tail()
     assert f"{CHUNKS} is damaged" in second.output
-    assert "the replay starts empty" in second.output
+    assert "the replay begins empty" in second.output
     assert budget - 2 < second.result["actor_steps"] <= budget
 
 
