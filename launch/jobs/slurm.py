@@ -90,12 +90,21 @@ head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$RAY_AUTH_TOKEN_PATH"
 export RAY_ADDRESS="$ip:$port"
 
 # A session of its own, for `ray stop` would end what other jobs of yours have on this node too.
-setsid "${deaf[@]}" ray start --head --port "$port" --node-ip-address "$ip" \
-  --include-dashboard=false @SIZE@ --block &
-ray=$!
-disown "$ray"
+begin_head() {
+  setsid "${deaf[@]}" ray start --head --port "$port" --node-ip-address "$ip" \
+    --include-dashboard=false @SIZE@ --block &
+  ray=$!
+  disown "$ray"
+}
+begin_head
+tries=1
 until (: < "/dev/tcp/$ip/$port") 2>/dev/null; do
-  kill -0 "$ray" 2>/dev/null || exit 1
+  if ! kill -0 "$ray" 2>/dev/null; then
+    # A job that was queued again may find the port still held by what it was before.
+    [ "$((tries += 1))" -le 10 ] || exit 1
+    sleep 1
+    begin_head
+  fi
   sleep 0.2
 done
 # A head that has just begun may not know itself yet: who was not heard asks again.
