@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import pathlib
 import sys
+import types
 import typing
 
 import pdoc
@@ -65,16 +66,26 @@ MODULES = (
 modules among them."""
 
 
+def load(face: types.ModuleType) -> None:
+    """Loads what a face loads on first use, and leaves out what needs a package that is missing."""
+    for public in [*getattr(face, "__all__", ())]:
+        try:
+            vars(face)[public] = getattr(face, public)
+        except ModuleNotFoundError as error:  # Of Launchpad, where it is not installed.
+            face.__all__.remove(public)
+            print(f"{face.__name__}.{public} is left out: {error}")
+
+
 def make_ready() -> None:
     """Loads what faces load on first use, and resolves what pdoc cannot.
 
     pdoc looks for names in a module's dictionary, and for the annotations of a named tuple in a
     module that there is not.
     """
+    for name in MODULES:
+        load(importlib.import_module(name))  # Before pdoc looks for submodules among the names.
     for name in pdoc.extract.walk_specs(MODULES):
-        face = importlib.import_module(name)
-        for public in getattr(face, "__all__", ()):
-            vars(face)[public] = getattr(face, public)
+        load(importlib.import_module(name))
     for name, module in [*sys.modules.items()]:
         if name.startswith("troupe."):
             for value in [*vars(module).values()]:
