@@ -187,13 +187,13 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def _dispatch_of(factory: ComponentFactory, samples: Any, device: jax.Device) -> Callable[[], None]:
-    """A dispatch of the learner, and the copy of its variables that an actor on the host gets."""
+    """Returns a call that takes one dispatch of the learner and waits for it."""
     batch = jax.tree.map(lambda shape: np.zeros(shape.shape, shape.dtype), samples)
     learner = factory.trial_learner(itertools.repeat(batch), device)
 
     def call() -> None:
         learner.step()
-        jax.tree.map(np.asarray, jax.tree.leaves(learner.metrics()))
+        learner.metrics()  # Which waits for the device.
 
     return call
 

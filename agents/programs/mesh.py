@@ -256,6 +256,7 @@ class MeshProgram:
         return self._gathers[names]
 
     def _make_gathering(self, names: tuple[str, ...]) -> tuple[Any, list[Callable[[Nest], list]]]:
+        """As `_gathering`, made anew."""
 
         def chosen(state: Nest) -> list[Nest]:
             variables = self._update.variables(state)
