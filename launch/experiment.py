@@ -172,12 +172,12 @@ class Experiment:
             if self.data is None:
                 what = "an experiment without data"
             raise RequestError(f"{what} has a budget in {due}, and in nothing else.")
-        lot = self.builder.steps_per_dispatch
-        if not self.acts and self.budget % lot:
-            below = self.budget - self.budget % lot or lot
+        fused = self.builder.steps_per_dispatch
+        if not self.acts and self.budget % fused:
+            below = self.budget - self.budget % fused or fused
             raise RequestError(
-                f"a budget of {self.budget} gradient steps is not made of lots of {lot}: take "
-                f"{below} or {below + lot}, or another steps_per_dispatch."
+                f"a budget of {self.budget} gradient steps is no multiple of the {fused} of a "
+                f"dispatch: take {below} or {below + fused}, or another steps_per_dispatch."
             )
 
     def require_data(self) -> None:

@@ -106,7 +106,7 @@ def refused(experiment: Experiment, spec: EnvironmentSpec) -> Iterator[None]:
         batch = experiment.builder.make_replay_spec(spec).batch_size
         mesh = experiment.partition.mesh if experiment.partition is not None else None
         raise RequestError(
-            f"a batch of {batch} cannot be learned from on the mesh {mesh}: {error}."
+            f"a step of a batch of {batch} cannot be planned on the mesh {mesh}: {error}."
         ) from error
 
 

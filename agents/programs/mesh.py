@@ -30,7 +30,7 @@ from .placement import Partition
 
 Nest = Any
 _GATHERED_BYTES = 32 << 20
-"""Variables are gathered from several processes in lots of about so many bytes."""
+"""Bytes of variables that several processes gather in one program, about."""
 
 
 class MeshProgram:
@@ -221,13 +221,13 @@ class MeshProgram:
         Args:
           state: stays as it is.
           names: of collections of variables, as the update names them.
-          keep: False: for a process that only takes part; it holds no more than a lot at a time.
+          keep: False: for a process that only takes part; it holds the result of one program at a time.
         """
-        structure, lots = self._gathering(tuple(names))
+        structure, gathers = self._gathering(tuple(names))
         leaves: list[jax.Array] = []
-        for lot in lots:
+        for gather in gathers:
             with runtime.COLLECTIVES:
-                found = self._settled(lot(state))
+                found = self._settled(gather(state))
             if keep and self._size > 1:
                 leaves += map(_local, found)
             elif keep:
@@ -244,13 +244,13 @@ class MeshProgram:
             raise ValueError(
                 f"the mesh is of {self._size} processes; only within one can who acts share it"
             )
-        structure, lots = self._gathering(tuple(names))
+        structure, gathers = self._gathering(tuple(names))
         with runtime.COLLECTIVES:
-            leaves = [leaf for lot in lots for leaf in self._settled(lot(state))]
+            leaves = [leaf for gather in gathers for leaf in self._settled(gather(state))]
         return jax.tree.unflatten(structure, leaves)
 
     def _gathering(self, names: tuple[str, ...]) -> tuple[Any, list[Callable[[Nest], list]]]:
-        """The structure of some variables, and programs that give their leaves, lot by lot."""
+        """The structure of some variables, and programs that give their leaves, some each."""
         if names not in self._gathers:
             self._gathers[names] = self._make_gathering(names)
         return self._gathers[names]

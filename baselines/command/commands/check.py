@@ -23,7 +23,7 @@ def register(commands: Commands) -> None:
 def check(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     tuned = asking.tuned_for(options, settings)
     recipe = asking.recipe(options, tuned, **asking.partition(options))
-    if recipe.data is not None:  # Of gradient steps then, in whole lots; none is spent here.
+    if recipe.data is not None:  # Of gradient steps then, one dispatch; none is spent here.
         recipe = dataclasses.replace(recipe, steps=recipe.builder().steps_per_dispatch)
     experiment = recipe.experiment()
     from ....agents.programs import runtime

@@ -216,14 +216,16 @@ class Timeline:
         if not self.overlap:
             if device.skew:
                 met = done[np.minimum(emit, self._end)]
-                order = np.argsort(met)
+                order = np.lexsort((turns, met))
                 again = turns[order]  # In a loop they meet at every turn.
                 behind = device.skew * np.diff(met[order], prepend=0.0) / again
                 skewed = again * np.minimum(behind, device.most_skew_seconds)
                 # They start one after another, as after much work.
                 communication += float(skewed.sum()) + device.most_skew_seconds
             return communication, compute + communication
-        order = np.argsort(emit, kind="stable")
+        # Of those that are ready at once the first to be read goes first, in whatever order they
+        # were found: an estimate must not depend on what was estimated before.
+        order = np.lexsort((lasting, first, made, emit))
         emit, made = emit[order], made[order]
         first = np.minimum(first[order], self._end)
         padded = np.concatenate([[0.0], done])

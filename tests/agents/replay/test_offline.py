@@ -222,14 +222,14 @@ def test_what_the_last_row_says_of_an_action_is_not_looked_at():
 @pytest.mark.parametrize("streams", [None, 1, 3])
 @pytest.mark.parametrize("item", [T(1), T(3, 0.9), T(5), Sequences(4, 2)], ids=str)
 def test_a_replays_episodes_are_told_from_what_it_saved(item, streams):
-    lots = [episodes(seed, 8) for seed in range(streams or 1)]
+    parts = [episodes(seed, 8) for seed in range(streams or 1)]
     replay = EmbeddedReplay(spec(item), SPEC, EXTRAS, num_envs=streams)
     if streams is None:
-        play_one(replay.adder(), *lots[0])
+        play_one(replay.adder(), *parts[0])
     else:
-        play_vector(replay.adder(), *lots)
+        play_vector(replay.adder(), *parts)
     found = history.of_replay(replay.save(), item, SPEC.observations, SPEC.actions, "it")
-    played = [one for lot in lots for one in lot]
+    played = [one for part in parts for one in part]
     whole = dataset(played)
     told = _by_episode(found)
     for one in _by_episode(whole):

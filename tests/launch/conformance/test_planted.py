@@ -305,7 +305,7 @@ def test_a_mesh_is_planned_where_there_are_fewer_devices(capsys):
     assert main([*arguments, *tiny, "--mesh", "data=3"]) == 1
     output = capsys.readouterr().out
     assert re.search(
-        r"mesh +FAILED +a batch of 16 cannot be learned from on the mesh data=3", output
+        r"mesh +FAILED +a step of a batch of 16 cannot be planned on the mesh data=3", output
     )
     assert re.search(r"actions +left out +it needs: mesh", output)
 

@@ -183,11 +183,7 @@ def test_an_estimate_does_not_depend_on_what_was_estimated_before() -> None:
     assert {e.peak for e in first} == {e.peak for e in again}
 
 
-# Known to be off, after some orders of moves, by the latency of one collective (3 us of 687).
-_ORDER = pytest.mark.xfail(strict=True, reason="an estimate of IMPALA depends on what came before")
-
-
-@pytest.mark.parametrize("name", ["transformer", "experts", pytest.param("impala", marks=_ORDER)])
+@pytest.mark.parametrize("name", ["transformer", "experts", "impala"])
 def test_what_a_search_estimates_is_what_it_is_from_nothing(name: str) -> None:
     found = Space(planned(examples.make(name)).context(("tried",)), ("data", "model"))
     search = Search(found, lambda estimated: estimated.seconds, 60, None, seed=0)
