@@ -248,9 +248,9 @@ class Timeline:
         size = self._end + 2
         held = float((self._held_bytes * share[self._held_share]).sum())
         in_use = self._buffer_bytes * share[self._buffer_kept]
-        change = np.bincount(self._buffer_first, in_use, size) - np.bincount(
-            self._buffer_last + 1, in_use, size
-        )
+        change = np.zeros(size)  # Of no buffers `bincount` makes integers.
+        change += np.bincount(self._buffer_first, in_use, size)
+        change -= np.bincount(self._buffer_last + 1, in_use, size)
         # What is cut at once is there whole for a moment.
         more = self._buffer_bytes * share[self._buffer_made] - in_use
         if more.any():
