@@ -246,17 +246,19 @@ def test_a_persons_decisions_stay_and_tactics_after_it_work() -> None:
     assert [step.name for step in found.steps] == ["batch parallel", "automatic", "zero3"]
 
 
-def test_a_step_whose_buffers_are_all_its_own_results_is_searched() -> None:
+def test_a_step_without_buffers_between_its_arguments_and_results_is_searched() -> None:
     def update(state: Any, batch: Any) -> Any:
         weights, momentum = state
-        grads = jax.grad(lambda w: (((batch[0] @ w) - batch[1]) ** 2).mean())(weights)
-        momentum = 0.9 * momentum + grads
-        return weights - 0.1 * momentum, momentum
+        loss = lambda w: (((batch[0] @ w[0] @ w[1]) - batch[1]) ** 2).sum()  # noqa: E731
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, jax.grad(loss)(weights))
+        return jax.tree.map(lambda w, m: w - 0.1 * m, weights, momentum), momentum
 
-    w, x, y = (jax.ShapeDtypeStruct(shape, np.float32) for shape in ((64, 1), (32, 64), (32, 1)))
+    a, b, x, y = (
+        jax.ShapeDtypeStruct(shape, np.float32) for shape in ((64, 64), (64, 1), (32, 64), (32, 1))
+    )
     simulator = pt.Simulator(pt.nearest(jax.devices()[0], MESH.size))
     step = pt.partition(update, MESH, [auto("model", "data")], simulate=simulator)
-    assert step.plan((w, w), (x, y)).steps[-1].log.estimates > 1
+    assert step.plan(((a, b), (a, b)), (x, y)).steps[-1].log.estimates > 1
 
 
 def test_equal_seeds_decide_equally() -> None:
