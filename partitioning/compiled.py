@@ -72,7 +72,7 @@ class Compiled:
 
         def checked(*args: Any) -> tuple[Any, ...]:
             # Runs where jax traces, which is where its own cache knows no such call.
-            if [_type(a.aval) for a in args] != types or settings() != planned_under:
+            if [_type(jax.typeof(a)) for a in args] != types or settings() != planned_under:
                 raise Unplanned
             return run(*args)
 
@@ -155,11 +155,11 @@ class Compiled:
         placed = leaves if self._ready(leaves) else self.place(leaves)
         try:
             results = self._checked(*placed)
-        except ValueError:
+        except (ValueError, KeyError):
             if placed is not leaves:
                 raise
-            # Nothing was given away yet: jax refuses what is committed to other devices, and an
-            # array that is to be given away and comes in twice.
+            # Nothing was given away yet: jax refuses what is committed to other devices, arrays on
+            # explicit axes of another mesh, and one that is to be given away and comes in twice.
             placed = self.place(leaves)
             if all(a is b for a, b in zip(placed, leaves, strict=True)):
                 raise

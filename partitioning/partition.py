@@ -18,6 +18,8 @@ from .mesh import Mesh
 from .options import PlanOptions
 from .plan import Plan
 
+_NO_MESH = jax.sharding.Mesh(np.empty((), object), ())
+
 
 def partition(
     fn: Callable[..., Any],
@@ -42,7 +44,8 @@ def partition(
       **fields: of :class:`PlanOptions`, those given one by one: `donate=("state",)`.
 
     Returns:
-      A callable step with `plan`, `lower_text` and `compile`.
+      A callable step with `plan`, `lower_text` and `compile`, and with jax's `lower` and
+      `eval_shape`.
 
     Raises:
       ValueError: an unknown placement or way of reductions, a tactic on an axis that the mesh
@@ -164,6 +167,19 @@ class Partitioned:
         leaves, tree = jax.tree_util.tree_flatten(self._positional(args, keywords))
         return self._compiled(tree, leaves)
 
+    def lower(self, *args: Any, **keywords: Any) -> Any:
+        """Lowers the step for arguments of these shapes, as `jax.jit(fn).lower` does."""
+        return self.compile(*args, **keywords).lower()
+
+    def eval_shape(self, *args: Any, **keywords: Any) -> Any:
+        """Returns the result's shapes and dtypes as `jax.ShapeDtypeStruct`s; plans nothing."""
+        return jax.eval_shape(self.fn, *self._positional(args, keywords))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What makes the step: it is planned and compiled again where it is unpickled."""
+        made = {"_plans": {}, "_runs": {}, "_last": None, "_latest": None}
+        return {**self.__dict__, **made}
+
     def _compiled(self, tree: Any, leaves: list[Any]) -> Compiled:
         key = settings(), tree, tuple([_leaf_key(leaf) for leaf in leaves])
         found = self._runs.get(key)
@@ -180,6 +196,9 @@ class Partitioned:
         """
         if keywords:
             args = self._positional(args, keywords)
+        if not jax.sharding.get_abstract_mesh().empty and hasattr(jax.sharding, "set_mesh"):
+            with jax.set_mesh(_NO_MESH):  # What a caller sets is for code without a mesh.
+                return self(*args)
         leaves, tree = jax.tree_util.tree_flatten(args)
         run, missed = self._latest, False
         if run is not None and run.in_tree == tree and run.types.issuperset(map(type, leaves)):

@@ -23,6 +23,7 @@ from .record import PlanMove, PlanRecord, PlanStep
 from .rematerialization.recompute import refitted
 from .rewritten import Rewritten, Saved
 from .rules import traits_of
+from .tactics.manual import hints
 from .tactics.search.automatic import SearchLog
 
 
@@ -63,7 +64,8 @@ class EnterTactics:
         if not record.schedule:
             record.steps += (record.step("unpartitioned"),)
         *before, last = record.steps
-        last = dataclasses.replace(last, notes=last.notes + tuple(_gathered(record)))
+        notes = *last.notes, *_gathered(record), *_not_followed(record)
+        last = dataclasses.replace(last, notes=notes)
         record.steps = (*before, last)
 
     def decided(self, record: PlanRecord) -> list[dict[str, Any]]:
@@ -159,6 +161,20 @@ def _gathered(record: PlanRecord) -> list[str]:
             inside = ", once per turn of the loop it is in" if loops else ""
             found[f"{op.name} at {op.source or 'an unknown line'} {why}{gathered}{inside}"] = None
     return list(found)
+
+
+def _not_followed(record: PlanRecord) -> list[str]:
+    """One line of the hints in the step's code that the plan does not follow, if there are any."""
+    found = []
+    for op in hints(record.graph.program):
+        layout = record.state.layout(op.outputs[0])
+        pairs = zip(op.params["layout"], layout, strict=True)
+        if not all(set(wanted) <= set(got) for wanted, got in pairs):
+            found.append(f"{op.params['name']} at {op.source or 'an unknown line'}")
+    if not found:
+        return []
+    several = f", and {len(found) - 1} more" if found[1:] else ""
+    return [f"not followed (tactic hints:AXIS does): with_sharding_constraint {found[0]}{several}"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -221,7 +221,7 @@ class MeshProgram:
         Args:
           state: stays as it is.
           names: of collections of variables, as the update names them.
-          keep: False: for a process that only takes part; it holds the result of one program at a time.
+          keep: False: for a process that only takes part; it holds one result at a time.
         """
         structure, gathers = self._gathering(tuple(names))
         leaves: list[jax.Array] = []

@@ -190,7 +190,29 @@ def _all_reduce(op: Op, mesh: Any, x: Any) -> Any:
     if monoid in ("and", "or"):
         reduce = lax.pmin if monoid == "and" else lax.pmax
         return reduce(x.astype(jnp.int32), axes).astype(x.dtype)
-    return (lax.pmax if monoid == "max" else lax.pmin)(x, axes)
+    reduce = lax.pmax if monoid == "max" else lax.pmin
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return _of_floats(reduce, monoid, x, axes)
+    return reduce(x, axes)
+
+
+def _of_floats(reduce: Any, monoid: str, x: Any, axes: Sequence[str]) -> Any:
+    """The largest or smallest float over axes; NaN where there is one, as in `jnp.max`.
+
+    Collectives of floats drop NaN, on CPU at least. Integers whose order is that of the floats
+    carry it, as the first of all.
+    """
+    wide = x if x.dtype.itemsize >= 4 else x.astype(jnp.float32)
+    dtype = jnp.dtype(f"int{8 * wide.dtype.itemsize}")
+    largest = jnp.iinfo(dtype).max
+
+    def turned(bits: Any) -> Any:  # Of negative floats a larger one has less bits; its own inverse.
+        return jnp.where(bits < 0, bits ^ largest, bits)
+
+    order = turned(lax.bitcast_convert_type(wide, dtype))
+    nan = largest if monoid == "max" else jnp.iinfo(dtype).min
+    found = reduce(jnp.where(jnp.isnan(wide), nan, order), axes)
+    return lax.bitcast_convert_type(turned(found), wide.dtype).astype(x.dtype)
 
 
 def _exchange(waiting: dict[Value, tuple[Op, Any]]) -> dict[Value, Any]:
@@ -270,7 +292,13 @@ def _random_part(op: Op, mesh: Any, keys: Any) -> Any:
     return draw(keys, op.params["shape"], starts, sizes, op.params.get("bit_width"))
 
 
+def _identity(op: Op, mesh: Any, x: Any) -> Any:
+    return x
+
+
 _COLLECTIVES: dict[str, Callable[..., Any]] = {
+    "sharding_constraint": _identity,
+    "reshard": _identity,
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,

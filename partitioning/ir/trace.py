@@ -16,7 +16,7 @@ from jax import lax
 from jax.extend import core as jex_core
 
 from ..rules.traits import traits_of
-from .program import Inlined, Op, Program, Signature, Value, scope_of
+from .program import Inlined, Op, Program, Signature, Value, scope_of, source_line
 
 #: Primitives whose body is put in place of the call, with the parameter that holds the body.
 _CALLS = {
@@ -40,6 +40,12 @@ _REGIONS = {
     "checkpoint": ("jaxpr",),
 }
 
+#: Primitives whose bodies are programs of devices.
+_PARTITIONED = ("shard_map", "xla_pmap")
+
+#: Hints of how an array should lie, with the parameter that holds its sharding.
+_HINTS = {"sharding_constraint": "sharding", "reshard": "dst_sharding"}
+
 #: Names that differ between jax versions, or hide what a primitive is.
 _NAMES = {"remat2": "checkpoint", "remat": "checkpoint", "add_any": "add"}
 
@@ -54,6 +60,9 @@ def trace(fn: Callable[..., Any], *args: Any) -> Program:
     Returns:
       The program. `inputs` carry paths such as "state/params/linear/w"; `outputs` do where nothing
       else names them.
+
+    Raises:
+      ValueError: a part of it is partitioned already.
     """
     closed, out_shape = jax.make_jaxpr(fn, return_shape=True)(*args)
     program = _Tracer().program(closed, "")
@@ -152,6 +161,12 @@ class _Tracer:
             name = _NAMES.get(name, name)
             inputs = tuple([_read(env, var) for var in eqn.invars])
             source = eqn.source_info if caller is None else Inlined(eqn.source_info, caller)
+            if name in _PARTITIONED:
+                where = source_line(source) or "an unknown line"
+                raise ValueError(
+                    f"the step holds {name} at {where}, which is partitioned already, by hand: "
+                    "write that part for one device and the global batch, as the rest of it"
+                )
             if (called := _called(name, eqn.params, inputs)) is not None:
                 body, arguments = called
                 inner = getattr(body, "jaxpr", body)
@@ -163,7 +178,10 @@ class _Tracer:
                     env[var] = _read(inner_env, out)
                 continue
             outputs = tuple([self._bind(env, var) for var in eqn.outvars])
-            params = eqn.params
+            params, primitive = eqn.params, eqn.primitive
+            if name in _HINTS:
+                # It names axes of another mesh: what runs is the identity.
+                params, primitive = _hint(params[_HINTS[name]], outputs[0].ndim), None
             regions: tuple[Program, ...] = ()
             if name in _REGIONS:
                 params, regions = self._regions(name, eqn, scope_of(source, prefix), source)
@@ -171,8 +189,7 @@ class _Tracer:
                     inputs = inputs[: params["cond_nconsts"]] + inputs
             ops.append(
                 Op(
-                    name, eqn.primitive, inputs, outputs, params, regions, eqn.effects, source,
-                    prefix,
+                    name, primitive, inputs, outputs, params, regions, eqn.effects, source, prefix,
                 )
             )  # fmt: skip
 
@@ -199,6 +216,15 @@ class _Tracer:
                 "reverse": params["reverse"], "unroll": params["unroll"],
             }  # fmt: skip
         return params, regions
+
+
+def _hint(sharding: Any, rank: int) -> dict[str, Any]:
+    """The params of a hint: its dimensions' axes, and the same as the name of a tag."""
+    spec = (*getattr(sharding, "spec", ()), *[None] * rank)[:rank]
+    axes = [dim if isinstance(dim, tuple) else (dim,) for dim in spec]
+    layout = tuple(tuple(a for a in dim if isinstance(a, str)) for dim in axes)
+    names = [repr(dim[0] if len(dim) == 1 else dim or None) for dim in layout]
+    return {"name": f"P({', '.join(names)})", "layout": layout}
 
 
 def _called(

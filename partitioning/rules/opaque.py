@@ -17,5 +17,5 @@ without_rule(
 )
 without_rule(
     "shard_map xla_pmap ppermute psum pmax pmin axis_index",
-    "is partitioned already",
+    "is partitioned already; a step that holds some is refused",
 )

@@ -135,11 +135,12 @@ _rows(
     "regularized_incomplete_beta sinh zeta",
     _TRANSCENDENTAL,
 )
-_rows("name", _alter(_IDENTITY, relayout=True, linear=(0,), tag=True))
+_rows("name reshard sharding_constraint", _alter(
+    _IDENTITY, relayout=True, linear=(0,), tag=True
+))  # fmt: skip
 _rows("optimization_barrier stop_gradient", _alter(_IDENTITY, relayout=True))
 _rows(
-    "from_edtype layout_constraint mesh_cast pvary reshard sharding_constraint to_edtype "
-    "with_memory_space_constraint",
+    "from_edtype layout_constraint mesh_cast pvary to_edtype with_memory_space_constraint",
     _IDENTITY,
 )
 

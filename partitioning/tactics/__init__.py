@@ -13,6 +13,7 @@ from ..decide.actions import Tactic
 from ..rematerialization.recompute import Recompute
 from .batch import BatchParallel as batch_parallel
 from .batch import SequenceParallel as sequence
+from .manual import Hints as hints
 from .search.automatic import Automatic as automatic
 from .search.automatic import Goal
 from .weights import Embedding as embedding
@@ -28,6 +29,7 @@ NAMED: dict[str, Callable[[str], Tactic]] = {
     "batch": batch_parallel,
     "embedding": embedding,
     "expert": expert,
+    "hints": hints,
     "megatron": megatron,
     "sequence": sequence,
     "zero1": zero1,
@@ -87,6 +89,6 @@ def parse_spread(
 
 
 __all__ = [
-    "NAMED", "automatic", "batch_parallel", "embedding", "expert", "megatron", "parse_schedule",
-    "parse_spread",    "sequence", "zero1", "zero2", "zero3",
+    "NAMED", "automatic", "batch_parallel", "embedding", "expert", "hints", "megatron",
+    "parse_schedule", "parse_spread", "sequence", "zero1", "zero2", "zero3",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from ..decide.actions import Action, Choice, Context, What
-from ..ir.program import Program, Value
+from ..ir.program import Op, Program, Value
 from ..rules import traits_of
 
 
@@ -89,6 +89,48 @@ class Manual:
             f"{', '.join(near)} "
             f"({len(paths)} paths in all)"
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Hints:
+    """Follows the hints in the step's own code: `jax.lax.with_sharding_constraint`.
+
+    Without this tactic they decide nothing; a plan says which were not followed.
+
+    Attributes:
+      axis: the mesh axis; hints over other axes are left alone.
+      name: what the plan calls it.
+    """
+
+    axis: str
+    name: str = "hints"
+
+    def actions(self, context: Context) -> list[Action]:
+        """Tiles every array that a hint spreads over the axis.
+
+        Raises:
+          ValueError: where no hint names the axis.
+        """
+        hinted = hints(context.graph.program)
+        found = [
+            Action(op.outputs[0], self.axis, dim, firm=True)
+            for op in hinted
+            for dim, axes in enumerate(op.params["layout"])
+            if self.axis in axes
+        ]
+        if not found:
+            named = sorted({a for op in hinted for axes in op.params["layout"] for a in axes})
+            there = f"they name {', '.join(named)}" if named else "there is none that names an axis"
+            raise ValueError(
+                f"tactic {self.name!r}: no with_sharding_constraint of the step names axis "
+                f"{self.axis!r}; {there}"
+            )
+        return found
+
+
+def hints(program: Program) -> list[Op]:
+    """The hints of a program of how an array should lie; `layout` is one of their params."""
+    return [op for op in program.walk() if traits_of(op.name).tag and "layout" in op.params]
 
 
 def tags(program: Program) -> list[tuple[str, Value]]:

@@ -148,7 +148,13 @@ def test_agents_and_budgets_that_data_does_not_suit_are_refused(tmp_path, capsys
     recording.write(tmp_path / "it.npz", demonstrations.match(3), {})
     data = ["--data", tmp_path / "it.npz", "--out", tmp_path / "run"]
     fails(capsys, ["train", "ppo", "--env", "fake/match", *data], "rollouts of its own policy")
-    fails(capsys, [*TRAIN, *data, "--steps", "25"], "25 gradient steps", "no multiple of the 10", "20 or 30")
+    fails(
+        capsys,
+        [*TRAIN, *data, "--steps", "25"],
+        "25 gradient steps",
+        "no multiple of the 10",
+        "20 or 30",
+    )
     other = ["train", "bc", "--env", "CartPole-v1", *data]
     fails(capsys, other, "another environment", "one of 4, those here one of 2")
     prioritised = ["train", "dqn", "--env", "fake/match", "--config.priority_exponent", "0.5"]
