@@ -120,12 +120,17 @@ class Plan(PlanRecord):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A line for each axis over which the schedule splits under half of the work."""
+        """A line for each axis over which the schedule splits under half of the work.
+
+        There is none of an axis that a search left alone: its log says that this is quickest.
+        """
+        last = {axis: step for step in self.steps for axis in step.axes}
+        chosen = {a for a, step in last.items() if step.log and not step.log.judged[0].moves}
         return tuple(
             f"{rounded_down(share)} of the work is split over {axis}={self.mesh.axes[axis]}; every "
             "device of the axis does the rest"
             for axis, share in self.steps[-1].split.items()
-            if share < _LITTLE
+            if share < _LITTLE and axis not in chosen
         )
 
     def timeline(self) -> tuple[Event, ...]:

@@ -148,7 +148,7 @@ class SearchLog:
             f"{len(self.judged)} judged in full"
         ]
         found += [f"{self.saving(i)}: {name}" for i, name in enumerate(taken.moves)]
-        found += ["it is best left as it is"] if not count else []
+        found += [] if count else ["it splits nothing, which is predicted to be quickest"]
         for tried in others[:3]:
             moves = "; ".join(tried.moves) or "as it is"
             found.append(f"runner-up, {tried.why}: {moves}")

@@ -230,7 +230,11 @@ def test_a_search_is_at_least_as_good_as_what_people_would_say() -> None:
 def test_what_is_not_worth_splitting_is_left_whole() -> None:
     found = planned(models.make("mlp"), auto("model", "data"))
     assert all(not any(layout) for layout in decided(found).values())
-    assert "it is best left as it is" in str(found)
+    assert "it splits nothing, which is predicted to be quickest" in str(found)
+    assert not found.warnings
+    by_hand = planned(models.make("mlp"), *pt.parse_schedule("auto:data,zero1:model"))
+    assert len(by_hand.warnings) == 1
+    assert "split over model=2" in by_hand.warnings[0]
 
 
 def test_a_persons_decisions_stay_and_tactics_after_it_work() -> None:
