@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..ir.program import Program
+from ..ir.program import Program, Value
 from .buffers import Assignment, assign
 from .graph import CONSTANT, PARAM, ArrayGraph, ArrayNode, build
 from .profile import module_of
@@ -37,7 +37,7 @@ class Memory:
     """Bytes on one device while the program runs.
 
     Attributes:
-      arguments: bytes of the arguments that are read.
+      arguments: bytes of the arguments that are read, and of the arrays that the step closes over.
       outputs: bytes of the results and of the table that points to them.
       temporaries: size of the heap of everything that is neither argument nor result.
       aliased: bytes of results that live in donated arguments.
@@ -118,13 +118,16 @@ def memory_of(
     graph = graph or build(program, kind)
     assignment = assignment or assign(graph, pairs, kind=kind)
     used = [bool(node.users) or node in graph.outputs for node in graph.params]
-    arguments = sum(v.nbytes for v, u in zip(program.inputs, used, strict=True) if u)
+    arguments = sum(v.nbytes for v in held_throughout(program, used))
     outputs = sum(v.nbytes for v in program.outputs)
     table = 8 * len(program.outputs)  # the tuple of pointers to the results
     aliased = sum(program.inputs[i].nbytes for i in pairs if used[i])
     profile, at = _profile(assignment)
     held = [
         _owner(n, "argument", program.inputs[i].path) for i, n in enumerate(graph.params) if used[i]
+    ]
+    held += [
+        Owner(f"closed over: {v.type_text()}", v.nbytes, "", "argument") for v in captured(program)
     ]
     taken = {graph.outputs[o] for o in pairs.values()}
     held += [
@@ -148,6 +151,17 @@ def memory_of(
             if kernel.root.kind not in (PARAM, CONSTANT)
         ),
     )
+
+
+def held_throughout(program: Program, used: Sequence[bool]) -> list[Value]:
+    """The inputs that are read, and the arrays that the step closes over; each is in memory."""
+    return [v for v, u in zip(program.inputs, used, strict=True) if u] + captured(program)
+
+
+def captured(program: Program) -> list[Value]:
+    """The arrays that a program and its regions close over, each once; no device has a part."""
+    programs = [program, *(region for op in program.walk() for region in op.regions)]
+    return [*{id(v.data): v for one in programs for v in one.constants}.values()]
 
 
 def _profile(assignment: Assignment) -> tuple[np.ndarray, int]:

@@ -19,7 +19,7 @@ from ...simulator.device import Curve, Device
 from ...simulator.fusion import Kernel
 from ...simulator.graph import BRANCH, CONSTANT, ELEMENT, LOOP, PARAM, ArrayNode, build
 from ...simulator.heap import Buffer
-from ...simulator.memory import donation_pairs, memory_of
+from ...simulator.memory import donation_pairs, held_throughout, memory_of
 from ...simulator.timing import kernel_reads, kernel_work, work_seconds
 
 #: The place of what is there before the first op.
@@ -133,7 +133,7 @@ class Baseline:
         self._add(assignment, 1.0)
         self._pass_views_on(program)
         used = [bool(node.users) or node in graph.outputs for node in graph.params]
-        self.arguments = [v for v, u in zip(program.inputs, used, strict=True) if u]
+        self.arguments = held_throughout(program, used)
         taken = set(pairs.values())
         self.results = [v for i, v in enumerate(program.outputs) if i not in taken]
         in_use = _peak(self.buffers, len(self.places.times))

@@ -198,6 +198,35 @@ def test_donation_saves_the_results():
     assert given.aliased == 4096
 
 
+@pytest.mark.parametrize("scanned", [False, True])
+def test_arrays_that_a_step_closes_over_are_in_memory_once(scanned):
+    kept = jax.random.normal(jax.random.key(0), (64, 64))
+    x = jax.ShapeDtypeStruct((8, 64), jnp.float32)
+
+    def layer(h, _):
+        return jnp.tanh(h @ kept) @ kept, None
+
+    def step(x, weights):
+        h = jax.lax.scan(layer, x, None, length=3)[0] if scanned else layer(x, None)[0]
+        return h @ weights
+
+    open_, closed = (
+        memory_of(pt.trace(fn, *arguments))
+        for fn, arguments in (
+            (step, (x, x.update(shape=(64, 2)))),
+            (lambda x: layer(x, None)[0], (x,)),
+        )
+    )
+    assert open_.arguments == (8 * 64 + 64 * 2 + 64 * 64) * 4
+    assert closed.arguments == (8 * 64 + 64 * 64) * 4
+    assert "closed over: f32[64,64]" in [owner.name for owner in open_.owners]
+    plan = pt.partition(step, pt.Mesh({"data": 4}), [pt.Manual("rows", {"x": 0}, "data")]).plan(
+        x, x.update(shape=(64, 2))
+    )
+    held = plan.steps[-1].simulation.memory.arguments
+    assert held == (8 * 64 // 4 + 64 * 2 + 64 * 64) * 4  # Whole on every device.
+
+
 def test_elementwise_chains_need_no_temporaries():
     x = jax.ShapeDtypeStruct((1024,), jnp.float32)
     program = pt.trace(lambda x: jnp.sin(x * 2 + 1) - x, x)
