@@ -17,11 +17,12 @@ from .plan import Plan
 from .printing import report
 from .rematerialization.recompute import Recompute
 from .simulator.attach import Simulator
-from .simulator.device import DEVICES, Device, get_device
+from .simulator.device import Device
 from .simulator.pictures import save_plan
+from .simulator.presets import DEVICES, get_device, hosts_topology
 from .simulator.profile import profile
 from .simulator.simulate import Simulation, amount, topology_of
-from .simulator.topology import Topology, hosts_topology
+from .simulator.topology import Topology
 from .tactics import parse_schedule, parse_spread
 
 #: Schedules tried, in this order, when the one asked for does not fit; the axes are filled in.

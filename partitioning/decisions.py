@@ -13,7 +13,8 @@ from .options import PlanOptions
 from .record import PlanRecord
 from .rematerialization.recompute import Recompute
 from .simulator.attach import Simulator
-from .simulator.device import get_device, read_saved
+from .simulator.device import read_saved
+from .simulator.presets import get_device
 
 #: Raised when what is saved changes, or what it means.
 VERSION = 1

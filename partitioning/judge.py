@@ -10,7 +10,8 @@ from .decide.flops import OpFlops
 from .ir.program import Program
 from .rematerialization.recompute import Recompute
 from .simulator.attach import Simulator
-from .simulator.device import Device, get_device
+from .simulator.device import Device
+from .simulator.presets import get_device
 from .simulator.simulate import Simulation
 from .simulator.topology import Segment
 

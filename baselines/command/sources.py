@@ -64,15 +64,6 @@ def table(file: str, name: str) -> Iterator[tuple[str, str]]:
                     yield str(key.value), ast.unparse(value).strip("'\"")
 
 
-def calls(file: str, *names: str) -> Iterator[list[str]]:
-    """Keyword arguments, as they are written, of the values of a file that are made with all."""
-    for node in _body(_ROOT / file):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            given = {one.arg: ast.unparse(one.value) for one in node.value.keywords}
-            if given.keys() >= {*names}:
-                yield [given[name] for name in names]
-
-
 @functools.cache
 def _body(path: pathlib.Path) -> list[ast.stmt]:
     return ast.parse(path.read_text()).body

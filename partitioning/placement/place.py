@@ -13,7 +13,7 @@ from ..ir.program import COLLECTIVES, Op, Program
 from ..rewritten import Rewritten, Saved
 from ..simulator.attach import Simulator
 from ..simulator.collectives import LIBRARIES, wire_bytes
-from ..simulator.device import get_device
+from ..simulator.presets import get_device
 from ..simulator.simulate import Simulation, topology_of
 from ..simulator.timing import transfer_of
 from ..simulator.topology import Topology, spanned

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..ir.program import Program
-from .device import Device, get_device
+from .device import Device
+from .presets import get_device
 from .simulate import Simulation, saved_topology, simulate, topology_of
 from .topology import Segment, Topology
 

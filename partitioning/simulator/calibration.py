@@ -19,9 +19,10 @@ from typing import Any
 import jax
 
 from .collectives import KINDS
-from .device import DEVICES, Device, read_saved
+from .device import Device, read_saved
 from .fit import fit_device, fit_topology
 from .microbench import Bench, Measurement
+from .presets import DEVICES, told_by
 from .topology import Topology
 
 #: Times that collectives are measured; odd.
@@ -163,11 +164,7 @@ def nearest(device: Any, count: int) -> Device:
       device: one of `jax.devices()`.
       count: how many devices share the host's memory, where it has none of its own.
     """
-    kind = str(device.device_kind).lower().replace("v5 lite", "v5e")
-    words = {name: name.replace("-", " ").split() for name in DEVICES}
-    told = [name for name, parts in words.items() if parts[0] in kind and parts[-1] in kind]
-    told += [name for name, parts in words.items() if parts[0] in kind]
-    preset = DEVICES[told[0] if told else "h200"]
+    preset = DEVICES[told_by(str(device.device_kind)) or "h200"]
     platform = "gpu" if device.platform in ("cuda", "rocm") else device.platform
     return dataclasses.replace(
         preset, kind=platform, name=str(device.device_kind), memory_bytes=_memory_of(device, count)

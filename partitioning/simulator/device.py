@@ -1,15 +1,13 @@
 """The machine a program would run on: rates, memory, overheads, and how close to them it comes.
 
-A preset states what the vendor publishes, with the source of each figure, and is a plain roofline:
-an efficiency of one. `calibrate` (see `calibration.py`) returns a device with measured
-efficiencies.
+A preset (see `presets.py`) states what the vendor publishes; `calibrate` (see `calibration.py`)
+returns a device with measured efficiencies.
 """
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
-import difflib
 import itertools
 import json
 import math
@@ -18,8 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
-
-GIB = 2**30
 
 PRODUCTS: Mapping[str, str | None] = {
     "matmul": None,
@@ -241,162 +237,3 @@ def read_saved(
 
 def _curve(data: Any) -> Curve:
     return Curve(tuple(data["sizes"]), tuple(data["values"]))
-
-
-_CLOUD_TPU = "Google Cloud documentation, page 'TPU {}', key chip specifications"
-_VECTOR = "assumed: vendors publish no vector rate; elementwise kernels are bound by memory anyway"
-_OVERHEAD = "assumed order of magnitude; calibrate() measures it"
-
-_TPU_V4 = Device(
-    name="tpu-v4",
-    kind="tpu",
-    matmul_flops={"bfloat16": 275e12, "float32": 275e12, "int8": 275e12},
-    vector_flops=4.3e12,
-    memory_bytes=32 * GIB,
-    memory_bandwidth=1228e9,
-    kernel_seconds=1e-6,
-    step_seconds=5e-5,
-    loop_seconds=1e-6,
-    sources={
-        "matmul_flops": "Jouppi et al. 2023, arXiv 2304.01433, table 4: 275 TFLOP/s bf16 or int8; "
-        "float32 products run as one bf16 pass at jax's default precision",
-        "memory_bytes": "the same table: 32 GiB HBM",
-        "memory_bandwidth": "the same table: 1200 GB/s; " + _CLOUD_TPU.format("v4") + ": 1228 GB/s",
-        "vector_flops": _VECTOR,
-        "kernel_seconds": _OVERHEAD,
-    },
-)
-_TPU_V5E = Device(
-    name="tpu-v5e",
-    kind="tpu",
-    matmul_flops={"bfloat16": 197e12, "float32": 197e12, "int8": 393e12},
-    vector_flops=3.1e12,
-    memory_bytes=16 * 10**9,
-    memory_bandwidth=819e9,
-    kernel_seconds=1e-6,
-    step_seconds=5e-5,
-    loop_seconds=1e-6,
-    sources={
-        "matmul_flops": _CLOUD_TPU.format("v5e") + ": 197 TFLOP/s bf16, 393 TOP/s int8",
-        "memory_bytes": _CLOUD_TPU.format("v5e") + ": 16 GB HBM2",
-        "memory_bandwidth": _CLOUD_TPU.format("v5e") + ": 819 GB/s",
-        "vector_flops": _VECTOR,
-        "kernel_seconds": _OVERHEAD,
-    },
-)
-_TPU_V5P = Device(
-    name="tpu-v5p",
-    kind="tpu",
-    matmul_flops={"bfloat16": 459e12, "float32": 459e12, "int8": 918e12},
-    vector_flops=7.2e12,
-    memory_bytes=95 * 10**9,
-    memory_bandwidth=2765e9,
-    kernel_seconds=1e-6,
-    step_seconds=5e-5,
-    loop_seconds=1e-6,
-    sources={
-        "matmul_flops": _CLOUD_TPU.format("v5p") + ": 459 TFLOP/s bf16, 918 TOP/s int8",
-        "memory_bytes": _CLOUD_TPU.format("v5p") + ": 95 GB HBM2e",
-        "memory_bandwidth": _CLOUD_TPU.format("v5p") + ": 2765 GB/s",
-        "vector_flops": _VECTOR,
-        "kernel_seconds": _OVERHEAD,
-    },
-)
-_A100 = Device(
-    name="a100-80gb",
-    kind="gpu",
-    matmul_flops={
-        "bfloat16": 312e12,
-        "float16": 312e12,
-        "float32": 156e12,
-        "float64": 19.5e12,
-        "int8": 624e12,
-    },
-    vector_flops=19.5e12,
-    memory_bytes=80 * 10**9,
-    memory_bandwidth=2039e9,
-    kernel_seconds=3e-6,
-    step_seconds=3e-5,
-    loop_seconds=1e-5,
-    sources={
-        "matmul_flops": "NVIDIA A100 datasheet (SXM, dense): bf16 312, TF32 156 (what float32 uses "
-        "at jax's default precision), FP64 tensor core 19.5 TFLOP/s, int8 624 TOP/s",
-        "vector_flops": "NVIDIA A100 datasheet: FP32 19.5 TFLOP/s",
-        "memory_bytes": "NVIDIA A100 datasheet: 80 GB HBM2e",
-        "memory_bandwidth": "NVIDIA A100 datasheet: 2039 GB/s (SXM)",
-        "kernel_seconds": _OVERHEAD,
-    },
-)
-_HOPPER = {
-    "bfloat16": 989e12,
-    "float16": 989e12,
-    "float32": 494e12,
-    "float64": 67e12,
-    "int8": 1979e12,
-}
-_H100 = Device(
-    name="h100-sxm",
-    kind="gpu",
-    matmul_flops=_HOPPER,
-    vector_flops=67e12,
-    memory_bytes=80 * 10**9,
-    memory_bandwidth=3350e9,
-    kernel_seconds=3e-6,
-    step_seconds=3e-5,
-    loop_seconds=1e-5,
-    sources={
-        "matmul_flops": "NVIDIA H100 datasheet (SXM; half of the figures with sparsity): bf16 989, "
-        "TF32 494 (what float32 uses at jax's default precision), FP64 tensor core 67 TFLOP/s, "
-        "int8 1979 TOP/s",
-        "vector_flops": "NVIDIA H100 datasheet: FP32 67 TFLOP/s",
-        "memory_bytes": "NVIDIA H100 datasheet: 80 GB HBM3",
-        "memory_bandwidth": "NVIDIA H100 datasheet: 3.35 TB/s",
-        "kernel_seconds": _OVERHEAD,
-    },
-)
-_H200 = dataclasses.replace(
-    _H100,
-    name="h200",
-    memory_bytes=141 * 10**9,
-    memory_bandwidth=4800e9,
-    sources={
-        "matmul_flops": "NVIDIA H200 datasheet (SXM, without sparsity): as the H100",
-        "vector_flops": "NVIDIA H200 datasheet: FP32 67 TFLOP/s",
-        "memory_bytes": "NVIDIA H200 datasheet: 141 GB HBM3e",
-        "memory_bandwidth": "NVIDIA H200 datasheet: 4.8 TB/s",
-        "kernel_seconds": _OVERHEAD,
-    },
-)
-
-DEVICES: dict[str, Device] = {d.name: d for d in (_TPU_V4, _TPU_V5E, _TPU_V5P, _A100, _H100, _H200)}
-"""The presets by name."""
-
-_ALIASES = {
-    "a100": "a100-80gb",
-    "h100": "h100-sxm",
-    "v4": "tpu-v4",
-    "v5e": "tpu-v5e",
-    "v5p": "tpu-v5p",
-}
-
-
-def get_device(device: str | Device) -> Device:
-    """A device from its name, from the path of a saved calibration, or itself.
-
-    Raises:
-      ValueError: the name is no preset, or the JSON file is not there or damaged.
-    """
-    if isinstance(device, Device):
-        return device
-    name = device.lower().replace("_", "-")
-    name = _ALIASES.get(name, name)
-    if name in DEVICES:
-        return DEVICES[name]
-    if device.endswith(".json"):
-        return Device.load(device)
-    near = difflib.get_close_matches(name, list(DEVICES), n=1, cutoff=0.4)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    raise ValueError(
-        f"unknown device {device!r}{hint}; known: {', '.join(DEVICES)}, or the path of a JSON file "
-        "written by calibrate().save()"
-    )

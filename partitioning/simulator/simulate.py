@@ -14,11 +14,12 @@ from ..ir.garbage import no_garbage_collection
 from ..ir.program import Program
 from . import costs
 from .buffers import assign
-from .device import Device, get_device, read_saved
+from .device import Device, read_saved
 from .graph import build
 from .memory import Memory, donation_pairs, memory_of
+from .presets import default_topology, get_device
 from .timing import Queues, Seconds, Timing
-from .topology import Topology, default_topology
+from .topology import Topology
 
 
 def amount(value: float, unit: str, base: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 from troupe import partitioning as pt
 from troupe.partitioning import models
 from troupe.partitioning.choose import meshes
-from troupe.partitioning.simulator.device import get_device
+from troupe.partitioning.simulator.presets import get_device
 
 
 def planner(example, simulator, recompute=None):

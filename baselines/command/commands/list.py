@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 from collections.abc import Sequence
 
 from ...tuned import Tuned
@@ -45,9 +46,9 @@ def print_lists(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         tactic = sources.find("partitioning.tactics", class_name)
         rows.append((name, (tactic.attribute(parser) if parser else tactic).summary))
     _print_table("tactics", rows)
-    devices = sources.calls("partitioning/simulator/device.py", "name", "memory_bytes")
-    sizes = [(name, eval(size, {"GIB": 2**30}) / 2**30) for name, size in devices]
-    _print_table("devices", [(name.strip("'"), f"{size:.0f} GiB") for name, size in sizes])
+    presets = "partitioning/simulator/presets.py"
+    rows = [*sources.table(presets, "TPUS"), *sources.table(presets, "GPUS")]
+    _print_table("devices", [(name, f"{ast.literal_eval(row)[-3]:g} GB") for name, row in rows])
     return 0
 
 

@@ -24,7 +24,8 @@ import jax
 from ....partitioning import Mesh, Recompute, Simulator, models
 from ....partitioning.partition import Partitioned, partition
 from ....partitioning.simulator.calibration import nearest
-from ....partitioning.simulator.device import Device, get_device
+from ....partitioning.simulator.device import Device
+from ....partitioning.simulator.presets import get_device
 from ..partitioner import shown
 from .cases import LARGE
 

@@ -246,7 +246,7 @@ def test_a_plan_needs_no_devices_and_predicts(capsys, tmp_path):
         capsys, [*arguments, "--memory", "0.5"], 2, "without --recompute auto and without an auto"
     )
     fails(capsys, [*arguments, "--recompute", "auto", "--memory", "0"], 2, "share of the device's")
-    fails(capsys, [*arguments, "--device", "a10"], 2, "unknown device 'a10'", "h200")
+    fails(capsys, [*arguments, "--device", "a11"], 2, "unknown device 'a11'", "h200")
     fails(capsys, [*arguments[:4], "--mesh", "data=2"], 2, "--schedule")
 
 

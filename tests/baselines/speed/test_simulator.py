@@ -7,7 +7,7 @@ import pytest
 
 from troupe.agents import examples
 from troupe.baselines.speed import simulator
-from troupe.partitioning.simulator.device import DEVICES
+from troupe.partitioning.simulator.presets import DEVICES
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from troupe.partitioning.ir.execute import evaluate
 from troupe.partitioning.ir.program import COLLECTIVES, Program
 from troupe.partitioning.ir.verify import verify
 from troupe.partitioning.rematerialization.recompute import Frontier
-from troupe.partitioning.simulator.device import get_device
+from troupe.partitioning.simulator.presets import get_device
 
 from ...results import assert_equal_results, raw
 from ..semantics.random_programs import AXES, Drawn, programs, schedule

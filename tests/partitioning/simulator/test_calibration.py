@@ -6,9 +6,10 @@ import pytest
 from troupe import partitioning as pt
 from troupe.partitioning.simulator.calibration import Calibration, calibrate
 from troupe.partitioning.simulator.collectives import KINDS, collective_cost
-from troupe.partitioning.simulator.device import Device, get_device
+from troupe.partitioning.simulator.device import Device
 from troupe.partitioning.simulator.fit import fit_device, fit_topology
 from troupe.partitioning.simulator.microbench import Measurement
+from troupe.partitioning.simulator.presets import get_device
 from troupe.partitioning.simulator.simulate import topology_of
 from troupe.partitioning.simulator.timing import Work, work_seconds
 from troupe.partitioning.simulator.topology import Segment

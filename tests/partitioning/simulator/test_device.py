@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from troupe.partitioning.simulator.device import DEVICES, Curve, Device, get_device
+from troupe.partitioning.simulator.device import Curve, Device
+from troupe.partitioning.simulator.presets import DEVICES, default_topology, get_device, told_by
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -20,6 +21,35 @@ def test_h200_is_an_h100_with_more_and_faster_memory():
     assert h200.matmul_flops == h100.matmul_flops
     assert h200.memory_bytes == 141 * 10**9
     assert h200.memory_bandwidth / h100.memory_bandwidth == pytest.approx(4.8 / 3.35)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA A100-SXM4", "a100-40gb"),
+        ("NVIDIA A10", "a10"),
+        ("NVIDIA A10G", "a10"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA GB200", "gb200"),
+        ("AMD Instinct MI300X", "mi300x"),
+        ("TPU v4", "tpu-v4"),
+        ("TPU v5 lite", "tpu-v5e"),
+        ("TPU v5p", "tpu-v5p"),
+        ("TPU v6 lite", "tpu-v6e"),
+        ("cpu", None),
+    ],
+)
+def test_a_device_and_its_links_are_told_by_its_own_name(kind, name):
+    assert told_by(kind) == name
+    expected = default_topology(kind if name is None else name, 16)
+    assert default_topology(kind, 16) == expected
+    assert (expected.levels[0].source == "assumed") == (name is None)
 
 
 def test_names_are_found_by_alias_and_in_any_case():

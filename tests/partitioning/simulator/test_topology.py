@@ -11,11 +11,11 @@ from troupe.partitioning.simulator.collectives import (
     collective_cost,
     wire_bytes,
 )
+from troupe.partitioning.simulator.presets import default_topology
 from troupe.partitioning.simulator.topology import (
     Level,
     Segment,
     Topology,
-    default_topology,
     spanned,
 )
 

@@ -17,7 +17,8 @@ from troupe import partitioning as pt
 from troupe.agents import examples
 from troupe.partitioning import models
 from troupe.partitioning.decide.repropagate import apply_tactic
-from troupe.partitioning.simulator.device import Curve, get_device
+from troupe.partitioning.simulator.device import Curve
+from troupe.partitioning.simulator.presets import get_device
 from troupe.partitioning.tactics.search.classes import ClassGraph
 from troupe.partitioning.tactics.search.space import Space
 from troupe.partitioning.tactics.search.tree import Search
