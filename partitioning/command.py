@@ -1,21 +1,27 @@
-"""Prints the cost of a schedule of a model, without a device: `python -m troupe.partitioning`."""
+"""Prints the cost of a schedule of a step, without a device: `python -m troupe.partitioning`.
+
+    python -m troupe.partitioning my_module:step --devices 32 --device h100 --memory 40GB
+
+chooses mesh and schedule for a step of your own (see `steps.of_module`).
+"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from . import models
+from . import models, steps
+from .choose import choose
 from .decide.actions import Tactic
 from .mesh import Mesh, parse_mesh
+from .options import PlanOptions
 from .partition import partition
 from .placement.place import laid_out
 from .plan import Plan
 from .printing import report
-from .rematerialization.recompute import Recompute
 from .simulator.attach import Simulator
 from .simulator.device import Device
 from .simulator.pictures import save_plan
@@ -46,14 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(argv: Sequence[str]) -> int:
     """Like `main`, but raises ValueError for a wrong choice."""
     parser = argparse.ArgumentParser(
-        prog="python -m troupe.partitioning",
+        prog="python -m troupe.partitioning [MODULE:NAME]",
         description=__doc__,
         epilog="Any field of the model's config is a flag as well, e.g. --layers 32 --width 4096 "
         f"--batch 64 --dtype bfloat16. Models: {', '.join(models.CATALOGUE)}. "
         f"Devices: {', '.join(DEVICES)}, or a file written by calibrate().save().",
     )
     parser.add_argument("--model", default="transformer", help="one of the example models")
-    parser.add_argument("--mesh", default="data=8", help="e.g. data=16,model=2")
+    parser.add_argument("--mesh", help="e.g. data=16,model=2 (default data=8)")
+    parser.add_argument(
+        "--devices", type=int, metavar="N", help="choose mesh and schedule for so many devices"
+    )
     parser.add_argument("--schedule", default="", help="e.g. batch:data,megatron:model,zero3:data")
     parser.add_argument("--device", default="h200", help="a preset, or the path of a calibration")
     parser.add_argument("--hosts-of", type=int, default=0, metavar="N", help="devices in one host")
@@ -63,7 +72,7 @@ def run(argv: Sequence[str]) -> int:
         "--recompute", choices=("auto",), help="compute activations again to keep to --memory"
     )
     parser.add_argument(
-        "--memory", type=float, metavar="SHARE", help="of the device's that a step may need"
+        "--memory", metavar="SHARE", help="of the device's that a step may need; or 40GB"
     )
     parser.add_argument(
         "--placement",
@@ -72,18 +81,44 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--no-overlap", action="store_true", help="collectives wait for kernels")
     parser.add_argument("--save", metavar="FILE.png", help="draw memory, time and tactics")
-    args, rest = parser.parse_known_args(list(argv))
-    device = get_device(args.device)
-    example = models.make(args.model, **_sizes(args.model, rest))
-    mesh = parse_mesh(args.mesh)
+    flags = list(argv)
+    # Not argparse's, which would take the value of a model's flag for it.
+    own = flags.pop(0) if flags and not flags[0].startswith("-") else None
+    args, rest = parser.parse_known_args(flags)
+    device, memory = _with_memory(get_device(args.device), args.memory)
+    if own is None:
+        step = steps.of_model(args.model, rest)
+    elif rest:
+        raise ValueError(f"{own} takes no {rest[0]}; its sizes are its own")
+    else:
+        step = steps.of_module(own)
+    if args.devices is not None and (args.mesh is not None or args.schedule):
+        raise ValueError("--devices has mesh and schedule chosen; give it without them")
+    mesh = parse_mesh(args.mesh or f"data={args.devices or 8}")
     topology = topology_of(args.device, mesh.size)
     if args.hosts_of > 0:
         topology = _hosts_of(args.hosts_of, device.name, mesh.size)
     topology.place(mesh.axes)
-    tactics, recompute = parse_spread(args.schedule, args.recompute, args.memory)
-    plan = _plan(
-        example, mesh, tactics, device, topology, not args.no_overlap, recompute, args.placement
+    tactics, recompute = parse_spread(
+        "auto:data" if args.devices is not None else args.schedule, args.recompute, memory
     )
+    options = PlanOptions(
+        donate=step.donated,
+        simulate=Simulator(device, topology, not args.no_overlap and device.kind != "cpu"),
+        recompute=recompute,
+        **laid_out(args.placement),
+    )
+
+    def planned(mesh: Mesh, tactics: Sequence[Tactic]) -> Plan:
+        return partition(step.fn, mesh, tactics, options).plan(*step.arguments)
+
+    if args.devices is not None:
+        chosen = choose(planned, args.devices, 1.0 if memory is None else memory)
+        plan = chosen.plan
+        if not args.json:
+            print(chosen)
+    else:
+        plan = planned(mesh, tactics)
     last = plan.steps[-1].simulation
     if args.json:
         print(plan.to_json())
@@ -94,70 +129,28 @@ def run(argv: Sequence[str]) -> int:
     if args.save:
         save_plan(plan, args.save)
     if not last.fits and not args.json:
-        print(_remedy(example, mesh, args.schedule, device, topology, last), file=sys.stderr)
+        print(_remedy(planned, plan.mesh, args.schedule, last), file=sys.stderr)
     return 0
 
 
-def _plan(
-    example: models.Example,
-    mesh: Mesh,
-    schedule: Sequence[Tactic],
-    device: Device,
-    topology: Topology,
-    overlap: bool,
-    recompute: Recompute | None = None,
-    placement: str | None = None,
-) -> Plan:
-    simulator = Simulator(device, topology, overlap and device.kind != "cpu")
-    step = partition(
-        example.update,
-        mesh,
-        schedule,
-        donate=("state",),
-        simulate=simulator,
-        recompute=recompute,
-        **laid_out(placement),
-    )
-    return step.plan(example.state_shapes, example.batch_shapes)
+def _with_memory(device: Device, text: str | None) -> tuple[Device, float | None]:
+    """The device with so much memory, or the share of it; a share is a number alone.
 
-
-def _sizes(model: str, rest: Sequence[str]) -> dict[str, Any]:
-    """The config fields among the flags, by the type of their default."""
-    config = models.make(model).config
-    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    sizes: dict[str, Any] = {}
-    flags = list(rest)
-    while flags:
-        flag = flags.pop(0)
-        name, equals, text = flag.removeprefix("--").partition("=")
-        name = name.replace("-", "_")
-        name = f"num_{name}" if f"num_{name}" in fields and name not in fields else name
-        if not flag.startswith("--") or name not in fields:
-            raise ValueError(
-                f"{model} has no field {flag!r}; its fields are {', '.join(sorted(fields))}"
-            )
-        default = fields[name]
-        if isinstance(default, bool) and not equals and (not flags or flags[0].startswith("--")):
-            sizes[name] = True
-            continue
-        if not equals:
-            if not flags:
-                raise ValueError(f"--{name} needs a value, e.g. --{name} {default}")
-            text = flags.pop(0)
-        sizes[name] = _value(name, text, default)
-    return sizes
-
-
-def _value(name: str, text: str, default: Any) -> Any:
-    if isinstance(default, bool):
-        if text.lower() not in ("true", "false", "1", "0"):
-            raise ValueError(f"--{name} is true or false, not {text!r}")
-        return text.lower() in ("true", "1")
-    kind = type(default) if default is not None else float
+    Raises:
+      ValueError: it is neither.
+    """
+    if text is None:
+        return device, None
+    found = re.fullmatch(r"([0-9.]+) *(?:([KMGT])(i?)B)?", text, re.IGNORECASE)
     try:
-        return kind(text)
-    except ValueError:
-        raise ValueError(f"--{name} is of type {kind.__name__}, not {text!r}") from None
+        assert found is not None
+        number, unit, binary = float(found[1]), found[2], found[3]
+    except (AssertionError, ValueError):
+        raise ValueError(f"--memory is a share such as 0.9, or 40GB; not {text!r}") from None
+    if unit is None:
+        return device, number
+    nbytes = number * (1024 if binary else 1000) ** (1 + "KMGT".index(unit.upper()))
+    return dataclasses.replace(device, memory_bytes=int(nbytes)), None
 
 
 def _hosts_of(hosts_of: int, device: str, count: int) -> Topology:
@@ -170,15 +163,10 @@ def _hosts_of(hosts_of: int, device: str, count: int) -> Topology:
 
 
 def _remedy(
-    example: models.Example,
-    mesh: Mesh,
-    schedule: str,
-    device: Device,
-    topology: Topology,
-    cost: Simulation,
+    planned: Callable[[Mesh, Sequence[Tactic]], Plan], mesh: Mesh, schedule: str, cost: Simulation
 ) -> str:
     """One line: by how much it does not fit, and which known schedule or device would."""
-    peak = cost.peak_memory_bytes
+    peak, device = cost.peak_memory_bytes, cost.device
     head = (
         f"plan: {amount(peak, 'B', 1024)} a device do not fit {device.name}, which has "
         f"{amount(device.memory_bytes, 'B', 1024)}"
@@ -192,8 +180,7 @@ def _remedy(
         if other == schedule:
             continue
         try:
-            tactics = parse_schedule(other)
-            found = _plan(example, mesh, tactics, device, topology, True).steps[-1].simulation
+            found = planned(mesh, parse_schedule(other)).steps[-1].simulation
         except ValueError:
             continue
         if found.fits:

@@ -218,7 +218,7 @@ def test_the_list_has_agents_and_tuned_settings(capsys):
         summary = " ".join(one.__doc__.split()).partition(". ")[0].removesuffix(".")
         assert re.search(rf"^  {re.escape(name)} +{re.escape(summary)}$", output, re.M), name
     for name, device in DEVICES.items():
-        size = f"{device.memory_bytes / 2**30:.0f} GiB"
+        size = f"{device.memory_bytes / 1e9:g} GB"
         assert re.search(rf"^  {name} +{size}$", output, re.M), name
 
 

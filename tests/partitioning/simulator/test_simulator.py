@@ -200,9 +200,59 @@ def test_the_command_prints_json(capsys):
     assert data["steps"][0]["simulation"]["predicted_seconds"]["total"] > 0
 
 
+STEP = """
+import jax, jax.numpy as jnp
+
+def step(state, batch):
+    grads = jax.grad(lambda w: jnp.mean((jnp.tanh(batch["x"] @ w["up"]) @ w["down"]) ** 2))(state)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, state, grads), 0.0
+
+def shape(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+step_arguments = {"up": shape(512, 4096), "down": shape(4096, 64)}, {"x": shape(4096, 512)}
+
+def made():
+    return step, *step_arguments
+
+def lacking(state, batch):
+    return state
+"""
+
+
+@pytest.mark.parametrize("name", ["step", "made"])
+def test_the_command_chooses_for_a_step_of_the_users_own(name, tmp_path, monkeypatch, capsys):
+    module = f"mine_{name}"
+    (tmp_path / f"{module}.py").write_text(STEP)
+    monkeypatch.chdir(tmp_path)
+    assert main([f"{module}:{name}", "--devices", "8", "--device", "h100"]) == 0
+    printed = capsys.readouterr().out
+    assert "chosen of" in printed
+    assert "runners-up" in printed
+    assert "in donated arguments" in printed
+    assert "0 B in donated" not in printed  # The state is known by its coming out again.
+    least = ["--mesh", "data=8", "--schedule", "batch:data,zero3:data", "--json"]
+    sizes = {}
+    for memory in ("80GB", "8MB"):
+        assert main([f"{module}:{name}", "--devices", "8", "--memory", memory, "--json"]) == 0
+        last = json.loads(capsys.readouterr().out)["steps"][-1]["simulation"]
+        sizes[memory] = last["peak_memory_bytes"]
+        assert last["fits"] == (memory == "80GB")
+    assert sizes["8MB"] <= sizes["80GB"]  # Nothing fits: what needs least is chosen.
+    assert main([f"{module}:{name}", *least]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"][-1]["collectives"]["reduce_scatter"] > 0
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["mine:lacking"], "mine:lacking is no step with its arguments: let it be a function"),
+        (["mine:none"], "mine:none cannot be had: AttributeError"),
+        (["nowhere:step"], "nowhere:step cannot be had: ModuleNotFoundError"),
+        (["mine:step", "--width", "8"], "mine:step takes no --width"),
+        (["mine:step", "--devices", "8", "--mesh", "data=8"], "give it without them"),
+        (["mine:step", "--devices", "0"], "0"),
+        (["mine:step", "--memory", "lots"], "--memory is a share such as 0.9, or 40GB"),
         (["--device", "h20"], "unknown device 'h20'"),
         (["--model", "transfomer"], "no example 'transfomer'"),
         (["--layer", "2"], "no field '--layer'"),
@@ -211,7 +261,9 @@ def test_the_command_prints_json(capsys):
         (["--schedule", "batch:rows"], "rows"),
     ],
 )
-def test_wrong_choices_get_one_line(capsys, flags, message):
+def test_wrong_choices_get_one_line(capsys, tmp_path, monkeypatch, flags, message):
+    (tmp_path / "mine.py").write_text(STEP)
+    monkeypatch.syspath_prepend(tmp_path)
     assert main(flags) == 2
     error = capsys.readouterr().err
     assert message in error
