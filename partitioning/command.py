@@ -186,7 +186,7 @@ def _remedy(
         if found.fits:
             needs = amount(found.peak_memory_bytes, "B", 1024)
             return f"{head}; --schedule {other} would need {needs}"
-    larger = [name for name, d in DEVICES.items() if d.memory_bytes >= peak]
+    larger = [name for name in DEVICES if get_device(name).memory_bytes >= peak]
     if larger:
         return f"{head}; no known schedule helps on this mesh, but it fits {', '.join(larger)}"
     return (

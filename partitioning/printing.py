@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .plan import Plan
+from .simulator.presets import DEVICES, handed_out
 from .simulator.simulate import Simulation, amount
 
 
@@ -15,12 +16,20 @@ def breakdown(cost: Simulation) -> str:
     """Lists the parts of memory and time, and the arrays that are alive at the peak."""
     seconds = cost.predicted_seconds
     memory = cost.memory
-    have = amount(cost.device.memory_bytes, "B", 1024)
+    device = cost.device
+    have = amount(device.memory_bytes, "B", 1024)
+    preset = DEVICES.get(device.name)
+    if preset is not None and device.memory_bytes == int(
+        (share := handed_out(device.name)) * preset.memory_bytes
+    ):
+        whole = amount(preset.memory_bytes, "B", 1024)
+        if share < 1.0:
+            have += f" of {whole}, as XLA_PYTHON_CLIENT_MEM_FRACTION is {share:g}"
     lines = [
         f"memory: {amount(memory.arguments, 'B', 1024)} arguments, "
         f"{amount(memory.outputs, 'B', 1024)} results "
         f"({amount(memory.aliased, 'B', 1024)} in donated arguments), "
-        f"{amount(memory.temporaries, 'B', 1024)} temporaries; {cost.device.name} has {have}",
+        f"{amount(memory.temporaries, 'B', 1024)} temporaries; {device.name} has {have}",
         f"time: {seconds.compute:.4g} s kernels, {seconds.communication:.4g} s collectives, "
         f"{seconds.exposed:.4g} s of them exposed",
         "alive at the peak:",

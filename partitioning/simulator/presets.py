@@ -6,8 +6,10 @@ overheads are assumed orders of magnitude; `calibrate` measures them.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
+import os
 import re
 from typing import NamedTuple
 
@@ -91,6 +93,8 @@ _ALIASES = {
 def get_device(device: str | Device) -> Device:
     """A device from its name, from the path of a saved calibration, or itself.
 
+    By name it has the memory that jax hands out, of a GPU three quarters unless told otherwise.
+
     Raises:
       ValueError: the name is no preset, or the JSON file is not there or damaged.
     """
@@ -99,7 +103,8 @@ def get_device(device: str | Device) -> Device:
     name = device.lower().replace("_", "-")
     name = _ALIASES.get(name, name)
     if name in DEVICES:
-        return DEVICES[name]
+        preset, share = DEVICES[name], handed_out(name)
+        return dataclasses.replace(preset, memory_bytes=int(share * preset.memory_bytes))
     if device.endswith(".json"):
         return Device.load(device)
     near = difflib.get_close_matches(name, list(DEVICES), n=1, cutoff=0.4)
@@ -108,6 +113,29 @@ def get_device(device: str | Device) -> Device:
         f"unknown device {device!r}{hint}; known: {', '.join(DEVICES)}, or the path of a JSON file "
         "written by calibrate().save()"
     )
+
+
+def handed_out(name: str) -> float:
+    """The share of a preset's memory that jax hands out, by the environment.
+
+    Raises:
+      ValueError: XLA_PYTHON_CLIENT_MEM_FRACTION is no share.
+    """
+    whole = os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "default") in ("platform", "cuda_async")
+    if DEVICES[name].kind != "gpu" or whole:
+        return 1.0
+    for variable in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
+        text = os.environ.get(variable)
+        if text is None:
+            continue
+        try:
+            share = float(text)
+        except ValueError:
+            share = 0.0
+        if not 0.0 < share <= 1.0:
+            raise ValueError(f"{variable} is {text!r}; it must be a share such as 0.9")
+        return share
+    return 0.75
 
 
 def told_by(kind: str) -> str | None:

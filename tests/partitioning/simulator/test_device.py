@@ -1,9 +1,13 @@
 """Devices: presets with sources, curves, JSON, and errors that help."""
 
+import dataclasses
 import json
 
 import pytest
 
+from troupe import partitioning as pt
+from troupe.partitioning import models
+from troupe.partitioning.printing import report
 from troupe.partitioning.simulator.device import Curve, Device
 from troupe.partitioning.simulator.presets import DEVICES, default_topology, get_device, told_by
 
@@ -53,9 +57,37 @@ def test_a_device_and_its_links_are_told_by_its_own_name(kind, name):
 
 
 def test_names_are_found_by_alias_and_in_any_case():
-    assert get_device("H100") is DEVICES["h100-sxm"]
-    assert get_device("tpu_v4") is DEVICES["tpu-v4"]
+    assert get_device("H100").name == "h100-sxm"
+    assert get_device("tpu_v4") == DEVICES["tpu-v4"]
     assert get_device(DEVICES["h200"]) is DEVICES["h200"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "share"),
+    [
+        ({}, 0.75),
+        ({"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}, 0.9),
+        ({"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, 1.0),
+    ],
+)
+def test_a_gpu_has_the_memory_that_jax_hands_out(variables, share, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    device = get_device("h100")
+    assert device.memory_bytes == int(share * 80 * 10**9)
+    assert dataclasses.replace(device, memory_bytes=80 * 10**9) == DEVICES["h100-sxm"]
+    assert get_device("tpu-v4") == DEVICES["tpu-v4"]
+    example = models.make("mlp")
+    plan = pt.partition(example.update, pt.Mesh({"data": 2}), [], simulate=pt.Simulator("h100"))
+    said = report(plan.plan(example.state_shapes, example.batch_shapes))
+    assert (f"as XLA_PYTHON_CLIENT_MEM_FRACTION is {share}" in said) == (share < 1)
+    assert "h100-sxm has" in said
+
+
+def test_a_share_of_memory_that_is_none_is_refused(monkeypatch):
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "much")
+    with pytest.raises(ValueError, match="XLA_PYTHON_CLIENT_MEM_FRACTION is 'much'"):
+        get_device("h100")
 
 
 def test_unknown_device_lists_what_there_is():
