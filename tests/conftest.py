@@ -37,6 +37,11 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 
 
+def pytest_collection_modifyitems(items):
+    """Those that follow one another come first: at the end a worker would be alone with them."""
+    items.sort(key=lambda item: "/distributed/ray/" not in item.nodeid)
+
+
 @pytest.fixture
 def optimized():
     """Compiles as users do."""
