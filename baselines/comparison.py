@@ -32,7 +32,7 @@ class Row:
     p: float | None = None
     """Chance of a difference as large between runs that differ by chance only."""
     differs: bool = False
-    """Whether it does at a level of one in twenty, for all scales together (Holm)."""
+    """True if it does at a level of one in twenty, for all scales together (Holm)."""
     detectable: float | None = None
     """The least difference that these seeds would have shown, by the same test at its strictest."""
 

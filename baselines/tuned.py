@@ -22,7 +22,7 @@ class Tuned:
     target: float | None = None
     """Mean evaluation return that a good run reaches; None: not known."""
     source: str = ""
-    """Where the settings come from."""
+    """The source of the settings."""
     environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Options of `environments.make`, in training and in evaluation."""
     training_environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)

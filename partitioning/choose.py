@@ -15,7 +15,7 @@ from .simulator.simulate import Simulation, amount
 from .tactics import parse_schedule
 from .tactics.search.automatic import Automatic, Budget
 
-#: What is tried on every mesh; those over "model" where it has that axis.
+#: The schedules tried on every mesh; those over "model" where it has that axis.
 SCHEDULES = (
     "batch:data",
     "batch:data,zero2:data",

@@ -176,7 +176,7 @@ class Partitioned:
         return jax.eval_shape(self.fn, *self._positional(args, keywords))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What makes the step: it is planned and compiled again where it is unpickled."""
+        """Leaves out plans and compiled programs, which are made again where it is unpickled."""
         made = {"_plans": {}, "_runs": {}, "_last": None, "_latest": None}
         return {**self.__dict__, **made}
 

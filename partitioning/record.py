@@ -17,6 +17,7 @@ from .decide.repropagate import Repropagation, summaries
 from .decide.sharding import Decisions
 from .ir.garbage import no_garbage_collection
 from .ir.program import COLLECTIVES, Op, Program
+from .ir.ragged import write_ragged
 from .ir.verify import verify
 from .judge import PlanJudge
 from .lower.cleanup import clean_up
@@ -220,6 +221,8 @@ class PlanRecord:
     def __init__(
         self, program: Program, mesh: Mesh, schedule: Sequence[Tactic], options: PlanOptions
     ):
+        if options.simulator.device.kind != "tpu":
+            write_ragged(program)
         canonicalize(program)
         self.mesh = mesh
         self.schedule = tuple(schedule)

@@ -7,6 +7,7 @@ The folder is `$XDG_CACHE_HOME/troupe/compiled` (`~/.cache/troupe/compiled`). In
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -72,6 +73,33 @@ def compile_once(fn: Callable[..., Any], device: jax.Device, **options: Any) -> 
     )
     chosen = {"xla_backend_optimization_level": 1} if quick else None
     return jax.jit(fn, compiler_options=chosen, **options)
+
+
+def in_turn(device: jax.Device) -> dict[str, Any] | None:
+    """Options of `jax.jit` for what takes microseconds: its kernels run one after another.
+
+    On CPU XLA runs independent kernels side by side, and threads that slept meanwhile take longer
+    to wake than a choice of an action to compute: it takes 40 us in a loop with an environment, and
+    75 us without these options (jax 0.12, two hidden layers of 256).
+    """
+    return _in_turn() if device.platform == "cpu" else None
+
+
+@functools.cache
+def _in_turn() -> dict[str, Any] | None:
+    """The options by the name that they have in this version; None: nothing we know."""
+    names: list[dict[str, Any]] = [
+        {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"},
+        {"xla_cpu_enable_concurrency_optimized_scheduler": False},
+    ]
+    for options in names:
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            try:
+                jax.jit(lambda: 0, compiler_options=options).lower().compile()
+            except jax.errors.JaxRuntimeError:  # It knows no such option.
+                continue
+        return options
+    return None
 
 
 def _user_cache() -> pathlib.Path:

@@ -19,8 +19,8 @@ class Partition:
     placement: str | None = None
     """"auto": axes and sums are laid onto the hierarchy of links; None: in the mesh's order."""
     device: Any = None
-    """What it is planned for: a preset's name, a calibration's file, or a `partitioning.Device`;
-    None: the devices at hand."""
+    """The device that it is planned for: a preset's name, a calibration's file, or a
+    `partitioning.Device`; None: the devices at hand."""
     decisions: Any = None
     """The `partitioning.PlanDecisions` of a plan made before, which is used as it is; None: the
     step is planned when it is first needed."""

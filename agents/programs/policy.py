@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding
 from ..acting import policies
 from ..interfaces import ActorCore
 from ..snapshots import from_host
-from . import runtime
+from . import compilation, runtime
 from .packing import Packing
 from .placement import Partition
 
@@ -194,8 +194,9 @@ class PolicyProgram:
             return (*chosen, *state)
 
         donated = tuple(range(2, 2 + held))
-        run = jax.jit(flat, donate_argnums=donated), chosen.count, chosen.unpack_host
-        return self._runs.setdefault(len(first), run)
+        options = compilation.in_turn(self._device)
+        run = jax.jit(flat, donate_argnums=donated, compiler_options=options)
+        return self._runs.setdefault(len(first), (run, chosen.count, chosen.unpack_host))
 
     def _compile_over_mesh(
         self, partition: Partition, observation: Nest, first: np.ndarray, rows: np.ndarray | None

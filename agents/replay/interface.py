@@ -16,7 +16,7 @@ class Replay(Protocol):
     """Items in, batches out. K: batches drawn together, B: batch."""
 
     spec: ReplaySpec
-    """What it was made from; of a replay that processes share, this one's part of the batch."""
+    """Its specification; of a replay that processes share, with this one's part of the batch."""
 
     def adder(self) -> Adder:
         """Returns an adder that writes into this replay."""

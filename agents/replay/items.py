@@ -169,7 +169,7 @@ class ReplaySpec:
     """Items drawn per item inserted once `min_size` is reached; None: no pace is kept. Gradient
     steps per insert are this over `batch_size`."""
     tolerance: float | None = None
-    """How far drawn items may run from the pace, in drawn items; None: the larger of two
+    """Drawn items by which drawing may run from the pace; None: the larger of two
     dispatches' worth and a tenth of `min_size * samples_per_insert`."""
     priority_exponent: float | None = None
     """alpha of prioritised replay (Schaul et al., 2016); None samples uniformly."""

@@ -27,7 +27,7 @@ class RemoteProxy:
     key_dtype: Any = np.int64
     """Of the items' names."""
     failed: tuple[type[Exception], ...] = (OSError,)
-    """What a call of the server raises when it cannot be reached."""
+    """Raised by a call of the server when it cannot be reached."""
 
     def __init__(self, spec: ReplaySpec, environment_spec: Any, extras_spec: Nest) -> None:
         """Connects to nothing yet.

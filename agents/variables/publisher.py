@@ -45,11 +45,11 @@ class Publisher:
         self._closed = False
         self._version, self._place = shelf.newest()
         self.gathers = 0
-        """How often variables were brought to the host."""
+        """The number of times that variables were brought to the host."""
         self.wanted = True
-        """Whether a newer version would be read."""
+        """True if a newer version would be read."""
         self.error: BaseException | None = None
-        """Why the thread ended, if it failed."""
+        """The error that ended the thread; None: it did not fail."""
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
         self._thread.start()
 

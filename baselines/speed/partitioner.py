@@ -39,7 +39,7 @@ _MLP = {"batch": 256, "num_layers": 4, "width": 128, "hidden": 512, "optimizer":
 CALLS: tuple[tuple[str, dict[str, Any], float], ...] = (
     ("dqn", {"batch_size": 32, "features": 8, "hidden_sizes": (32, 32)}, 1.15),
     ("sac", {"batch_size": 64, "features": 8, "hidden_sizes": (64, 64), "actions": 2}, 1.15),
-    ("mlp", {"batch": 512, "num_layers": 3, "width": 256, "hidden": 512}, 1.02),
+    ("mlp", {"batch": 64, "num_layers": 3, "width": 256, "hidden": 512}, 1.02),
 )
 
 

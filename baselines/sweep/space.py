@@ -21,7 +21,7 @@ class Range:
     low: float
     high: float
     log: bool = False
-    """Whether their logarithms are equally likely."""
+    """True if their logarithms are equally likely."""
     integer: bool = False
 
     @property

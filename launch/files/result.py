@@ -52,7 +52,7 @@ class Result:
     best: Mapping[str, Any] | None = None
     """The evaluation with the highest mean, of equal ones the last: its policy is in `best/`."""
     ended: str | None = None
-    """Why the run ended before its budget was spent; None: it is spent."""
+    """The reason that the run ended before its budget was spent; None: it is spent."""
     engine: str | None = None
     """Library that kept the roles running: launchpad or ray; None: the run was in one process."""
 

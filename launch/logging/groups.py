@@ -44,7 +44,7 @@ class Group:
     differences: tuple[str, ...]
     """In words, what sets it apart from other groups of this agent and environment."""
     clock: StepCount
-    """What its runs went by: nobody acts where an agent learns from data."""
+    """The clock that its runs went by: nobody acts where an agent learns from data."""
     targets: tuple[float, ...]
     """Returns that its runs were to reach."""
 

@@ -6,6 +6,7 @@ as ops with regions. What differs between jax versions is levelled out here, and
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -241,6 +242,33 @@ def _called(
     return None if body is None else (body, inputs)
 
 
+def written(
+    ops: list[Op], fn: Callable[..., Any], *values: Value, scope: str, source: Any
+) -> tuple[Value, ...]:
+    """Writes a function of values behind other ops.
+
+    Args:
+      ops: gets the ops of the function.
+      fn: of arrays such as the values are.
+      *values: its arguments.
+      scope: the name stack that the ops get.
+      source: jax's source info that they get.
+
+    Returns:
+      The function's results.
+    """
+    structs = [jax.ShapeDtypeStruct(v.shape, v.dtype, weak_type=v.weak_type) for v in values]
+    made = trace(fn, *structs)
+    outer = dict(zip(made.inputs, values, strict=True))
+    for op in made.ops:
+        op.inputs = tuple(outer.get(v, v) for v in op.inputs)
+        op.source_info, op.prefix = source, scope
+    ops += made.ops
+    for value in made.outputs:
+        value.path = ""
+    return made.outputs
+
+
 def loop_on_any(
     params: dict[str, Any],
     regions: tuple[Program, ...],
@@ -266,19 +294,7 @@ def loop_on_any(
     """
     cond, body = regions
     cond_consts, body_consts = params["cond_nconsts"], params["body_nconsts"]
-
-    def write(ops: list[Op], fn: Callable[..., Any], *values: Value) -> tuple[Value, ...]:
-        structs = [jax.ShapeDtypeStruct(v.shape, v.dtype, weak_type=v.weak_type) for v in values]
-        made = trace(fn, *structs)
-        outer = dict(zip(made.inputs, values, strict=True))
-        for op in made.ops:
-            op.inputs = tuple(outer.get(v, v) for v in op.inputs)
-            op.source_info, op.prefix = source, scope
-        ops += made.ops
-        for value in made.outputs:
-            value.path = ""
-        return made.outputs
-
+    write = functools.partial(written, scope=scope, source=source)
     rank = cond.outputs[0].ndim
     cond.outputs = write(cond.ops, jnp.any, *cond.outputs)
 

@@ -15,7 +15,7 @@ from .training import initial_state, supervised
 
 Params = layers.Params
 
-#: What `jax.checkpoint` may keep of a block for the backward pass, by the config's name for it.
+#: The values of a block that `jax.checkpoint` may keep for the backward pass, by name.
 REMATERIALIZATION = {
     "nothing": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_saveable,

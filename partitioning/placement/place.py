@@ -23,7 +23,7 @@ from .writing import scattered_dim, summable, written
 
 #: So many placements are judged in full, those first whose collectives take least.
 _JUDGED = 4
-#: What a program has to save of a sum's time to take its place.
+#: The share that a program has to save of a sum's time to take its place.
 _WORTH = 0.02
 
 

@@ -17,7 +17,7 @@ from ..rules import traits_of
 
 #: Among so many cuts the narrowest come first; more only where they are about as narrow.
 _CUTS, _MOST_CUTS = 32, 96
-#: What is made for the backward pass and is a smaller share of all of it begins no chain.
+#: Values for the backward pass that are a smaller share of all of it begin no chain.
 _SIGNIFICANT = 1e-3
 
 

@@ -17,7 +17,7 @@ from .loops import unstacked
 from .regions import rewritten
 from .rotor import Act, Rotor
 
-#: How many plans of a chain are looked at, from keeping all to keeping least.
+#: The number of plans of a chain that are looked at, from keeping all to keeping least.
 _PLANS = 24
 #: Shares of what can be dropped of loops' stacks that are tried.
 _STACKS = (0.25, 0.5, 0.75, 1.0)

@@ -16,7 +16,7 @@ import numpy as np
 
 #: Into how many slots memory is divided.
 _SLOTS = 400
-#: What a choice may be besides a stage to split at.
+#: The choices besides a stage to split at.
 _SAVE, _NONE = -1, -2
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-#: How floating point operations are counted. "none" is for what only moves data; "uncounted" for
-#: what computes in a way that nobody has written down yet.
+#: The way floating point operations are counted. "none" is for what only moves data; "uncounted"
+#: for what computes in a way that nobody has written down yet.
 Flops = Literal[
     "all_reduce", "cholesky", "convolution", "cumulative", "division", "element", "fft", "logistic",
     "matmul", "none", "random", "reduction", "scatter", "select_and_scatter", "sort",

@@ -59,7 +59,7 @@ class Dataset:
     step_type: np.ndarray
     """[R] int32, dm_env.StepType"""
     source: str
-    """Where it is from, for messages."""
+    """Its origin, for messages."""
 
     def __post_init__(self) -> None:
         """Looks at every row once.

@@ -18,7 +18,7 @@ from .tree import Candidate, Search
 
 #: Plans whose predictions differ by less are alike; the simpler one is taken.
 _NEARLY = 5e-4
-#: How much more than the limit a candidate may need that computes activations again.
+#: The share beyond the limit that a candidate may need that computes activations again.
 _MOST_RECOMPUTED = 3.0
 
 

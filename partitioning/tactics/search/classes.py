@@ -23,9 +23,9 @@ from ...ir.program import Value
 from ...rules import traits_of
 from .chains import join
 
-#: How far values look around. Fewer join what is not alike, more leave the ends of a model apart.
+#: Steps that values look around. Fewer join what is not alike, more leave ends of a model apart.
 ROUNDS = 6
-#: How many ops of a chain are about as far from its ends as each other.
+#: Ops of a chain that are about as far from its ends as each other.
 _BREADTH = 4
 
 

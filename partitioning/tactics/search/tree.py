@@ -23,7 +23,7 @@ from .moves import Move, conflict_moves
 from .space import Space
 from .timeline import Estimated
 
-#: How much an untried move is worth a look against a good one.
+#: The worth of a look at an untried move against a good one.
 _EXPLORATION = 2.4
 #: The share of the estimates that goes to single moves at the root, and to the tree with them.
 _LOOKS, _TREE = 0.4, 0.55
