@@ -62,11 +62,13 @@ def test_rows_and_groups_leave_a_device_its_eighth_of_the_work():
 
 
 def test_the_memory_of_masked_rows_is_predicted():
-    state, batch = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct((*x.shape[:-1], 8 * x.shape[-1]), x.dtype), arrays()
-    )
-    batch["sizes"] = jax.ShapeDtypeStruct((GROUPS,), np.int32)
-    state["down"] = jax.ShapeDtypeStruct((GROUPS, 8 * HIDDEN, 8 * WIDTH), np.float32)
+    def shape(*sizes):
+        return jax.ShapeDtypeStruct(sizes, np.float32)
+
+    wide, hidden = 8 * WIDTH, 8 * HIDDEN
+    state = {"up": shape(GROUPS, wide, hidden), "down": shape(GROUPS, hidden, wide)}
+    sizes = jax.ShapeDtypeStruct((GROUPS,), np.int32)
+    batch = {"x": shape(16 * ROWS, wide), "sizes": sizes}
     simulator = pt.Simulator(pt.nearest(jax.devices()[0], 8))
     step = pt.partition(update, pt.Mesh({"data": 1}), [], simulate=simulator)
     found = jax.jit(update).lower(state, batch).compile().memory_analysis()
