@@ -12,8 +12,12 @@ without_rule(
 )
 without_rule("ffi_call pallas_call custom_partitioning", "code that jax does not see into")
 without_rule(
-    "linear_call custom_transpose_call reduce ragged_dot_general scaled_dot",
+    "linear_call custom_transpose_call reduce scaled_dot",
     "holds functions or groups of its own; too rare to tile",
+)
+without_rule(
+    "ragged_dot_general",
+    "on TPU computed whole; elsewhere written as a masked product, and split as one",
 )
 without_rule(
     "shard_map xla_pmap ppermute psum pmax pmin axis_index",
