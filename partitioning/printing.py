@@ -36,5 +36,6 @@ def breakdown(cost: Simulation) -> str:
     ]
     for owner in memory.owners[:8]:
         size = amount(owner.nbytes, "B", 1024)
-        lines.append(f"  {size:>10}  {owner.kind:9}  {owner.name}  {owner.source}".rstrip())
+        line = f"  {size:>10}  {owner.kind:9}  {owner.name}  {owner.type}  {owner.source}"
+        lines.append(line.rstrip())
     return "\n".join(lines)

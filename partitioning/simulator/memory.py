@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.program import Program, Value
+from ..ir.program import Op, Program, Value
 from .buffers import Assignment, assign
-from .graph import CONSTANT, PARAM, ArrayGraph, ArrayNode, build
+from .graph import CONSTANT, ELEMENT, PARAM, ArrayGraph, ArrayNode, build
 from .profile import module_of
 
 
@@ -24,12 +24,14 @@ class Owner:
       nbytes: its size.
       source: "file.py:12", or "" where jax does not know.
       kind: "argument", "output" or "temporary".
+      type: its dtype and shape, "f32[8,64]"; the shape alone where the compiler made it.
     """
 
     name: str
     nbytes: int
     source: str
     kind: str
+    type: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,10 +126,12 @@ def memory_of(
     aliased = sum(program.inputs[i].nbytes for i in pairs if used[i])
     profile, at = _profile(assignment)
     held = [
-        _owner(n, "argument", program.inputs[i].path) for i, n in enumerate(graph.params) if used[i]
+        Owner(v.path or n.name, v.nbytes, "", "argument", v.type_text())
+        for v, n, u in zip(program.inputs, graph.params, used, strict=True)
+        if u
     ]
     held += [
-        Owner(f"closed over: {v.type_text()}", v.nbytes, "", "argument") for v in captured(program)
+        Owner("closed over", v.nbytes, "", "argument", v.type_text()) for v in captured(program)
     ]
     taken = {graph.outputs[o] for o in pairs.values()}
     held += [
@@ -189,10 +193,30 @@ def _alive(assignment: Assignment, at: int) -> list[Owner]:
     return owners
 
 
-def _owner(node: ArrayNode, kind: str, path: str = "", nbytes: int | None = None) -> Owner:
-    module = module_of(node.op.scope) if node.op is not None else ""
-    name = path or (f"{module}/{node.name}" if module else node.name)
-    if node.op is not None and node.op.backward:
-        name += " (backward)"
-    source = node.op.source if node.op is not None else ""
-    return Owner(name, node.nbytes if nbytes is None else nbytes, source, kind)
+def _owner(node: ArrayNode, kind: str, nbytes: int | None = None) -> Owner:
+    value, op = _made_by(node)
+    name, source = node.name if op is node.op else op.name if op is not None else "", ""
+    if op is not None:
+        module, source = module_of(op.scope), op.source
+        name = f"{module}/{name}" if module else name
+        name += " (backward)" if op.backward else ""
+    known = value is not None and value.nbytes == node.nbytes
+    text = value.type_text() if value is not None and known else str(list(node.shape))
+    return Owner(name, node.nbytes if nbytes is None else nbytes, source, kind, text)
+
+
+def _made_by(node: ArrayNode) -> tuple[Value | None, Op | None]:
+    """The value that a node holds and the op that makes it: of a loop the one in its body."""
+    op = node.op
+    if op is None or not op.outputs:
+        return None, op
+    at = node.data if node.kind == ELEMENT and isinstance(node.data, int) else 0
+    value = op.outputs[min(at, len(op.outputs) - 1)]
+    while op.name == "scan" and at < len(op.outputs):
+        (body,) = op.regions
+        inner = body.outputs[at]
+        maker = next((one for one in body.ops if inner in one.outputs), None)
+        if maker is None:
+            break
+        op, at = maker, maker.outputs.index(inner)
+    return value, op

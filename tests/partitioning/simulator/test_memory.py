@@ -146,6 +146,24 @@ def test_the_peak_is_near_the_compilers_everywhere():
     assert statistics.median(abs(e) for e in errors.values()) <= 0.02
 
 
+def test_what_a_loop_stacks_is_named_by_its_body():
+    def forward(w, x):
+        def layer(h, _):
+            with jax.named_scope("layer"):
+                return jnp.tanh(h @ w), None
+
+        return jax.lax.scan(layer, x, None, length=16)[0].sum()
+
+    w, x = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 64), (512, 64)))
+    memory = memory_of(pt.trace(jax.value_and_grad(forward), w, x))
+    stacked = [owner for owner in memory.owners if owner.type == "f32[16,512,64]"]
+    assert stacked
+    for owner in stacked:
+        assert owner.name.startswith("layer/")
+        assert owner.name != "layer/scan"
+        assert owner.source.startswith("test_memory.py:")
+
+
 def _centred(x):
     return x - x.mean(1, keepdims=True)
 
@@ -219,7 +237,7 @@ def test_arrays_that_a_step_closes_over_are_in_memory_once(scanned):
     )
     assert open_.arguments == (8 * 64 + 64 * 2 + 64 * 64) * 4
     assert closed.arguments == (8 * 64 + 64 * 64) * 4
-    assert "closed over: f32[64,64]" in [owner.name for owner in open_.owners]
+    assert ("closed over", "f32[64,64]") in [(one.name, one.type) for one in open_.owners]
     plan = pt.partition(step, pt.Mesh({"data": 4}), [pt.Manual("rows", {"x": 0}, "data")]).plan(
         x, x.update(shape=(64, 2))
     )
