@@ -177,7 +177,7 @@ class Partitioned:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out plans and compiled programs, which are made again where it is unpickled."""
-        made = {"_plans": {}, "_runs": {}, "_last": None, "_latest": None}
+        made: dict[str, Any] = {"_plans": {}, "_runs": {}, "_last": None, "_latest": None}
         return {**self.__dict__, **made}
 
     def _compiled(self, tree: Any, leaves: list[Any]) -> Compiled:

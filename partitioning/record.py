@@ -27,6 +27,7 @@ from .options import PlanOptions
 from .placement.matrix import PlacementMatrix
 from .rewritten import Rewritten
 from .rules.canonical import canonicalize
+from .simulator.presets import get_device
 from .simulator.simulate import Simulation, amount
 
 #: The share of the work that has to follow a blocker for a printed plan to tell of it.
@@ -221,7 +222,7 @@ class PlanRecord:
     def __init__(
         self, program: Program, mesh: Mesh, schedule: Sequence[Tactic], options: PlanOptions
     ):
-        if options.simulator.device.kind != "tpu":
+        if get_device(options.simulator.device).kind != "tpu":
             write_ragged(program)
         canonicalize(program)
         self.mesh = mesh
