@@ -17,6 +17,7 @@ from .ir.program import Value as Value
 from .ir.trace import trace as trace
 from .mesh import Mesh as Mesh
 from .mesh import parse_mesh as parse_mesh
+from .operation import register_rule as register_rule
 from .options import PlanOptions as PlanOptions
 from .partition import Partitioned as Partitioned
 from .partition import partition as partition

@@ -204,8 +204,8 @@ _rows(
 
 # What is not seen into, holds functions of its own, or is partitioned already.
 _rows(
-    "axis_index custom_partitioning custom_transpose_call ffi_call linear_call pallas_call pmax "
-    "pmin ppermute psum ragged_dot_general reduce scaled_dot shard_map xla_pmap",
+    "axis_index custom_partitioning custom_transpose_call ffi_call linear_call operation "
+    "pallas_call pmax pmin ppermute psum ragged_dot_general reduce scaled_dot shard_map xla_pmap",
     Traits("uncounted"),
 )
 _rows("debug_callback debug_print io_callback pure_callback", Traits("uncounted", host=True))
