@@ -201,6 +201,17 @@ def state_pairs(program: Program, makers: dict[Value, Op]) -> tuple[tuple[Value,
     return tuple(pairs)
 
 
+def is_store(before: Value, after: Value, makers: dict[Value, Op]) -> bool:
+    """True if state comes out again as it came in, or with rows written over others: data."""
+    op = makers.get(after)
+    while after is not before and op is not None:
+        if traits_of(op.name).traffic not in ("update", "scatter"):
+            return False
+        after = op.inputs[0]
+        op = makers.get(after)
+    return after is before
+
+
 def _children(tree: object) -> list:
     return [] if tree.node_data() is None else list(tree.children())  # type: ignore[attr-defined]
 

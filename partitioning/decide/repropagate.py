@@ -16,7 +16,7 @@ from ..ir.program import Op, Value
 from ..rules import REPLICATED_FACTOR, traits_of
 from .actions import Action, Context, ForceFactor, apply_actions
 from .flops import OpFlops
-from .graph import Node
+from .graph import Node, is_store
 from .propagate import Conflict, fits, propagate
 from .row_flow import RowFlow
 from .sharding import REPLICATED_DIM
@@ -109,8 +109,9 @@ class _Attempt:
         self.conflicts = conflicts
         self.work = work
         self.trials = 0
-        updated = context.graph.updated
-        fed = {v for v in context.inputs if v not in updated}
+        updated, makers = context.graph.updated, context.graph.makers
+        # What is fed, and what state only keeps, such as the rows of a replay.
+        fed = {v for v in context.inputs if v not in updated or is_store(v, updated[v], makers)}
         self.seeds = [
             (d.value, d.what)
             for d in context.state.journal[start:]

@@ -81,3 +81,46 @@ def test_results_are_those_of_one_device(name: str) -> None:
     for a, b in zip(raw(got), raw(wanted), strict=True):
         a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
         assert np.linalg.norm(a - b) <= 1e-5 * np.linalg.norm(b) + 1e-6
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_rows_drawn_from_a_store_in_the_state_are_split(writes: bool) -> None:
+    """A replay in the state, whose rows lie over the devices: what was drawn is spread again."""
+    rows, batch, width = 1024, 256, 32
+
+    def update(state: Any, new: Any) -> Any:
+        key, drawn = jax.random.split(state["key"])
+        at = jax.random.randint(drawn, (batch,), 0, rows)
+        store = state["store"]
+        if writes:
+            start = state["count"] % (rows - 8)
+            store = jax.lax.dynamic_update_slice(store, new, (start, 0))
+        x = store[at]
+
+        def loss(params: Any) -> Any:
+            return ((jax.numpy.tanh(x @ params["up"]) @ params["down"]) ** 2).mean()
+
+        value, grads = jax.value_and_grad(loss)(state["params"])
+        params = jax.tree.map(lambda p, g: p - 0.1 * g, state["params"], grads)
+        kept = {"key": key, "store": store, "count": state["count"] + 8}
+        return {**state, **kept, "params": params}, value
+
+    random = np.random.default_rng(0)
+    normal = [random.normal(size=s).astype(np.float32) for s in ((rows, width), (8, width))]
+    params = {
+        "up": random.normal(size=(width, 128)).astype(np.float32) / 6,
+        "down": random.normal(size=(128, width)).astype(np.float32) / 11,
+    }
+    key = jax.random.key(0)
+    state = {"store": normal[0], "params": params, "key": key, "count": np.int32(3)}
+    whole, split = (
+        pt.partition(update, MESH, schedule)
+        for schedule in ([], [pt.Manual("rows", {"state/store": 0}, "data")])
+    )
+    last = split.plan(state, normal[1]).steps[-1]
+    before = whole.plan(state, normal[1]).steps[-1]
+    assert last.simulation.flops / before.simulation.flops <= 0.2
+    got, wanted = split(state, normal[1]), jax.jit(update)(state, normal[1])
+    assert got[0]["store"].sharding.spec == jax.sharding.PartitionSpec("data")
+    for a, b in zip(raw(got), raw(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
