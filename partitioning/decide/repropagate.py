@@ -129,7 +129,9 @@ class _Attempt:
         for value, op in rows.entries.items():
             if self.axis in state.tiles.get(value, ()) or value.data is not None:
                 continue
-            for dim in sorted(rows.dims[value]):
+            # Of experts' slots the slots: the experts may be another axis's.
+            slots = traits_of(op.name).traffic == "scatter"
+            for dim in sorted(rows.dims[value], reverse=slots):
                 if dim == 0 and value in self.context.scanned:
                     continue
                 if state.divides(value, dim, self.axis) and self._try(self._tiled(value, op, dim)):

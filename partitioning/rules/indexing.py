@@ -175,6 +175,9 @@ def scatter(op: Op) -> Rule:
                 monoid=monoid,
                 special=monoid == "sum",
             )
+            picked = [d for d in numbers.inserted_window_dims if operand.shape[d] > 1]
+            if len(picked) > 1:  # Slots of experts; one alone is the gradient of a table.
+                build.spread(2, update_dim, [(0, d) for d in picked])
     dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     windows = iter(numbers.update_window_dims)
     for dim, size in enumerate(operand.shape):

@@ -124,3 +124,56 @@ def test_rows_drawn_from_a_store_in_the_state_are_split(writes: bool) -> None:
     assert got[0]["store"].sharding.spec == jax.sharding.PartitionSpec("data")
     for a, b in zip(raw(got), raw(wanted), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "schedule"),
+    [
+        ("data=8", "batch:data"),
+        ("model=8", "expert:model"),
+        ("data=4,model=2", "batch:data,expert:model"),
+    ],
+)
+def test_experts_with_capacity_by_scatter_are_split(mesh: str, schedule: str) -> None:
+    """Tokens are added into slots of experts, and taken back: tokens, slots and experts split."""
+    jnp = jax.numpy
+    tokens, experts, slots, width, hidden = 128, 8, 24, 16, 64
+
+    def routed(params: Any, x: Any) -> Any:
+        scores = x @ params["router"]
+        expert = jnp.argmax(scores, -1)
+        places = jnp.cumsum(jax.nn.one_hot(expert, experts, dtype=jnp.int32), 0)
+        slot = jnp.take_along_axis(places, expert[:, None], 1)[:, 0] - 1
+        full = jnp.zeros((experts, slots, width)).at[expert, slot].add(x, mode="drop")
+        full = jax.nn.relu(jnp.einsum("ecd,edh->ech", full, params["up"]))
+        full = jnp.einsum("ech,ehd->ecd", full, params["down"])
+        back = full.at[expert, slot].get(mode="fill", fill_value=0)
+        return back * jax.nn.softmax(scores).max(-1, keepdims=True)
+
+    def update(state: Any, batch: Any) -> Any:
+        def loss(params: Any) -> Any:
+            return ((routed(params, batch["x"]) - batch["y"]) ** 2).mean()
+
+        value, grads = jax.value_and_grad(loss)(state)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, state, grads), value
+
+    random = np.random.default_rng(0)
+
+    def normal(*shape: int) -> np.ndarray:
+        return random.normal(size=shape).astype(np.float32) / shape[-2] ** 0.5
+
+    state = {
+        "router": normal(width, experts),
+        "up": normal(experts, width, hidden),
+        "down": normal(experts, hidden, width),
+    }
+    batch = {"x": 9 * normal(tokens, width), "y": normal(tokens, width)}
+    shape = pt.parse_mesh(mesh)
+    whole, split = (
+        pt.partition(update, shape, tactics) for tactics in ([], pt.parse_schedule(schedule))
+    )
+    last, before = (step.plan(state, batch).steps[-1].simulation for step in (split, whole))
+    assert last.flops / before.flops <= 0.2
+    got, wanted = split(state, batch), jax.jit(update)(state, batch)
+    for a, b in zip(raw(got), raw(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
