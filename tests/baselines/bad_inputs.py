@@ -324,7 +324,7 @@ COMMANDS = [
     (f"{_PLAN} --mesh data=2,data=2 --schedule batch:data", "data"),
     (f"{_PLAN} --mesh data=2 --schedule none:data", "none"),
     (f"{_PLAN} --mesh data=2 --schedule batch:none", "none"),
-    (f"{_PLAN} --mesh data=2 --schedule batch:data --device a10", "a10"),
+    (f"{_PLAN} --mesh data=2 --schedule batch:data --device a11", "a11"),
     (f"{_PLAN} --mesh data=2 --schedule batch:data --device ''", "''"),
     (f"{_PLAN} --mesh data=7 --schedule batch:data", "7"),
     ("plan dqm --env CartPole-v1 --mesh data=2 --schedule batch:data", "dqm"),
