@@ -141,12 +141,10 @@ def _with_memory(device: Device, text: str | None) -> tuple[Device, float | None
     """
     if text is None:
         return device, None
-    found = re.fullmatch(r"([0-9.]+) *(?:([KMGT])(i?)B)?", text, re.IGNORECASE)
-    try:
-        assert found is not None
-        number, unit, binary = float(found[1]), found[2], found[3]
-    except (AssertionError, ValueError):
-        raise ValueError(f"--memory is a share such as 0.9, or 40GB; not {text!r}") from None
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+) *(?:([KMGT])(i?)B)?", text, re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"--memory is a share such as 0.9, or 40GB; not {text!r}")
+    number, unit, binary = float(found[1]), found[2], found[3]
     if unit is None:
         return device, number
     nbytes = number * (1024 if binary else 1000) ** (1 + "KMGT".index(unit.upper()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .plan import Plan
-from .simulator.presets import DEVICES, handed_out
+from .simulator.presets import DEVICES, get_device, handed_out
 from .simulator.simulate import Simulation, amount
 
 
@@ -19,12 +19,9 @@ def breakdown(cost: Simulation) -> str:
     device = cost.device
     have = amount(device.memory_bytes, "B", 1024)
     preset = DEVICES.get(device.name)
-    if preset is not None and device.memory_bytes == int(
-        (share := handed_out(device.name)) * preset.memory_bytes
-    ):
-        whole = amount(preset.memory_bytes, "B", 1024)
-        if share < 1.0:
-            have += f" of {whole}, as XLA_PYTHON_CLIENT_MEM_FRACTION is {share:g}"
+    if preset is not None and device == get_device(device.name) != preset:
+        whole, share = amount(preset.memory_bytes, "B", 1024), handed_out(device.name)
+        have += f" of {whole}, as XLA_PYTHON_CLIENT_MEM_FRACTION is {share:g}"
     lines = [
         f"memory: {amount(memory.arguments, 'B', 1024)} arguments, "
         f"{amount(memory.outputs, 'B', 1024)} results "

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import models
-from .decide.graph import state_pairs
-from .ir.trace import argument_names, trace
+from .decide.graph import Graph
+from .ir.trace import trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +84,10 @@ def _with_arguments(thing: Any, arguments: Any) -> tuple[Any, ...] | None:
 def _state_of(fn: Callable[..., Any], arguments: Sequence[Any]) -> tuple[str, ...]:
     """Names of the arguments that come out again, updated."""
     program = trace(fn, *arguments)
-    makers = {value: op for op in program.ops for value in op.outputs}
-    updated = {value for value, _, _ in state_pairs(program, makers)}
-    found, start = [], 0
-    assert program.signature is not None
-    names = argument_names(fn, len(arguments))
-    for name, end in zip(names, program.signature.ends, strict=True):
+    updated = Graph(program).updated.keys()
+    found, start, signature = [], 0, program.signature
+    assert signature is not None
+    for name, end in zip(signature.names, signature.ends, strict=True):
         if not updated.isdisjoint(program.inputs[start:end]):
             found.append(name)
         start = end
