@@ -15,6 +15,7 @@ from .flops import OpFlops
 from .graph import Graph, Node
 from .propagate import Conflict, assign_factor, fits, propagate
 from .sharding import REPLICATED_DIM, Decision, Decisions
+from .turns import split_turns
 
 
 class Choice:
@@ -64,7 +65,7 @@ class ForceFactor:
     """An action on an op: it takes a factor, whatever its operands and results ask for.
 
     Attributes:
-      node: the op's node in `context.graph`.
+      node: the op's node in `context.graph`; of a loop, the one in its `loops`.
       axis: the mesh axis.
       factor: a factor of the node's rule.
     """
@@ -225,7 +226,9 @@ def apply_actions(
         if isinstance(action, ForceFactor):
             node, axis = action.node, action.axis
             open_ = axis not in state.factors.get(node, {})
-            if open_ and state.mesh[axis] > 1 and fits(node, action.factor, axis, state):
+            if open_ and state.mesh[axis] > 1 and node.op is not None and node.op.regions:
+                seeds.extend((v, axis) for v in split_turns(state, node, axis))
+            elif open_ and state.mesh[axis] > 1 and fits(node, action.factor, axis, state):
                 seeds.extend((v, axis) for v in assign_factor(state, node, axis, action.factor))
             continue
         value, axis = action.value, action.axis

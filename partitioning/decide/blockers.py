@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 from ..ir.program import Op, Value
 from ..rules import REPLICATED_FACTOR
@@ -51,7 +52,8 @@ def blockers(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[B
 
     Ops with several fitting factors are conflicts, and not among them.
     """
-    users = _users(graph)
+    turned = {op for op, node in graph.loops.items() if axis in state.factors.get(node, ())}
+    users = _users(graph, turned)
     found: dict[tuple[str, str, str], Blocker] = {}
 
     def note(owner: Op, value: Value, dim: int, reason: str, results: tuple[Value, ...]) -> None:
@@ -71,7 +73,7 @@ def blockers(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[B
         return state.tiles.get(value, {}).get(axis, REPLICATED_DIM)
 
     for node in graph.nodes:
-        if node.owner is None or axis in state.factors.get(node, ()):
+        if node.owner is None or axis in state.factors.get(node, ()) or node.owner in turned:
             continue
         count = len(node.values) if node.op is None else len(node.rule.operands)
         held = [
@@ -132,10 +134,12 @@ def _reason(node: Node, dim: int, factors: set[int], axis: str, state: Decisions
     return f"{node.rule.sizes[factor]} does not divide by {axis}={size}"
 
 
-def _users(graph: Graph) -> dict[Value, list[Op]]:
+def _users(graph: Graph, turned: Collection[Op]) -> dict[Value, list[Op]]:
+    """The ops that read a value, but those inside of loops with turns that are split."""
     users: dict[Value, list[Op]] = {}
+    inside = {o for op in turned for region in op.regions for o in region.walk()}
     for op in graph.program.walk():
-        if not op.regions:
+        if not op.regions and op not in inside:
             for value in op.inputs:
                 users.setdefault(value, []).append(op)
     return users

@@ -41,7 +41,11 @@ class OpFlops:
         """The operations of a node that are split if it takes a factor."""
         if node.op is None or not splits(node, factor):
             return 0.0
-        return self.of.get(node.op, 0.0)
+        return self.inside(node.op) if node.op.regions else self.of.get(node.op, 0.0)
+
+    def inside(self, op: Op) -> float:
+        """The operations of the regions of an op."""
+        return sum(self.of.get(o, 0.0) for region in op.regions for o in region.walk())
 
     def split(self, decisions: Iterable[Decision], axis: str) -> float:
         """The share of the program's operations that these decisions split over an axis."""

@@ -1,7 +1,8 @@
 """A program seen by propagation: nodes with rules, and the values that join them.
 
 An op is a node. Loops and branches contribute *ties*: nodes without an op that say that values in
-and around a region are one array, such as a loop's carry before, inside and after.
+and around a region are one array, such as a loop's carry before, inside and after. A loop with
+turns that do not need each other is a node besides, through which nothing propagates.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from ..ir.program import Op, Program, Value
 from ..rules import rule_of, traits_of
 from ..rules.factor import REPLICATED_FACTOR, Dims, Rule
+from ..rules.turns import turns_of
 
 
 class Node:
@@ -52,6 +54,8 @@ class Graph:
       touching: the nodes that read or make a value.
       makers: the op that makes a value.
       unruled: ops without a rule, with the number of loops that they are inside.
+      loops: for a loop with turns that do not need each other the node of its turns; outer loops
+        first.
       delays: the rounds of propagation's queue that a node waits if it stands for several ops;
         empty for a program's own nodes.
       state: (input, output, output's position) of arrays that come in and go out updated.
@@ -64,6 +68,7 @@ class Graph:
         self.touching: dict[Value, list[Node]] = {}
         self.makers: dict[Value, Op] = {}
         self.unruled: list[tuple[Op, int]] = []
+        self.loops: dict[Op, Node] = {}
         self.delays: dict[Node, int] = {}
         self._add_program(program, 0)
         self.state = state_pairs(program, self.makers)
@@ -105,6 +110,8 @@ class Graph:
 
     def _add_regions(self, op: Op, loops: int) -> None:
         inner = loops + (op.name in ("scan", "while"))
+        if op.name == "scan" and (turns := turns_of(op)) is not None:
+            self.loops[op] = Node(op, op, turns.rule, op.inputs + op.outputs, loops)
         for region in op.regions:
             self._add_program(region, inner)
         for values in ties(op):

@@ -23,7 +23,7 @@ class Positions:
     """
 
     def __init__(self, graph: Graph):
-        self._nodes = graph.nodes
+        self._nodes = [*graph.nodes, *graph.loops.values()]
         self._ops = list(graph.program.walk())
         self._values = list(_values(graph.program))
         self._number: dict[Any, int] = {}

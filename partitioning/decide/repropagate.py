@@ -5,6 +5,9 @@ axis, at rows picked by index, and at a scan over the tiled dimension; every dev
 all the work that follows. The rows themselves go on, spread over other dimensions
 (:mod:`.row_flow`). Those dimensions are tried in program order, and kept where they split more of
 the work. The rows move once, at that op. Results do not change: every layout of a value is valid.
+
+A loop with little in it that is tiled then may be split itself, if its turns do not need each other
+(:mod:`.turns`): `lax.map` over rows, and gradients added up over micro-batches that do not divide.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from .graph import Node, is_store
 from .propagate import Conflict, fits, propagate
 from .row_flow import RowFlow
 from .sharding import REPLICATED_DIM
+from .turns import unsplit_loops
 
 #: The least share of a program's work for which a tiling is taken up again.
 _LEAST_GAIN = 1e-3
@@ -32,8 +36,9 @@ class Repropagation:
     """A tiling that ended and was taken up again.
 
     Attributes:
-      op: the op at which rows move: a reshape, a lookup, or a scan that takes them.
-      value: the value that is tiled again.
+      op: the op at which rows move: a reshape, a lookup, or a scan that takes them; or a loop with
+        turns that are split.
+      value: the value that is tiled again; of a loop with turns that are split, its first result.
       axis: the mesh axis.
       dim: the dimension.
     """
@@ -48,7 +53,17 @@ class Repropagation:
         """The op and its line in the source."""
         return f"{self.op.name} at {self.op.source}" if self.op.source else self.op.name
 
+    @property
+    def turns(self) -> bool:
+        """True if the turns of a loop are split."""
+        return bool(self.op.regions) and self.value in self.op.outputs
+
     def __str__(self) -> str:
+        if self.turns:
+            count = f"{self.op.trips} turns of {self.place}"
+            return (
+                f"{self.axis}: the {count} do not need each other, and each device runs its share"
+            )
         return (
             f"{self.axis}: rows move at {self.place}, and go on tiled over dimension {self.dim} "
             f"of {self.value.type_text()}"
@@ -82,17 +97,21 @@ def apply_tactic(
     """
     start, notes = len(context.state.journal), len(context.notes)
     first: list[ForceFactor] = []
+    turns: list[ForceFactor] = []
     while True:
-        seeds = apply_actions(context, [*first, *actions])
+        seeds = apply_actions(context, [*first, *actions, *turns])
         conflicts = propagate(context.graph, context.state, seeds)
         attempt = _Attempt(context, axis, start, conflicts, work)
         repropagated = attempt.run()
         picked = attempt.cheaper_gathered()
-        if not picked:
+        loops = [] if picked else [a for a in attempt.unsplit_loops() if a not in turns]
+        if not picked and not loops:
             factors = context.state.factors
             left = [c for c in conflicts if axis not in factors.get(c.node, ())]
-            return left, [_gathered(action) for action in first] + repropagated
+            done = [a for a in [*first, *turns] if axis in factors.get(a.node, ())]
+            return left, [_forced(action) for action in done] + repropagated
         first += picked
+        turns += loops
         context.state.rewind(start)
         del context.notes[notes:]
 
@@ -222,11 +241,26 @@ class _Attempt:
                 found.append(ForceFactor(node, self.axis, factor))
         return found
 
+    def unsplit_loops(self) -> list[ForceFactor]:
+        """Loops that rows come into and leave mostly unsplit, with turns that can be split."""
+        rows = self.rows.dims if self.rows is not None else {}
+        nodes = unsplit_loops(
+            self.context.graph, self.context.state, self.axis, self.start, rows, self.work
+        )
+        least = _LEAST_GAIN * self.work.total
+        return [
+            ForceFactor(node, self.axis, 0) for node in nodes if self.work.node(node, 0) >= least
+        ]
 
-def _gathered(action: ForceFactor) -> Repropagation:
-    """The re-propagation of a lookup with gathered rows, by the tiled dimension of its result."""
+
+def _forced(action: ForceFactor) -> Repropagation:
+    """The re-propagation of a lookup with gathered rows, by the tiled dimension of its result; or
+    of a loop with turns that are split.
+    """
     op, rule = action.node.op, action.node.rule
     assert op is not None
+    if op.regions:
+        return Repropagation(op, op.outputs[0], action.axis, 0)
     return Repropagation(op, op.outputs[0], action.axis, rule.results[0].index(action.factor))
 
 

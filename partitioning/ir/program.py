@@ -103,8 +103,9 @@ class Op:
       primitive: the jax primitive, or None for collectives.
       inputs, outputs: values in order.
       params: the primitive's params without regions. "scan" always has num_consts, num_carry,
-        length, reverse, unroll; "while" has cond_nconsts, body_nconsts, and, where its condition
-        was a batch, masked: of how many leading dimensions of the carries.
+        length, reverse, unroll, and in a local program, where devices share its turns, turns: the
+        axes over which they do, major to minor. "while" has cond_nconsts, body_nconsts, and, where
+        its condition was a batch, masked: of how many leading dimensions of the carries.
       regions: sub-programs: the body of scan and checkpoint, (cond, body) of while, the branches of
         cond.
       effects: jax effects; an op that has any is never dropped.

@@ -130,18 +130,23 @@ def _after(op: Op, layout: Layout) -> Layout:
 
 
 def _check_regions(op: Op) -> None:
+    turns = op.params.get("turns", ())
     for region in op.regions[1:] if op.name == "while" else op.regions:
-        for inner, outer in zip(region.outputs, op.outputs, strict=True):
-            if inner.partial != outer.partial:
+        for i, (inner, outer) in enumerate(zip(region.outputs, op.outputs, strict=True)):
+            owed = inner.partial
+            if turns and i < op.params["num_carry"] and outer.partial:
+                # What the turns of other devices add is owed outside alone.
+                owed = ((*(owed[0] if owed else ()), *turns), "sum")
+            if owed != outer.partial:
                 _fail(op, f"owes {outer.partial} outside and {inner.partial} inside")
     if op.name == "scan":
         (body,) = op.regions
         stacked = op.params["num_consts"] + op.params["num_carry"]
         carry = op.params["num_carry"]
         for i, (outer, inner) in enumerate(zip(op.inputs, body.inputs, strict=True)):
-            _same(op, outer, inner, 1 if i >= stacked else 0)
+            _same(op, outer, inner, 1 if i >= stacked else 0, turns)
         for i, (inner, outer) in enumerate(zip(body.outputs, op.outputs, strict=True)):
-            _same(op, outer, inner, 1 if i >= carry else 0)
+            _same(op, outer, inner, 1 if i >= carry else 0, turns)
         carries = body.inputs[stacked - carry : stacked]
         for before, after in zip(carries, body.outputs[:carry], strict=True):
             _same(op, before, after, 0)
@@ -164,12 +169,13 @@ def _check_regions(op: Op) -> None:
                 _same(op, outer, inner, 0)
 
 
-def _same(op: Op, outer: Value, inner: Value, skip: int) -> None:
+def _same(op: Op, outer: Value, inner: Value, skip: int, leading: tuple[str, ...] = ()) -> None:
+    """Fails where two values differ in more than `skip` leading dimensions, tiled as told."""
     layout = outer.layout or ((),) * outer.ndim
     inside = inner.layout or ((),) * inner.ndim
     if outer.shape[skip:] != inner.shape or outer.dtype != inner.dtype:
         _fail(op, f"has {outer.type_text()} outside and {inner.type_text()} inside")
-    if layout[skip:] != inside or any(layout[:skip]):
+    if layout[skip:] != inside or any(axes != leading for axes in layout[:skip]):
         _fail(op, f"has layout {layout} outside and {inside} inside")
 
 

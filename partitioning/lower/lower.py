@@ -14,7 +14,9 @@ from ..ir.program import Layout, Op, Program, Value
 from ..ir.trace import trace
 from ..rules import is_zero, rule_of, traits_of
 from ..rules.factor import Axes, Rule
+from ..rules.turns import turns_of
 from .reshard import retiled, steps
+from .turns import write_share
 
 
 def lower(graph: Graph, state: Decisions) -> Program:
@@ -276,8 +278,19 @@ class Emitter:
         lowering = {"scan": self.lower_scan, "while": self.lower_while, "cond": self.lower_cond}
         operands, regions, layouts = lowering.get(op.name, self.lower_call)(op)
         results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts, strict=True)]
-        self.ops.append(op.on(operands, results, regions=regions))
+        if axes := self.turn_axes(op):
+            turns = turns_of(op)
+            assert turns is not None
+            share = op.params["length"] // math.prod(self.mesh[a] for a in axes)
+            results = write_share(self, op, turns, axes, share, operands, regions, results)
+        else:
+            self.ops.append(op.on(operands, results, regions=regions))
         self.finish(op, results)
+
+    def turn_axes(self, op: Op) -> tuple[str, ...]:
+        """The axes over which the turns of a loop are split, major to minor."""
+        node = self.graph.loops.get(op)
+        return () if node is None else tuple(self.state.factors.get(node, ()))
 
     def enter(self, op: Op, values: Sequence[Value], layouts: Sequence[Layout]) -> list[Value]:
         return [
@@ -300,11 +313,12 @@ class Emitter:
         outs = self.out_layouts(body, ins)
         outs[:carry] = ins[consts : consts + carry]
         local = self.region(body, ins, outs)
-        entry = ins[: consts + carry] + [((), *layout) for layout in ins[consts + carry :]]
+        turns = self.turn_axes(op)
+        entry = ins[: consts + carry] + [(turns, *layout) for layout in ins[consts + carry :]]
         return (
             self.enter(op, op.inputs, entry),
             (local,),
-            outs[:carry] + [((), *x) for x in outs[carry:]],
+            outs[:carry] + [(turns, *x) for x in outs[carry:]],
         )
 
     def lower_while(self, op: Op) -> tuple[list[Value], tuple[Program, ...], list[Layout]]:

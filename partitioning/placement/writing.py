@@ -94,11 +94,12 @@ class _Writer:
         return self.values[value]
 
     def _params(self, op: Op) -> dict[str, Any]:
-        if op.primitive is not None or op.regions:
+        if "turns" not in op.params and (op.primitive is not None or op.regions):
             return op.params
         params = dict(op.params)
-        if "axes" in params:
-            params["axes"] = self._axes(params["axes"])
+        for name in ("axes", "turns"):
+            if name in params:
+                params[name] = self._axes(params[name])
         for name in ("slices", "parts"):
             if name in params:
                 params[name] = self._layout(params[name])

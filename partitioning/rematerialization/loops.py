@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ..ir.program import Op, Program, Value
 from ..rules import traits_of
@@ -131,13 +132,18 @@ def pairs(program: Program) -> Iterator[Pair]:
             assert backward is not None
             at = backward.inputs.index(forward.outputs[i])
             first = backward.params["num_consts"] + backward.params["num_carry"]
-            same = backward.params["length"] == forward.params["length"]
+            same = _turns(backward) == _turns(forward)
             if backward.backward and at >= first and same and backward not in taken:
                 found.setdefault(backward, {})[i] = at
         if found:
             backward = max(found, key=lambda op: len(found[op]))
             taken.add(backward)
             yield Pair(forward, backward, found[backward])
+
+
+def _turns(op: Op) -> tuple[Any, ...]:
+    """The number of turns of a loop on one device, and the axes that share them."""
+    return op.params["length"], op.params.get("turns", ())
 
 
 def unstacked(program: Program, device: Device, share: float) -> Program:
@@ -177,7 +183,7 @@ def _without(pair: Pair, dropped: Sequence[int]) -> tuple[Op, Op]:
     ops, read = pair.needs(dropped)
     fresh = pair.fresh(dropped, read)
     results = [i for i in range(len(body.outputs)) if i not in dropped]
-    stacks = [_stacked(v, length) for v in fresh]
+    stacks = [_stacked(v, length, forward.params.get("turns", ())) for v in fresh]
     inner = Program(
         body.inputs,
         (*(body.outputs[i] for i in results), *fresh),
@@ -248,8 +254,8 @@ def _without(pair: Pair, dropped: Sequence[int]) -> tuple[Op, Op]:
     return first, backward.on(operands, backward.outputs, counted, (new,))
 
 
-def _stacked(value: Value, length: int) -> Value:
-    layout = None if value.layout is None else ((), *value.layout)
+def _stacked(value: Value, length: int, turns: tuple[str, ...]) -> Value:
+    layout = None if value.layout is None else (turns, *value.layout)
     return value.like((length, *value.shape), layout)
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 from jax import lax
 
 from ...ir.program import COLLECTIVES, Op, Program, Value
 from ...rules import is_zero, traits_of
+from ..turns import zeros_like
 from .rewrite import Region, stays_whole
 
 
@@ -132,6 +132,7 @@ def _sink(
         return
     term = reduction.inputs[0]
     owed = reduction.inputs[0].partial
+    assert owed is not None
 
     def partial() -> Value:
         # The weak type is part of what a carry must keep.
@@ -146,16 +147,16 @@ def _sink(
     new_add = add.beside("add", (start, term), summed, primitive=lax.add_p)
     body.ops = [new_add if o is add else o for o in body.ops if o is not reduction]
     body.outputs = (*body.outputs[:index], summed, *body.outputs[index + 1 :])
-    zero = Value((), term.dtype, data=np.zeros((), term.dtype))
-    zeros = Value(term.shape, term.dtype, carried.weak_type, layout=term.layout)
-    params = {"shape": term.shape, "broadcast_dimensions": (), "sharding": None}
-    fill = op.beside("broadcast_in_dim", (zero,), zeros, params, lax.broadcast_in_dim_p)
+    fill, zeros = zeros_like(op, start)
     before.setdefault(op, []).append(fill)
     init = op.inputs[consts + index]
     op.inputs = (*op.inputs[: consts + index], zeros, *op.inputs[consts + index + 1 :])
+    # Where turns are split, their sum is owed besides.
+    more = total.partial[0] if total.partial else ()
     owing = partial()
+    owing.partial = ((*owed[0], *more), owed[1])
     op.outputs = (*op.outputs[:index], owing, *op.outputs[index + 1 :])
-    whole = total.like()
+    whole = total.like(partial=total.partial)
     steps = after.setdefault(op, [])
     steps.append(reduction.on((owing,), (whole,)))
     if not is_zero(init, outer.maker):

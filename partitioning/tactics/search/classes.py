@@ -165,15 +165,14 @@ class ClassGraph:
         decided = Decisions(state.mesh)
         for decision in state.journal:
             decided.tactic, axis = decision.tactic, decision.axis
+            # The turns of a loop are no node here.
+            node = None if decision.node is None else self.by_op.of.get(decision.node)
             if decision.value is not None:
                 value = self.class_of.get(decision.value)
                 if value is not None and axis not in decided.tiles.get(value, ()):
-                    cause = None if decision.node is None else self.by_op.of[decision.node]
-                    decided.set_value(value, axis, decision.what, cause)
-            elif decision.node is not None:
-                node = self.by_op.of[decision.node]
-                if axis not in decided.factors.get(node, ()):
-                    decided.set_node(node, axis, decision.what)
+                    decided.set_value(value, axis, decision.what, node)
+            elif node is not None and axis not in decided.factors.get(node, ()):
+                decided.set_node(node, axis, decision.what)
         decided.tactic = state.tactic
         return decided
 

@@ -111,7 +111,7 @@ def known_tactics(context: Context, axes: Sequence[str], work: OpFlops) -> Itera
                 if isinstance(tactic, BatchParallel | SequenceParallel):
                     # Where rows move, as through a shuffle, is found on the program itself.
                     _, repropagated = apply_tactic(context, found, axis, work)
-                    found += [Action(r.value, r.axis, r.dim) for r in repropagated]
+                    found += [Action(r.value, r.axis, r.dim) for r in repropagated if not r.turns]
             except ValueError:
                 continue  # A dimension that does not divide, say: no move here.
             finally:

@@ -1,0 +1,188 @@
+"""Loops with turns that do not need each other: every device runs its share; others stay as is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from troupe import partitioning as pt
+
+Tree = Any
+WIDTH, HIDDEN = 16, 64
+MESHES = {
+    "batch:data": pt.Mesh({"data": 8}),
+    "batch:data,batch:model": pt.Mesh({"data": 4, "model": 2}),
+    "batch:data,megatron:model": pt.Mesh({"data": 4, "model": 2}),
+    "batch:data,zero3:data": pt.Mesh({"data": 8}),
+    "megatron:model,batch:data": pt.Mesh({"data": 4, "model": 2}),
+}
+
+
+def arrays(rows: int = 64) -> tuple[Tree, Tree]:
+    random = np.random.default_rng(0)
+    up = random.normal(size=(WIDTH, HIDDEN)).astype(np.float32) / 4
+    down = random.normal(size=(HIDDEN, WIDTH)).astype(np.float32) / 8
+    x, y = random.normal(size=(2, rows, WIDTH)).astype(np.float32)
+    return {"up": up, "down": down}, {"x": x, "y": y}
+
+
+def predicted(params: Tree, x: Any) -> Any:
+    return jnp.tanh(x @ params["up"]) @ params["down"]
+
+
+def loss(params: Tree, x: Any, y: Any) -> Any:
+    """A loss that is normalised within the micro-batch: each must stay as it is."""
+    error = predicted(params, x) - y
+    return jnp.mean(error**2) / (0.1 + jnp.max(jnp.abs(error)))
+
+
+def descended(state: Tree, grads: Tree) -> Tree:
+    return jax.tree.map(lambda p, g: p - 0.1 * g, state, grads)
+
+
+def micro_batches(state: Tree, batch: Tree) -> Any:
+    """16 of four rows: eight devices divide the number, and not the rows."""
+    parts = jax.tree.map(lambda x: x.reshape(16, 4, -1), batch)
+
+    def add(carry: Any, part: Tree) -> Any:
+        total, value, count = carry
+        found, grads = jax.value_and_grad(loss)(state, part["x"], part["y"])
+        return (jax.tree.map(jnp.add, total, grads), value + found, count + 1), found
+
+    start = jax.tree.map(jnp.zeros_like, state), 1.5, jnp.int32(3)
+    (total, *rest), found = lax.scan(add, start, parts)
+    return descended(state, total), (rest, found)
+
+
+def cut_out(state: Tree, batch: Tree) -> Any:
+    """Each turn cuts out its rows, and counts."""
+
+    def add(i: Any, total: Tree) -> Tree:
+        x, y = (lax.dynamic_slice_in_dim(batch[name], 4 * i, 4) for name in ("x", "y"))
+        return jax.tree.map(lambda t, g: t - (i + 1) * g, total, jax.grad(loss)(state, x, y))
+
+    total = lax.fori_loop(0, 16, add, jax.tree.map(jnp.ones_like, state))
+    return descended(state, total), total
+
+
+def mapped(state: Tree, batch: Tree) -> Any:
+    """The loss of each row by itself, and its gradient: a loop forward and one backward."""
+
+    def mean(params: Tree) -> Any:
+        return jnp.mean(lax.map(lambda row: loss(params, *row), (batch["x"], batch["y"])))
+
+    value, grads = jax.value_and_grad(mean)(state)
+    return descended(state, grads), value
+
+
+def until_small(state: Tree, batch: Tree) -> Any:
+    """Rows for which an inner loop turns differently often, and a branch is taken or not."""
+
+    def row(x: Any) -> Any:
+        def turn(carry: Any) -> Any:
+            h, count = carry
+            return 0.5 * jnp.tanh(predicted(state, h)), count + 1
+
+        h, count = lax.while_loop(lambda c: jnp.sum(c[0] ** 2) > 1.0, turn, (x, 0))
+        return lax.cond(count % 2 == 0, lambda h: predicted(state, h), jnp.sin, h), count
+
+    found, count = lax.map(row, batch["x"])
+    return state, (found, count)
+
+
+def backwards(state: Tree, batch: Tree) -> Any:
+    """From the last row to the first; counts up and down, whole numbers, and what stays."""
+    dtype = jnp.uint8
+
+    def turn(carry: Any, row: Any) -> Any:
+        down, up, whole, total, kept = carry
+        found = predicted(state, row * down) + kept
+        bits = lax.bitcast_convert_type(row, jnp.int32)
+        whole = whole + bits.sum() - jnp.int32(up)
+        return (down - 2, 3 + up, whole, total - found, kept), (found, down, up)
+
+    start = jnp.int32(7), dtype(250), jnp.int32(11), jnp.zeros(WIDTH), jnp.float32(0.25)
+    last, rows = lax.scan(turn, start, batch["x"], reverse=True, unroll=4)
+    return state, (last, rows)
+
+
+def with_keys(state: Tree, batch: Tree) -> Any:
+    """Every row has a key, and noise of its own."""
+    keys = jax.random.split(jax.random.key(0), batch["x"].shape[0])
+
+    def row(given: Any) -> Any:
+        key, x = given
+        return predicted(state, x * jax.random.bernoulli(key, 0.5, x.shape))
+
+    return state, lax.map(row, (keys, batch["x"]))
+
+
+def nested(state: Tree, batch: Tree) -> Any:
+    """Seven epochs, which divide by nothing, over micro-batches of parameters that change."""
+
+    def epoch(params: Tree, _: Any) -> Any:
+        parts = jax.tree.map(lambda x: x.reshape(16, 4, -1), batch)
+
+        def add(total: Tree, part: Tree) -> Any:
+            grads = jax.grad(loss)(params, part["x"], part["y"])
+            return jax.tree.map(jnp.add, total, grads), None
+
+        total = lax.scan(add, jax.tree.map(jnp.zeros_like, params), parts)[0]
+        return descended(params, total), None
+
+    return lax.scan(epoch, state, None, length=7)[0], ()
+
+
+def half_precision(state: Tree, batch: Tree) -> Any:
+    """Sums in bfloat16, and a largest value that is not a number."""
+
+    def add(total: Any, row: Any) -> Any:
+        found = predicted(state, row)
+        return total + found.sum().astype(jnp.bfloat16), jnp.max(jnp.log(found))
+
+    return state, lax.scan(add, jnp.bfloat16(0), batch["x"])
+
+
+class Case(NamedTuple):
+    step: Callable[[Tree, Tree], Any]
+    all_reduces: int
+
+
+#: With the all-reduces over eight devices: gradients, and sums that are not.
+CASES = {
+    "micro-batches": Case(micro_batches, 3),
+    "cut out": Case(cut_out, 2),
+    "mapped": Case(mapped, 3),
+    "until small": Case(until_small, 0),
+    "backwards": Case(backwards, 2),
+    "with keys": Case(with_keys, 0),
+    "nested": Case(nested, 14),
+    "half precision": Case(half_precision, 1),
+}
+
+
+def raw(tree: Tree) -> list[Any]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("schedule", MESHES)
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_one_device(name: str, schedule: str) -> None:
+    state, batch = arrays()
+    step = pt.partition(CASES[name].step, MESHES[schedule], pt.parse_schedule(schedule))
+    got, wanted = step(state, batch), jax.jit(CASES[name].step)(state, batch)
+    assert jax.tree.structure(got) == jax.tree.structure(wanted)
+    for a, b in zip(raw(got), raw(wanted), strict=True):
+        assert a.dtype == b.dtype
+        if np.issubdtype(a.dtype, np.integer):
+            np.testing.assert_array_equal(a, b)
+        else:
+            rough = a.dtype.name == "bfloat16"
+            a, b = a.astype(np.float64), b.astype(np.float64)
+            np.testing.assert_allclose(a, b, rtol=0.1 if rough else 3e-5, atol=1e-5)
