@@ -18,11 +18,8 @@ from .ir.program import Program
 from .mesh import Mesh
 from .options import PlanOptions
 from .passes import PASSES
-from .record import PlanRecord, PlanStep, rounded_down
+from .record import LITTLE, PlanRecord, PlanStep, rounded_down
 from .simulator.timing import Event
-
-#: A schedule that splits less of the work over an axis is warned of.
-_LITTLE = 0.5
 
 
 class Plan(PlanRecord):
@@ -130,7 +127,7 @@ class Plan(PlanRecord):
             f"{rounded_down(share)} of the work is split over {axis}={self.mesh.axes[axis]}; every "
             "device of the axis does the rest"
             for axis, share in self.steps[-1].split.items()
-            if share < _LITTLE and axis not in chosen
+            if share < LITTLE and axis not in chosen
         )
 
     def timeline(self) -> tuple[Event, ...]:

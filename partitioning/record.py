@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .decide.actions import Context, Tactic
-from .decide.blockers import Blocker, blockers
+from .decide.blockers import Blocker, blockers, unreached
 from .decide.flops import OpFlops
 from .decide.graph import Graph
 from .decide.propagate import Conflict
@@ -30,6 +30,8 @@ from .rules.canonical import canonicalize
 from .simulator.presets import get_device
 from .simulator.simulate import Simulation, amount
 
+#: A schedule that splits less of the work over an axis is warned of, and told where it ends.
+LITTLE = 0.5
 #: The share of the work that has to follow a blocker for a printed plan to tell of it.
 _TOLD_SHARE = 0.005
 
@@ -141,7 +143,9 @@ class PlanStep:
         """The ends of tilings over the tactic's axes, those first that most of the work follows."""
         plan = self.plan
         found = [
-            blockers(plan.graph, self.state, a, plan.work) for a in self.axes if a in self.split
+            blockers(plan.graph, self.state, a, plan.work, self.split[a] < LITTLE)
+            for a in self.axes
+            if a in self.split
         ]
         return tuple(sorted((e for ends in found for e in ends), key=lambda e: -e.unsplit))
 
@@ -150,7 +154,14 @@ class PlanStep:
         shares = ", ".join(f"{axis}: {rounded_down(share)}" for axis, share in self.split.items())
         lines = [f"{shares} of the work is split"] if shares and self.made is None else []
         lines += [f"conflict: {c}" for c in self.conflicts]
-        lines += [str(e) for e in self.blockers if e.unsplit >= _TOLD_SHARE]
+        ends = [e for e in self.blockers if e.unsplit >= _TOLD_SHARE]
+        lines += [str(e) for e in ends]
+        told = {e.axis for e in ends} | {c.axis for c in self.conflicts}
+        lines += [
+            unreached(self.plan.graph, self.state, axis, self.plan.work)
+            for axis in self.axes
+            if self.log is None and self.split.get(axis, 1.0) < LITTLE and axis not in told
+        ]
         return lines + list(self.notes) + summaries(self.repropagated)
 
     def columns(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from .sharding import REPLICATED_DIM, Decisions
 
 @dataclasses.dataclass(frozen=True)
 class Blocker:
-    """An op that takes a tiled array replicated, and gives nothing tiled.
+    """An op that takes a tiled array, and gives nothing tiled.
 
     Attributes:
       op: the primitive's name.
@@ -23,7 +23,7 @@ class Blocker:
       axis: the mesh axis.
       value: the tiled array; one of them, where a line of the source has several such ops.
       dim: its tiled dimension.
-      reason: why no factor of the op goes on with it.
+      reason: why no factor of the op goes on with it, or what becomes of the one that does.
       unsplit: the share of the program's operations that follow from it and are not split.
       values: all the tiled arrays.
     """
@@ -47,10 +47,19 @@ class Blocker:
         )
 
 
-def blockers(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[Blocker]:
+def blockers(
+    graph: Graph, state: Decisions, axis: str, work: OpFlops, reduced: bool = False
+) -> list[Blocker]:
     """Every op, loop or branch at which a tiling over the axis ends, costliest first.
 
     Ops with several fitting factors are conflicts, and not among them.
+
+    Args:
+      graph: the program.
+      state: the decisions.
+      axis: the mesh axis.
+      work: the work of the program's ops.
+      reduced: True to include ops that are split, with results that are reduced and then whole.
     """
     turned = {op for op, node in graph.loops.items() if axis in state.factors.get(node, ())}
     users = _users(graph, turned)
@@ -58,7 +67,8 @@ def blockers(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[B
 
     def note(owner: Op, value: Value, dim: int, reason: str, results: tuple[Value, ...]) -> None:
         unsplit = _following(graph, state, axis, work, results, users)
-        unsplit += 0.0 if owner.regions else work.of.get(owner, 0.0)
+        if not owner.regions and not _taken(graph, state, axis, owner):
+            unsplit += work.of.get(owner, 0.0)
         blocker = Blocker(
             owner.name, owner.source, axis, value, dim, reason,
             unsplit / work.total if work.total else 0.0, frozenset([value]),
@@ -73,7 +83,10 @@ def blockers(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[B
         return state.tiles.get(value, {}).get(axis, REPLICATED_DIM)
 
     for node in graph.nodes:
-        if node.owner is None or axis in state.factors.get(node, ()) or node.owner in turned:
+        taken = axis in state.factors.get(node, ())
+        if node.owner is None or node.owner in turned or (taken and node.op is None):
+            continue
+        if taken and not reduced:
             continue
         count = len(node.values) if node.op is None else len(node.rule.operands)
         held = [
@@ -87,7 +100,7 @@ def blockers(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[B
         if len(factors) > 1 or (node.op is None and len(held) == len(node.values)):
             continue
         _, value, dim = held[0]
-        reason = _reason(node, dim, factors, axis, state)
+        reason = _reason(graph, node, dim, factors, axis, state)
         note(
             node.owner, value, dim, reason, node.values[1:] if node.op is None else node.op.outputs
         )
@@ -99,6 +112,26 @@ def blockers(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> list[B
                 note(op, value, tiled(value), "it has no rule", op.outputs)
                 break
     return sorted(found.values(), key=_unsplit, reverse=True)
+
+
+def unreached(graph: Graph, state: Decisions, axis: str, work: OpFlops) -> str:
+    """A line for the source line with most of the work that no tiling over the axis reaches."""
+    turned = (op for op, node in graph.loops.items() if axis in state.factors.get(node, ()))
+    inside = {o for op in turned for region in op.regions for o in region.walk()}
+    shares: dict[tuple[str, str], float] = {}
+    for op, flops in work.of.items():
+        if op not in inside and not _taken(graph, state, axis, op):
+            place = op.name, op.source
+            shares[place] = shares.get(place, 0.0) + flops / work.total
+    (name, source), share = max(shares.items(), key=lambda item: item[1])
+    where = f" at {source}" if source else ""
+    return f"{axis}: no tiling reaches {name}{where}, {share:.2f} of the work"
+
+
+def _taken(graph: Graph, state: Decisions, axis: str, op: Op) -> bool:
+    """True if an op is split over the axis."""
+    node = graph.of.get(op)
+    return node is not None and axis in state.factors.get(node, ())
 
 
 def tiled_from(graph: Graph, state: Decisions, axis: str, value: Value) -> set[Value]:
@@ -122,12 +155,24 @@ def _unsplit(blocker: Blocker) -> float:
     return blocker.unsplit
 
 
-def _reason(node: Node, dim: int, factors: set[int], axis: str, state: Decisions) -> str:
-    size = state.mesh[axis]
+def _reason(
+    graph: Graph, node: Node, dim: int, factors: set[int], axis: str, state: Decisions
+) -> str:
+    size, owner = state.mesh[axis], node.owner
+    if node.op is not None and axis in state.factors.get(node, ()):
+        result = node.values[-1].type_text()
+        return f"its result {result} is reduced over {axis}={size}, and whole afterwards"
     if not factors:
-        if node.op is None:
-            return f"the loop runs over dimension {dim}"
-        return f"it needs dimension {dim} replicated"
+        if node.op is not None or owner is None:
+            return f"it needs dimension {dim} replicated"
+        loop = graph.loops.get(owner)
+        if loop is None:
+            why = "its turns are not independent"
+        elif not fits(loop, 0, axis, state):
+            why = f"its {owner.trips} turns do not divide by {axis}={size}"
+        else:
+            why = "what is in it is tiled otherwise"
+        return f"the loop runs over dimension {dim}, and {why}"
     (factor,) = factors
     if fits(node, factor, axis, state):
         return f"dimension {dim} is replicated there"

@@ -2,7 +2,7 @@
 
 An op is a node. Loops and branches contribute *ties*: nodes without an op that say that values in
 and around a region are one array, such as a loop's carry before, inside and after. A loop with
-turns that do not need each other is a node besides, through which nothing propagates.
+independent turns is a node besides, through which nothing propagates.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ class Graph:
       touching: the nodes that read or make a value.
       makers: the op that makes a value.
       unruled: ops without a rule, with the number of loops that they are inside.
-      loops: for a loop with turns that do not need each other the node of its turns; outer loops
-        first.
+      loops: for a loop with independent turns the node of its turns; outer loops first.
       delays: the rounds of propagation's queue that a node waits if it stands for several ops;
         empty for a program's own nodes.
       state: (input, output, output's position) of arrays that come in and go out updated.

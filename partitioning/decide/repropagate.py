@@ -6,7 +6,7 @@ all the work that follows. The rows themselves go on, spread over other dimensio
 (:mod:`.row_flow`). Those dimensions are tried in program order, and kept where they split more of
 the work. The rows move once, at that op. Results do not change: every layout of a value is valid.
 
-A loop with little in it that is tiled then may be split itself, if its turns do not need each other
+A loop with little in it that is tiled then is split itself, if its turns are independent
 (:mod:`.turns`): `lax.map` over rows, and gradients added up over micro-batches that do not divide.
 """
 
@@ -60,10 +60,8 @@ class Repropagation:
 
     def __str__(self) -> str:
         if self.turns:
-            count = f"{self.op.trips} turns of {self.place}"
-            return (
-                f"{self.axis}: the {count} do not need each other, and each device runs its share"
-            )
+            turns = f"the {self.op.trips} turns of {self.place}"
+            return f"{self.axis}: {turns} are independent, and each device runs its share"
         return (
             f"{self.axis}: rows move at {self.place}, and go on tiled over dimension {self.dim} "
             f"of {self.value.type_text()}"

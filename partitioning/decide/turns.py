@@ -1,4 +1,4 @@
-"""Splits the turns of a loop over an axis, where they do not need each other.
+"""Splits the turns of a loop over an axis, where they are independent.
 
 Within such a turn a device is alone: nothing in the loop is tiled over the axis. Loops and branches
 inside may turn or decide differently on each device, so that nothing in them is tiled at all.

@@ -1,4 +1,4 @@
-"""Loops with turns that do not need each other, of which every device can run its share."""
+"""Loops with independent turns, of which every device can run its share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .traits import traits_of
 
 
 class Turns(NamedTuple):
-    """The carries of a loop whose turns do not need each other; the others stay as they are.
+    """The carries of a loop with independent turns; those not named stay as they are.
 
     Attributes:
       sums: positions of those that turns only add to.

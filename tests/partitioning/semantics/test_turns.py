@@ -1,4 +1,4 @@
-"""Loops with turns that do not need each other: every device runs its share; others stay as is."""
+"""Loops with independent turns: every device runs its share of them; other loops stay whole."""
 
 from __future__ import annotations
 
@@ -171,6 +171,23 @@ def raw(tree: Tree) -> list[Any]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_each_device_runs_its_share_of_the_turns(name: str) -> None:
+    state, batch = arrays()
+    step, all_reduces = CASES[name]
+    whole, split = (
+        pt.partition(step, MESHES["batch:data"], schedule).plan(state, batch).steps[-1]
+        for schedule in ([], pt.parse_schedule("batch:data"))
+    )
+    assert split.split["data"] > 0.99
+    assert split.simulation.flops <= 0.14 * whole.simulation.flops
+    assert split.simulation.predicted_seconds.total < whole.simulation.predicted_seconds.total
+    assert split.collectives["all_reduce"] == all_reduces
+    assert any(
+        "are independent, and each device runs its share" in line for line in split.remarks()
+    )
+
+
 @pytest.mark.parametrize("schedule", MESHES)
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_one_device(name: str, schedule: str) -> None:
@@ -186,3 +203,118 @@ def test_results_are_those_of_one_device(name: str, schedule: str) -> None:
             rough = a.dtype.name == "bfloat16"
             a, b = a.astype(np.float64), b.astype(np.float64)
             np.testing.assert_allclose(a, b, rtol=0.1 if rough else 3e-5, atol=1e-5)
+
+
+def chained(state: Tree, batch: Tree) -> Any:
+    """Each turn reads the sum so far."""
+    return state, lax.scan(lambda c, x: (c + jnp.tanh(c + x), None), jnp.zeros(16), batch["x"])[0]
+
+
+def running(state: Tree, batch: Tree) -> Any:
+    """The sum so far comes out of every turn."""
+
+    def turn(total: Any, x: Any) -> Any:
+        total = total + predicted(state, x)
+        return total, total
+
+    return state, lax.scan(turn, jnp.zeros(16), batch["x"])
+
+
+def rounded(state: Tree, batch: Tree) -> Any:
+    """Every turn rounds what it adds to."""
+
+    def turn(total: Any, x: Any) -> Any:
+        return lax.reduce_precision(total, 8, 7) + predicted(state, x), None
+
+    return state, lax.scan(turn, jnp.zeros(16), batch["x"])[0]
+
+
+def subtracted(state: Tree, batch: Tree) -> Any:
+    """Every turn changes the sign of what it adds to."""
+    return state, lax.scan(lambda c, x: (predicted(state, x) - c, None), jnp.zeros(16), batch["x"])[
+        0
+    ]
+
+
+def last(state: Tree, batch: Tree) -> Any:
+    """What the last turn found comes out."""
+    return state, lax.scan(lambda _, x: (predicted(state, x), None), jnp.zeros(16), batch["x"])[0]
+
+
+def told(state: Tree, batch: Tree) -> Any:
+    """Every turn calls the host."""
+
+    def row(x: Any) -> Any:
+        jax.debug.callback(lambda _: None, x[0])
+        return predicted(state, x)
+
+    return state, lax.map(row, batch["x"])
+
+
+@pytest.mark.parametrize("step", [chained, running, rounded, subtracted, last, told])
+def test_turns_that_are_not_independent_stay(step: Callable[[Tree, Tree], Any]) -> None:
+    """And the plan says where the rows end."""
+    state, batch = arrays()
+    partitioned = pt.partition(step, MESHES["batch:data"], pt.parse_schedule("batch:data"))
+    plan = partitioned.plan(state, batch)
+    assert plan.steps[-1].split["data"] < 0.01
+    (line,) = [
+        line for line in plan.steps[-1].remarks() if "ends at scan at test_turns.py:" in line
+    ]
+    assert "the loop runs over dimension 0, and its turns are not independent" in line
+    assert any("is split over data=8" in line for line in plan.warnings)
+    for a, b in zip(raw(partitioned(state, batch)), raw(jax.jit(step)(state, batch)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=3e-5, atol=1e-5)
+
+
+def test_members_of_an_ensemble_are_split() -> None:
+    """They lie in the state, and no row comes with them."""
+    state, batch = arrays()
+    members = jax.tree.map(lambda w: np.stack([w * i for i in range(1, 9)]), state)
+
+    def step(members: Tree, batch: Tree) -> Any:
+        def grads(params: Tree) -> Tree:
+            return jax.grad(loss)(params, batch["x"], batch["y"])
+
+        return descended(members, lax.map(grads, members))
+
+    schedule = [pt.Manual("members", {"members": 0}, "data")]
+    partitioned = pt.partition(step, MESHES["batch:data"], schedule)
+    plan = partitioned.plan(members, batch)
+    assert plan.steps[-1].split["data"] > 0.99
+    assert not any(plan.collectives.values())
+    got, wanted = partitioned(members, batch), jax.jit(step)(members, batch)
+    for a, b in zip(raw(got), raw(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=3e-5, atol=1e-5)
+
+
+def test_what_turns_stack_is_explained_by_them() -> None:
+    plan = pt.partition(
+        CASES["with keys"].step, MESHES["batch:data"], pt.parse_schedule("batch:data")
+    ).plan(*arrays())
+    assert "the 64 turns of scan at test_turns.py:" in plan.explain("out/1")
+
+
+def test_plans_are_made_again_recomputed_and_placed() -> None:
+    """From decisions as JSON; with loops that stack less; with axes cut for their reductions."""
+    state, batch = arrays()
+    step, mesh = CASES["mapped"].step, MESHES["batch:data"]
+    schedule = pt.parse_schedule("batch:data")
+    wanted = raw(jax.jit(step)(state, batch))
+    plan = pt.partition(step, mesh, schedule).plan(state, batch)
+    decisions = pt.PlanDecisions.from_json(plan.decisions.to_json())
+    again = pt.partition(step, mesh, schedule, decisions=decisions)
+    assert str(again.plan(state, batch)) == str(plan)
+    had = plan.steps[-1].simulation
+    memory = 0.95 * had.peak_memory_bytes / had.device.memory_bytes
+    slow = pt.Topology((pt.Level("gpu", 4, 1e11, 1e-6), pt.Level("host", 2, 1e8, 1e-5)))
+    step = pt.partition(
+        step, mesh, schedule, simulate=pt.Simulator("h200", slow), reductions="synthesised",
+        recompute=pt.Recompute(memory),
+    )  # fmt: skip
+    last = step.plan(state, batch)
+    assert [made.name for made in last.steps] == ["batch parallel", "recompute", "reductions"]
+    assert last.steps[1].simulation.peak_memory_bytes < had.peak_memory_bytes
+    assert "turns=('data_host', 'data_gpu')" in step.lower_text()
+    for a, b in zip(raw(step(state, batch)), wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=3e-5, atol=1e-5)
