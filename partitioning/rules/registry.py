@@ -38,7 +38,8 @@ _INLINED = """
 #: Ops that have no rule of their own because propagation goes through their regions, or because
 #: tracing puts their bodies in their place.
 _STRUCTURE: dict[str, str] = {
-    "scan": "propagation goes through the body; the scanned dimension is needed whole",
+    "scan": "propagation goes through the body; the scanned dimension tiles where turns are "
+    "independent, and what they add up reduces by sum; elsewhere it is needed whole",
     "while": "propagation goes through condition and body; carry in is carry out",
     "cond": "propagation goes through every branch; the index is needed whole",
     "checkpoint": "propagation goes through the body",
