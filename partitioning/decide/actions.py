@@ -227,7 +227,7 @@ def apply_actions(
             node, axis = action.node, action.axis
             open_ = axis not in state.factors.get(node, {})
             if open_ and state.mesh[axis] > 1 and node.op is not None and node.op.regions:
-                seeds.extend((v, axis) for v in split_turns(state, node, axis))
+                seeds.extend((v, axis) for v in split_turns(context.graph, state, node, axis))
             elif open_ and state.mesh[axis] > 1 and fits(node, action.factor, axis, state):
                 seeds.extend((v, axis) for v in assign_factor(state, node, axis, action.factor))
             continue

@@ -54,6 +54,8 @@ def unsplit_loops(
         )
         if not reached or not kept.isdisjoint(values_inside(op.regions)):
             continue
+        if not _alone(graph, state, op, axis):
+            continue
         ops = [o for region in op.regions for o in region.walk()]
         nodes = [n for o in ops if (n := graph.of.get(o)) is not None]
         taken = [(n, state.factors[n][axis]) for n in nodes if axis in state.factors.get(n, ())]
@@ -63,10 +65,11 @@ def unsplit_loops(
     return found
 
 
-def split_turns(state: Decisions, node: Node, axis: str) -> list[Value]:
+def split_turns(graph: Graph, state: Decisions, node: Node, axis: str) -> list[Value]:
     """Gives the turns of a loop an axis, if it divides them and nothing inside is tiled over it.
 
     Args:
+      graph: the program.
       state: the decisions, which are extended.
       node: the node of a loop in `graph.loops`.
       axis: an axis that the node has not.
@@ -77,15 +80,36 @@ def split_turns(state: Decisions, node: Node, axis: str) -> list[Value]:
     op = node.op
     assert op is not None
     held = [(v, a) for v in values_inside(op.regions) for a in (axis,)]
-    held += [(v, a) for v in _apart(op.regions) for a in state.mesh if a != axis]
+    # What a branch reads in another layout it would gather itself.
+    apart = [v for o in _differing(op.regions) for v in (*o.inputs, *values_inside(o.regions))]
+    held += [(v, a) for v in apart for a in state.mesh if a != axis]
     tiled = (state.tiles.get(v, {}).get(a, REPLICATED_DIM) != REPLICATED_DIM for v, a in held)
-    if not fits(node, 0, axis, state) or any(tiled):
+    if not fits(node, 0, axis, state) or any(tiled) or not _alone(graph, state, op, axis):
         return []
     followed = assign_factor(state, node, axis, 0)
     for value, other in held:
         if value.shape and value.data is None and other not in state.tiles.get(value, ()):
             state.set_value(value, other, REPLICATED_DIM, node)
     return followed
+
+
+def _alone(graph: Graph, state: Decisions, op: Op, axis: str) -> bool:
+    """True if no loop that is split already keeps the turns of another one from an axis.
+
+    Of loops within each other one alone has the axis. What devices may take differently holds none.
+    """
+    for other, node in graph.loops.items():
+        taken = state.factors.get(node, ())
+        if not taken or other is op:
+            continue
+        regions = [r for o in _differing(other.regions) for r in o.regions]
+        if axis in taken:
+            regions += [*other.regions]
+            if any(o is other for region in op.regions for o in region.walk()):
+                return False
+        if any(o is op for region in regions for o in region.walk()):
+            return False
+    return True
 
 
 def values_inside(regions: Sequence[Program]) -> Iterator[Value]:
@@ -97,9 +121,11 @@ def values_inside(regions: Sequence[Program]) -> Iterator[Value]:
             yield from values_inside(op.regions)
 
 
-def _apart(regions: Sequence[Program]) -> Iterator[Value]:
-    """The values inside of loops and branches that devices may take differently."""
+def _differing(regions: Sequence[Program]) -> Iterator[Op]:
+    """The outermost loops and branches that devices may take differently."""
     for region in regions:
         for op in region.ops:
-            differs = op.name in ("while", "cond")
-            yield from (values_inside if differs else _apart)(op.regions)
+            if op.name in ("while", "cond"):
+                yield op
+            else:
+                yield from _differing(op.regions)

@@ -90,7 +90,9 @@ def until_small(state: Tree, batch: Tree) -> Any:
             return 0.5 * jnp.tanh(predicted(state, h)), count + 1
 
         h, count = lax.while_loop(lambda c: jnp.sum(c[0] ** 2) > 1.0, turn, (x, 0))
-        return lax.cond(count % 2 == 0, lambda h: predicted(state, h), jnp.sin, h), count
+        wide = jnp.tanh(h @ state["up"])
+        wide = lax.cond(count % 2 == 0, lambda h: h / (1 + jnp.sum(h**2)), jnp.sin, wide)
+        return wide @ state["down"], count
 
     found, count = lax.map(row, batch["x"])
     return state, (found, count)
@@ -267,6 +269,20 @@ def test_turns_that_are_not_independent_stay(step: Callable[[Tree, Tree], Any]) 
         np.testing.assert_allclose(a, b, rtol=3e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("schedule", MESHES)
+def test_devices_that_turn_differently_do_not_wait_for_each_other(schedule: str) -> None:
+    columns = pt.Manual("columns", {"state/up": 1}, "model")
+    tactics = [*pt.parse_schedule(schedule), *([columns] if "model" in schedule else [])]
+    plan = pt.partition(until_small, MESHES[schedule], tactics).plan(*arrays())
+    loops = [op for op in plan.program.walk() if op.params.get("turns")]
+    assert len(loops) == (schedule != "megatron:model,batch:data")
+    inside = [
+        o for op in loops for r in op.regions for o in r.walk() if o.name in ("while", "cond")
+    ]
+    held = [o.name for op in inside for region in op.regions for o in region.walk()]
+    assert not {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"} & {*held}
+
+
 def test_members_of_an_ensemble_are_split() -> None:
     """They lie in the state, and no row comes with them."""
     state, batch = arrays()
@@ -318,3 +334,47 @@ def test_plans_are_made_again_recomputed_and_placed() -> None:
     assert "turns=('data_host', 'data_gpu')" in step.lower_text()
     for a, b in zip(raw(step(state, batch)), wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=3e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", ["xy", "yx"])
+def test_one_axis_splits_one_of_two_nested_loops(order: str) -> None:
+    """Whichever rows come first; a loop within a loop of other axes is split over its own."""
+
+    def step(x: Any, y: Any, w: Any) -> Any:
+        def row(x: Any) -> Any:
+            def add(i: Any, total: Any) -> Any:
+                return total + jnp.sum(jnp.tanh((x * y[i]) @ w))
+
+            return lax.fori_loop(0, 8, add, 0.0), lax.map(lambda y: jnp.sum(jnp.sin(x * y) @ w), y)
+
+        return lax.map(row, x)
+
+    random = np.random.default_rng(0)
+    shapes = (16, 16), (8, 16), (16, 16)
+    x, y, w = (random.normal(size=shape).astype(np.float32) for shape in shapes)
+    wanted = raw(jax.jit(step)(x, y, w))
+    for axes in (("data", "data"), ("data", "model")):
+        mesh = pt.Mesh({"data": 8}) if axes[0] == axes[1] else pt.Mesh({"data": 4, "model": 2})
+        schedule = [pt.Manual(n, {n: 0}, a) for n, a in zip(order, axes, strict=True)]
+        for a, b in zip(raw(pt.partition(step, mesh, schedule)(x, y, w)), wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=3e-5, atol=1e-5)
+
+
+def test_a_loop_in_one_that_devices_turn_differently_often_stays() -> None:
+    def step(x: Any, y: Any) -> Any:
+        def row(x: Any) -> Any:
+            def turn(x: Any) -> Any:
+                return 0.5 * x + 0.01 * jnp.sum(lax.map(lambda y: jnp.tanh(y * x), y), 0)
+
+            return lax.while_loop(lambda x: jnp.sum(x**2) > 1.0, turn, x)
+
+        return lax.map(row, x)
+
+    random = np.random.default_rng(0)
+    x, y = (random.normal(size=(8, 16)).astype(np.float32) for _ in range(2))
+    schedule = [pt.Manual("x", {"x": 0}, "data"), pt.Manual("y", {"y": 0}, "model")]
+    partitioned = pt.partition(step, pt.Mesh({"data": 4, "model": 2}), schedule)
+    last = partitioned.plan(x, y).steps[-1]
+    assert last.split == {"data": 1.0, "model": 0.0}
+    assert last.collectives["all_reduce"] == 0
+    np.testing.assert_allclose(partitioned(x, y), jax.jit(step)(x, y), rtol=3e-5, atol=1e-5)
