@@ -88,6 +88,10 @@ class Device:
       step_seconds: fixed cost of one call of a compiled program: dispatch and synchronisation.
       result_seconds: fixed cost of each array that a program returns, besides `step_seconds`.
       loop_seconds: fixed cost of one turn of a loop, beyond the kernels of its body.
+      branch_seconds: for how long the device is idle where the host reads a value of it to choose
+        a branch; 0 where the device chooses by itself.
+      ahead: True if the host dispatches a call while the device works on the one before, so that
+        only what takes longer than that work is seen.
       skew: how far the last device is behind when all meet in a collective, as a fraction of the
         work since they met before; no small part where devices share cores and take turns.
       most_skew_seconds: how far it is behind at most.
@@ -111,6 +115,8 @@ class Device:
     step_seconds: float = 0.0
     result_seconds: float = 0.0
     loop_seconds: float = 0.0
+    branch_seconds: float = 0.0
+    ahead: bool = False
     skew: float = 0.0
     most_skew_seconds: float = 0.0
     efficiency: Mapping[str, Mapping[str, Curve]] = dataclasses.field(default_factory=dict)
@@ -139,7 +145,8 @@ class Device:
                     f"matmul_flops of device {self.name!r} is {rate} for {dtype}; "
                     "it must be positive"
                 )
-        for field in ("kernel_seconds", "step_seconds", "result_seconds", "loop_seconds", "skew"):
+        fixed = ("kernel", "step", "result", "loop", "branch")
+        for field in (*(f"{what}_seconds" for what in fixed), "skew"):
             if getattr(self, field) < 0:
                 raise ValueError(
                     f"{field} of device {self.name!r} is {getattr(self, field)}; "
@@ -169,6 +176,17 @@ class Device:
     def bandwidth(self, nbytes: float) -> float:
         """Bytes per second that a kernel moving so many bytes reaches."""
         return self.memory_bandwidth * self.memory_efficiency.at(nbytes)
+
+    def call_seconds(self, results: int, busy: float, waits: bool = False) -> float:
+        """Seconds of calling a program that are not hidden behind the work of the device.
+
+        Args:
+          results: how many arrays the program returns.
+          busy: seconds of that work.
+          waits: True if the host reads values of the device on the way, and so is never ahead.
+        """
+        call = self.step_seconds + self.result_seconds * max(results - 1, 0)
+        return max(call - busy, 0.0) if self.ahead and not waits else call
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes an equal device."""

@@ -63,6 +63,7 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
     moving: list[frozenset[Kernel]] = [frozenset()] * count
     kernels: list[Kernel] = []
     results = {n.index for n in graph.outputs}
+    least = _least_reads(graph) if frugal else []
     for node in reversed(graph.nodes):
         index = node.index
         users = node.users
@@ -83,14 +84,15 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
                     bool(reusing[user.index])
                     and not reusing[user.index].isdisjoint(hosts[user.index])
                 )
-                if node.expensive and (repeats or len(users) > 1 or stays):
+                again = len(users) > 1 or stays
+                if node.expensive and (repeats or (again and not (frugal and node.elementwise))):
                     fused_everywhere = False
                     continue
                 for kernel in hosts[user.index]:
                     inside[kernel] = None
             if fused_everywhere and len(inside) > 1 and not node.unary and _linked(inside):
                 fused_everywhere = False
-            if frugal and fused_everywhere and len(inside) > 1 and not _pays(node, len(inside)):
+            if frugal and fused_everywhere and len(inside) > 1 and not _pays(node, len(inside), least):
                 fused_everywhere = False
                 inside = {}
             if not fused_everywhere and inside and (frugal or not _may_repeat(node)):
@@ -155,12 +157,27 @@ def _may_repeat(node: ArrayNode) -> bool:
     return node.unary or sum(n.nbytes for n in node.operands) <= node.nbytes
 
 
-def _pays(node: ArrayNode, times: int) -> bool:
-    """True if reading the operands in so many kernels beats writing the result once and reading it
-    there.
+def _pays(node: ArrayNode, times: int, least: list[int]) -> bool:
+    """True if computing the node in so many kernels moves no more than writing it once and reading
+    it there.
     """
-    operands = sum(n.nbytes for n in node.operands)
+    operands = sum(least[n.index] for n in node.operands)
     return times * operands <= operands + (1 + times) * node.nbytes
+
+
+def _least_reads(graph: ArrayGraph) -> list[int]:
+    """The fewest bytes that each node can be had from: its own, or those that it is computed of.
+
+    A mask of the size of its argument, or a number that was bfloat16 before, is cheap to read.
+    """
+    found: list[int] = []
+    for node in graph.nodes:
+        nbytes = node.nbytes
+        spreads = node.elementwise or traits_of(node.name).broadcasts
+        if node.kind == FUSIBLE and node.feeds and spreads:
+            nbytes = min(nbytes, sum(found[n.index] for n in node.operands))
+        found.append(nbytes)
+    return found
 
 
 def _linked(kernels: dict[Kernel, None]) -> bool:
@@ -220,6 +237,7 @@ def _late_sources(kernels: list[Kernel]) -> list[Kernel]:
     schedule: list[Kernel] = []
     placed: set[ArrayNode] = set()
     early = {PARAM, CONSTANT}
+    loops = any(kernel.root.kind == LOOP for kernel in kernels)
 
     def put(kernel: Kernel) -> None:
         kernel.position = len(schedule)
@@ -228,6 +246,9 @@ def _late_sources(kernels: list[Kernel]) -> list[Kernel]:
 
     for kernel in kernels:
         if kernel.root.kind in early:
+            put(kernel)
+    for kernel in kernels:
+        if loops and not kernel.inputs and kernel.root not in placed:
             put(kernel)
     for kernel in kernels:
         if kernel.root in placed or (not kernel.inputs and kernel.root.users):

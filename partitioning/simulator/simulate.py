@@ -142,6 +142,5 @@ def simulate(
     assignment = assign(graph, donation_pairs(program, donated), kind=device.kind)
     memory = memory_of(program, donated, device.kind, graph, assignment)
     overlap = device.kind != "cpu" if overlap is None else overlap
-    overhead = device.step_seconds + device.result_seconds * max(len(program.outputs) - 1, 0)
-    timing = Queues(device, placement, overlap).time(assignment, overhead)
+    timing = Queues(device, placement, overlap).time(assignment, len(program.outputs))
     return Simulation(device, memory, costs.program_flops(program, kind=device.kind), timing)

@@ -125,7 +125,7 @@ def test_devices_survive_json(tmp_path):
 
 def test_rates_fall_back_to_float32():
     device = DEVICES["a100-80gb"]
-    assert device.matmul_rate("int32", 1e9) == device.matmul_flops["float32"]
+    assert device.matmul_rate("int32", 1e9) == device.matmul_rate("float32", 1e9)
 
 
 @pytest.mark.parametrize(
