@@ -15,7 +15,6 @@ from .fusion import Kernel, fuse, in_parallel, order
 from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, NEWER, OPAQUE, PARAM, ArrayGraph, ArrayNode
 from .heap import Buffer, Window, pack, reuse
 
-
 # cuBLAS gets so many bytes on an H100; smaller products XLA computes by kernels of its own.
 _WORKSPACE = 32 << 20
 _LIBRARY_FLOPS = 1e9

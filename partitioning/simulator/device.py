@@ -89,9 +89,8 @@ class Device:
       result_seconds: fixed cost of each array that a program returns, besides `step_seconds`.
       loop_seconds: fixed cost of one turn of a loop, beyond the kernels of its body.
       branch_seconds: for how long the device is idle where the host reads a value of it to choose
-        a branch; 0 where the device chooses by itself.
-      ahead: True if the host dispatches a call while the device works on the one before, so that
-        only what takes longer than that work is seen.
+        a branch; 0 where the device chooses by itself. Such a host makes the arrays that a program
+        returns while the device works on the call before, unless it has to wait for a value.
       skew: how far the last device is behind when all meet in a collective, as a fraction of the
         work since they met before; no small part where devices share cores and take turns.
       most_skew_seconds: how far it is behind at most.
@@ -103,6 +102,8 @@ class Device:
         bytes.
       transcendental_flops: how many simple operations one exponential, logarithm or tanh costs.
       sources: where each figure comes from.
+      chosen: why this device was taken, where nobody named it; for whoever prints a plan.
+      limit: where `memory_bytes` come from, if not from the vendor; likewise.
     """
 
     name: str
@@ -116,7 +117,6 @@ class Device:
     result_seconds: float = 0.0
     loop_seconds: float = 0.0
     branch_seconds: float = 0.0
-    ahead: bool = False
     skew: float = 0.0
     most_skew_seconds: float = 0.0
     efficiency: Mapping[str, Mapping[str, Curve]] = dataclasses.field(default_factory=dict)
@@ -124,6 +124,8 @@ class Device:
     memory_efficiency: Curve = Curve()
     transcendental_flops: float = 8.0
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    chosen: str = dataclasses.field(default="", compare=False)
+    limit: str = dataclasses.field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "gpu", "tpu"):
@@ -177,16 +179,15 @@ class Device:
         """Bytes per second that a kernel moving so many bytes reaches."""
         return self.memory_bandwidth * self.memory_efficiency.at(nbytes)
 
-    def call_seconds(self, results: int, busy: float, waits: bool = False) -> float:
-        """Seconds of calling a program that are not hidden behind the work of the device.
+    def call_seconds(self, results: int, chooses: bool = False) -> float:
+        """Seconds of calling a program besides its kernels.
 
         Args:
           results: how many arrays the program returns.
-          busy: seconds of that work.
-          waits: True if the host reads values of the device on the way, and so is never ahead.
+          chooses: True if it has branches.
         """
-        call = self.step_seconds + self.result_seconds * max(results - 1, 0)
-        return max(call - busy, 0.0) if self.ahead and not waits else call
+        hidden = self.branch_seconds > 0 and not chooses
+        return self.step_seconds + (0.0 if hidden else self.result_seconds * max(results - 1, 0))
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes an equal device."""

@@ -92,7 +92,8 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
                     inside[kernel] = None
             if fused_everywhere and len(inside) > 1 and not node.unary and _linked(inside):
                 fused_everywhere = False
-            if frugal and fused_everywhere and len(inside) > 1 and not _pays(node, len(inside), least):
+            times = len(inside)
+            if frugal and fused_everywhere and times > 1 and not _pays(node, times, least):
                 fused_everywhere = False
                 inside = {}
             if not fused_everywhere and inside and (frugal or not _may_repeat(node)):

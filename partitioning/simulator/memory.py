@@ -11,7 +11,8 @@ import numpy as np
 
 from ..ir.program import Op, Program, Value
 from .buffers import Assignment, assign
-from .graph import CONSTANT, ELEMENT, PARAM, ArrayGraph, ArrayNode, build
+from .graph import CONSTANT, ELEMENT, LOOP, PARAM, ArrayGraph, ArrayNode, build
+from .graph.nodes import uniform
 from .profile import module_of
 
 
@@ -207,13 +208,16 @@ def _owner(node: ArrayNode, kind: str, nbytes: int | None = None) -> Owner:
 
 def _made_by(node: ArrayNode) -> tuple[Value | None, Op | None]:
     """The value that a node holds and the op that makes it: of a loop the one in its body."""
-    op = node.op
+    op, at = node.op, node.data if node.kind == ELEMENT and isinstance(node.data, int) else 0
+    if uniform(node):  # What a loop fills is called by what it becomes there.
+        for user in node.users:
+            if user.kind == LOOP and node in user.data:
+                op, at = user.op, user.data.index(node)
     if op is None or not op.outputs:
         return None, op
-    at = node.data if node.kind == ELEMENT and isinstance(node.data, int) else 0
     value = op.outputs[min(at, len(op.outputs) - 1)]
-    while op.name == "scan" and at < len(op.outputs):
-        (body,) = op.regions
+    while op.regions and len(op.regions[-1].outputs) == len(op.outputs) > at:
+        body = op.regions[-1]
         inner = body.outputs[at]
         maker = next((one for one in body.ops if inner in one.outputs), None)
         if maker is None:

@@ -64,7 +64,7 @@ def _gpu(name: str) -> Device:
     return Device(
         name, "gpu", {**matmul, "float16": matmul["bfloat16"]}, 1e12 * vector,
         round(memory * 10**9), 1e9 * bandwidth, kernel_seconds=2.3e-6, step_seconds=3e-5,
-        result_seconds=6e-6, loop_seconds=1e-5, branch_seconds=2e-5, ahead=True,
+        result_seconds=6e-6, loop_seconds=1e-5, branch_seconds=2e-5,
         efficiency={"matmul": {**_PRODUCTS, "float16": _PRODUCTS["bfloat16"]}},
         memory_efficiency=_STREAMS,
         sources={
@@ -118,7 +118,13 @@ def get_device(device: str | Device) -> Device:
     name = _ALIASES.get(name, name)
     if name in DEVICES:
         preset, share = DEVICES[name], handed_out(name)
-        return dataclasses.replace(preset, memory_bytes=int(share * preset.memory_bytes))
+        if share == 1.0:
+            return preset
+        return dataclasses.replace(
+            preset,
+            memory_bytes=int(share * preset.memory_bytes),
+            limit=f"as XLA_PYTHON_CLIENT_MEM_FRACTION is {share:g}",
+        )
     if device.endswith(".json"):
         return Device.load(device)
     near = difflib.get_close_matches(name, list(DEVICES), n=1, cutoff=0.4)

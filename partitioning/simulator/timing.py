@@ -88,6 +88,11 @@ class Seconds:
         """Seconds from call to result."""
         return self.compute + self.exposed + self.overhead
 
+    @property
+    def apart(self) -> float:
+        """Seconds from call to result if no collective runs beside a kernel."""
+        return self.compute + self.communication + self.overhead
+
     def to_json(self) -> dict[str, float]:
         """The figures by name."""
         return {**dataclasses.asdict(self), "total": self.total}
@@ -389,8 +394,7 @@ class Queues:
         levels = tuple(dict.fromkeys([*busy, *wires.taken]))
         overhead = 0.0
         if results is not None:
-            waits = bool(device.branch_seconds) and assignment.chooses
-            overhead = device.call_seconds(results, compute + exposed, waits)
+            overhead = device.call_seconds(results, assignment.chooses)
         spent = Seconds(compute, wire, exposed, overhead)
         return Timing(spent, dict(by_kind), tuple(events), levels, compute - met)
 

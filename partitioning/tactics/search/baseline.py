@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -139,10 +138,7 @@ class Baseline:
         self.results = [v for i, v in enumerate(program.outputs) if i not in taken]
         in_use = _peak(self.buffers, len(self.places.times))
         self.packing = memory.temporaries / in_use if in_use else 1.0
-        waits = bool(device.branch_seconds) and assignment.chooses
-        self.overhead = functools.partial(
-            device.call_seconds, len(program.outputs), waits=waits
-        )
+        self.overhead = device.call_seconds(len(program.outputs), assignment.chooses)
 
     def value_of(self, node: ArrayNode) -> Value | None:
         """The value that a node of the compiler's view holds, as far as is known."""

@@ -185,7 +185,7 @@ class Timeline:
         compute = float(done[-1])
         communication, total = self._queues(done, transfers)
         peak = self._peak(share, transfers)
-        return Estimated(total + self.baseline.overhead(total), compute, communication, peak)
+        return Estimated(total + self.baseline.overhead, compute, communication, peak)
 
     def arithmetic(self, kept: np.ndarray) -> np.ndarray:
         """Seconds of arithmetic of each kernel, given the share of it that a device keeps."""

@@ -81,7 +81,7 @@ def test_a_gpu_has_the_memory_that_jax_hands_out(variables, share, monkeypatch):
     plan = pt.partition(example.update, pt.Mesh({"data": 2}), [], simulate=pt.Simulator("h100"))
     said = report(plan.plan(example.state_shapes, example.batch_shapes))
     assert (f"as XLA_PYTHON_CLIENT_MEM_FRACTION is {share}" in said) == (share < 1)
-    assert "h100-sxm has" in said
+    assert "h100-sxm with" in said
 
 
 def test_a_share_of_memory_that_is_none_is_refused(monkeypatch):
