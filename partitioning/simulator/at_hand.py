@@ -34,7 +34,7 @@ def device_at_hand() -> Device:
     device = dataclasses.replace(get_device(name), chosen="the device at hand")
     if limit is None:
         return device
-    return dataclasses.replace(device, memory_bytes=limit, limit="what jax hands out here")
+    return dataclasses.replace(device, memory_bytes=limit, limit="as jax hands out here")
 
 
 def choose_device(device: str | Device) -> Device:

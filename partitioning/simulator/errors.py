@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from .device import Device
+from .presets import told_by
 
 #: Steps of less are bound by what kernels and calls cost besides their work.
 _SMALL_SECONDS = 0.01
@@ -45,13 +46,16 @@ class TimeError:
 _H100 = TimeError(0.1, 0.3, ", by eight steps")
 #: By the name of a preset.
 _MEASURED = {"h100-sxm": _H100}
-#: By the kind of the device, of calibrations: median errors of three models are 8 to 45 %.
+#: Of calibrations, by the kind of the device: median errors of three models are 8 to 45 %.
 _CALIBRATED = {"cpu": TimeError(0.45, 0.45, ", by three calibrated models")}
 
 
 def error_of(device: Device) -> TimeError:
     """The documented error of times predicted for a preset, or for a calibrated device."""
-    found = _MEASURED.get(device.name) or _CALIBRATED.get(device.kind)
+    is_calibrated = "all" in device.sources
+    found = (
+        _CALIBRATED.get(device.kind) if is_calibrated else _MEASURED.get(told_by(device.name) or "")
+    )
     return found or dataclasses.replace(
         _H100, source=f" as of an H100: none was measured on {device.name}", measured=False
     )

@@ -52,7 +52,7 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
     Args:
       graph: what `build` made.
       frugal: compute a node again in several kernels only where that moves fewer bytes in all, as
-        the compilers for accelerators weigh it. Otherwise follow the CPU compiler, which does not
+        the compilers for accelerators weigh it, expensive ones too. Otherwise follow the CPU compiler, which does not
         count kernels.
     """
     count = len(graph.nodes)
@@ -194,7 +194,8 @@ def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
       kernels: in program order.
       breadth_first: run each kernel as soon as its inputs are there, as XLA's CPU compiler does
         for the sake of concurrency, whatever that does to memory. Otherwise the program's own
-        order, with kernels that read nothing put right before their first reader.
+        order, with kernels that read nothing put right before their first reader; or first of all
+        where there is a loop, as the compilers for GPUs were seen to do.
     """
     if not breadth_first:
         return _late_sources(kernels)

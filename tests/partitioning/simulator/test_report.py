@@ -44,7 +44,7 @@ def test_a_plan_is_for_the_device_at_hand_and_its_memory(monkeypatch):
     assert cost.device.name == "a100-40gb"
     assert cost.device.memory_bytes == 31 * 2**30
     assert "predicted for a100-40gb (the device at hand) with 31.0 GiB of 37.3 GiB" in str(plan)
-    assert "what jax hands out here" in str(plan)
+    assert "as jax hands out here" in str(plan)
     has(monkeypatch, "NVIDIA A100-SXM4-40GB", bytes_limit=cost.peak_memory_bytes - 1)
     assert not planned().steps[-1].simulation.fits
 
@@ -92,6 +92,16 @@ def test_the_error_stands_beside_a_prediction_that_was_measured():
     large = planned(pt.Simulator("h100"), batch=2**16, width=4096, hidden=2**14)
     assert large.steps[-1].simulation.shown_seconds().endswith(" +-10%")
     assert "seconds +-10% (under 10 ms +-30%), by eight steps" in str(large)
+    card = types.SimpleNamespace(
+        platform="cuda", device_kind="NVIDIA H100 80GB HBM3", memory_stats=lambda: {}
+    )
+    assert error_of(pt.nearest(card, 1)).measured
+    card.platform = card.device_kind = "cpu"
+    assert not error_of(pt.nearest(card, 1)).measured  # Its rates are another device's.
+    calibrated = dataclasses.replace(
+        pt.nearest(card, 1), sources={"all": "measured by calibrate()"}
+    )
+    assert error_of(calibrated).of(1.0) > 0.3
     other = planned(pt.Simulator("mi300x"))
     assert "+-" not in other.steps[-1].simulation.shown_seconds()
     assert "none was measured on mi300x" in str(other)
