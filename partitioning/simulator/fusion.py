@@ -52,8 +52,8 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
     Args:
       graph: what `build` made.
       frugal: compute a node again in several kernels only where that moves fewer bytes in all, as
-        the compilers for accelerators weigh it, expensive ones too. Otherwise follow the CPU compiler, which does not
-        count kernels.
+        the compilers for accelerators weigh it, expensive ones too. Otherwise follow the CPU
+        compiler, which does not count kernels.
     """
     count = len(graph.nodes)
     # For each node: the kernels that compute it, and those of them that use its elements
