@@ -218,9 +218,16 @@ def _made_by(node: ArrayNode) -> tuple[Value | None, Op | None]:
     value = op.outputs[min(at, len(op.outputs) - 1)]
     while op.regions and len(op.regions[-1].outputs) == len(op.outputs) > at:
         body = op.regions[-1]
-        inner = body.outputs[at]
+        inner = _next_turn(op, body.outputs[at])
         maker = next((one for one in body.ops if inner in one.outputs), None)
         if maker is None:
             break
         op, at = maker, maker.outputs.index(inner)
     return value, op
+
+
+def _next_turn(op: Op, value: Value) -> Value:
+    """Of a carry that a loop's body is given, what it becomes there; else the value itself."""
+    body, consts = op.regions[-1], op.params.get("num_consts", 0)
+    carries = body.inputs[consts : consts + op.params.get("num_carry", 0)]
+    return body.outputs[carries.index(value)] if value in carries else value
