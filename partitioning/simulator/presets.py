@@ -21,7 +21,8 @@ _TF32 = "float32 as TF32, jax's default precision"
 _ONE_PASS = "float32 in one bfloat16 pass, jax's default precision"
 _VECTOR = "assumed: vendors publish no vector rate; elementwise kernels are bound by memory anyway"
 _OVERHEAD = "assumed order of magnitude; calibrate() measures it"
-_FIXED = ("kernel_seconds", "step_seconds", "result_seconds", "loop_seconds", "branch_seconds")
+_SHARES = ("efficiency", "memory_efficiency", "kernel_seconds", "result_seconds")
+_ASSUMED = ("step_seconds", "loop_seconds", "branch_seconds")
 #: By dtype the share of the peak that products of so many FLOPs reach, by the profiles of three
 #: transformers: of 8,192 tokens, to and from 1,024 features, 4,096 of an MLP and 32,768 words.
 _PRODUCTS = {
@@ -69,7 +70,8 @@ def _gpu(name: str) -> Device:
         memory_efficiency=_STREAMS,
         sources={
             "matmul_flops": source if name == "mi300x" else f"{source}; {_TF32}",
-            **dict.fromkeys(("efficiency", "memory_efficiency", *_FIXED), shares),
+            **dict.fromkeys(_SHARES, shares),
+            **dict.fromkeys(_ASSUMED, _OVERHEAD),
             **dict.fromkeys(("vector_flops", "memory_bytes", "memory_bandwidth"), source),
         },
     )  # fmt: skip
