@@ -138,7 +138,13 @@ def memory_of(
     held += [
         _owner(n, "output") for n in dict.fromkeys(graph.outputs) if n not in taken and n.nbytes
     ]
-    held += _alive(assignment, at)
+    copies = {
+        n: Owner(f"copy of {v.path}", v.nbytes, "", "temporary", v.type_text())
+        for v, n in zip(program.inputs, graph.params, strict=True)
+    }
+    held += [
+        copies.get(node) or _owner(node, "temporary", size) for node, size in _alive(assignment, at)
+    ]
     held.sort(key=lambda o: -o.nbytes)
     base = arguments + outputs + table - aliased
     return Memory(
@@ -180,18 +186,19 @@ def _profile(assignment: Assignment) -> tuple[np.ndarray, int]:
     return profile, int(np.argmax(profile))
 
 
-def _alive(assignment: Assignment, at: int) -> list[Owner]:
-    owners = []
+def _alive(assignment: Assignment, at: int) -> list[tuple[ArrayNode, int]]:
+    """The nodes that temporaries at a position hold, with bytes; of a loop those inside."""
+    found: list[tuple[ArrayNode, int]] = []
     inside = {kernel.root: bodies for kernel, bodies in assignment.inner.items()}
     for buffer in assignment.temporaries:
         if any(first <= at <= last for first, last in buffer.spans):
             bodies = inside.get(buffer.owner)
             if bodies:
                 largest = max(bodies, key=lambda body: body.temporary_bytes)
-                owners += _alive(largest, _profile(largest)[1])
+                found += _alive(largest, _profile(largest)[1])
                 continue
-            owners.append(_owner(buffer.owner, "temporary", nbytes=buffer.nbytes))
-    return owners
+            found.append((buffer.owner, buffer.nbytes))
+    return found
 
 
 def _owner(node: ArrayNode, kind: str, nbytes: int | None = None) -> Owner:

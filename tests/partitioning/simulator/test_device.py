@@ -131,7 +131,7 @@ def test_rates_fall_back_to_float32():
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda text: text[: text.index('kind') + 2], "Unterminated"),
+        (lambda text: text[: text.index("kind") + 2], "Unterminated"),
         (lambda text: "", "Expecting value"),
         (lambda text: "[1]", "holds a list"),
         (lambda text: "{}", "required positional argument"),
