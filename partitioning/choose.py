@@ -11,6 +11,7 @@ from .decide.actions import Tactic, axes_of
 from .explain import table
 from .mesh import Mesh
 from .plan import Plan
+from .simulator.errors import error_of
 from .simulator.simulate import Simulation, amount
 from .tactics import parse_schedule
 from .tactics.search.automatic import Automatic, Budget
@@ -101,17 +102,20 @@ class PlanChoice:
         for tried in (self.best, *_distinct(self.best, self.others)[:7]):
             cost = tried.simulation
             seconds = cost.predicted_seconds.total
+            alike = error_of(cost.device).alike(seconds, whole) and tried is not self.best
             rows.append(
                 {
                     "mesh": tried.mesh,
                     "schedule": tried.schedule,
-                    "seconds": f"{seconds:.3g}",
-                    "times": f"{seconds / whole:.2f}",
+                    "seconds": cost.shown_seconds(),
+                    "times": "~ " * alike + f"{seconds / whole:.2f}",
                     "peak": amount(cost.peak_memory_bytes, "B", 1024)
                     + ("" if cost.fits else " (too large)"),
                 }
             )
         lines.append(table(rows, left=("mesh", "schedule")))
+        if any(row["times"].startswith("~") for row in rows):
+            lines.append("~: as long as what is chosen, within the error of predictions")
         if self.impossible:
             first = self.impossible[0]
             lines.append(

@@ -22,12 +22,13 @@ from .partition import partition
 from .placement.place import laid_out
 from .plan import Plan
 from .printing import report
+from .simulator.at_hand import choose_device
 from .simulator.attach import Simulator
 from .simulator.device import Device
 from .simulator.pictures import save_plan
 from .simulator.presets import DEVICES, get_device, hosts_topology
 from .simulator.profile import profile
-from .simulator.simulate import Simulation, amount, topology_of
+from .simulator.simulate import Simulation, amount, saved_topology, topology_of
 from .simulator.topology import Topology
 from .tactics import parse_schedule, parse_spread
 
@@ -64,7 +65,11 @@ def run(argv: Sequence[str]) -> int:
         "--devices", type=int, metavar="N", help="choose mesh and schedule for so many devices"
     )
     parser.add_argument("--schedule", default="", help="e.g. batch:data,megatron:model,zero3:data")
-    parser.add_argument("--device", default="h200", help="a preset, or the path of a calibration")
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help="a preset, or the path of a calibration; by default the device at hand, or an h200",
+    )
     parser.add_argument("--hosts-of", type=int, default=0, metavar="N", help="devices in one host")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--profile", action="store_true", help="also print FLOPs by module")
@@ -85,7 +90,7 @@ def run(argv: Sequence[str]) -> int:
     # Not argparse's, which would take the value of a model's flag for it.
     own = flags.pop(0) if flags and not flags[0].startswith("-") else None
     args, rest = parser.parse_known_args(flags)
-    device, memory = _with_memory(get_device(args.device), args.memory)
+    device, memory = _with_memory(choose_device(args.device), args.memory)
     if own is None:
         step = steps.of_model(args.model, rest)
     elif rest:
@@ -95,7 +100,7 @@ def run(argv: Sequence[str]) -> int:
     if args.devices is not None and (args.mesh is not None or args.schedule):
         raise ValueError("--devices has mesh and schedule chosen; give it without them")
     mesh = parse_mesh(args.mesh or f"data={args.devices or 8}")
-    topology = topology_of(args.device, mesh.size)
+    topology = saved_topology(args.device) or topology_of(device, mesh.size)
     if args.hosts_of > 0:
         topology = _hosts_of(args.hosts_of, device.name, mesh.size)
     topology.place(mesh.axes)
@@ -148,7 +153,8 @@ def _with_memory(device: Device, text: str | None) -> tuple[Device, float | None
     if unit is None:
         return device, number
     nbytes = number * (1024 if binary else 1000) ** (1 + "KMGT".index(unit.upper()))
-    return dataclasses.replace(device, memory_bytes=int(nbytes)), None
+    limit = f"as --memory is {text}"
+    return dataclasses.replace(device, memory_bytes=int(nbytes), limit=limit), None
 
 
 def _hosts_of(hosts_of: int, device: str, count: int) -> Topology:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from .rematerialization.recompute import Recompute
 from .simulator.attach import Simulator
@@ -17,7 +18,7 @@ class PlanOptions:
     Attributes:
       donate: names of arguments; the step may use their buffers for its results.
       simulate: predicts what a plan costs, and is asked by tactics that search; by default
-        `pt.Simulator()`, which predicts for an H200.
+        `pt.Simulator()`, which predicts for the device at hand.
       bundle: True to let sums over devices wait until one of them is read and exchange them in one
         message then: for devices between which a message costs more than a copy does. Plans do not
         show it.
@@ -54,7 +55,7 @@ class PlanOptions:
         if self.reductions not in REDUCTIONS:
             raise ValueError(f"reductions {self.reductions!r} is not one of {list(REDUCTIONS)}")
 
-    @property
+    @functools.cached_property
     def simulator(self) -> Simulator:
         """The simulator, the default one where none is given."""
         return self.simulate or Simulator()

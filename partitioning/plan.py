@@ -19,6 +19,7 @@ from .mesh import Mesh
 from .options import PlanOptions
 from .passes import PASSES
 from .record import LITTLE, PlanRecord, PlanStep, rounded_down
+from .simulator.errors import error_of
 from .simulator.timing import Event
 
 
@@ -183,7 +184,16 @@ class Plan(PlanRecord):
     def text(self, rows: Sequence[PlanStep]) -> str:
         """The plan in words, with a table of these steps."""
         lines = [f"mesh {self.mesh}, {len(self.graph.program.inputs)} inputs"]
-        lines.append(table([step.columns() for step in rows], left=("tactic", "axis")))
+        columns = [step.columns() for step in rows]
+        costs = [step.simulation for step in rows]
+        error = error_of(costs[-1].device)
+        for row, before, cost in zip(columns[1:], costs, costs[1:], strict=False):
+            times = (one.predicted_seconds.total for one in (before, cost))
+            row["seconds"] = "~ " * error.alike(*times) + row["seconds"]
+        lines.append(table(columns, left=("tactic", "axis")))
+        if any(row["seconds"].startswith("~") for row in columns):
+            lines.append("~: as long as the row above, within the error of predictions")
+        lines.append(costs[-1].assumptions())
         for step in self.steps:
             if step.log is not None:
                 lines += [f"  {step.name}: {text}" for text in step.log.lines()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .plan import Plan
-from .simulator.presets import DEVICES, get_device, handed_out
 from .simulator.simulate import Simulation, amount
 
 
@@ -16,19 +15,13 @@ def breakdown(cost: Simulation) -> str:
     """Lists the parts of memory and time, and the arrays that are alive at the peak."""
     seconds = cost.predicted_seconds
     memory = cost.memory
-    device = cost.device
-    have = amount(device.memory_bytes, "B", 1024)
-    preset = DEVICES.get(device.name)
-    if preset is not None and device == get_device(device.name) != preset:
-        whole, share = amount(preset.memory_bytes, "B", 1024), handed_out(device.name)
-        have += f" of {whole}, as XLA_PYTHON_CLIENT_MEM_FRACTION is {share:g}"
     lines = [
         f"memory: {amount(memory.arguments, 'B', 1024)} arguments, "
         f"{amount(memory.outputs, 'B', 1024)} results "
         f"({amount(memory.aliased, 'B', 1024)} in donated arguments), "
-        f"{amount(memory.temporaries, 'B', 1024)} temporaries; {device.name} has {have}",
-        f"time: {seconds.compute:.4g} s kernels, {seconds.communication:.4g} s collectives, "
-        f"{seconds.exposed:.4g} s of them exposed",
+        f"{amount(memory.temporaries, 'B', 1024)} temporaries",
+        f"time: {cost.shown_seconds(' s')}: {seconds.compute:.4g} s kernels, "
+        f"{seconds.communication:.4g} s collectives, {seconds.exposed:.4g} s of them exposed",
         "alive at the peak:",
     ]
     for owner in memory.owners[:8]:

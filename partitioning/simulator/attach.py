@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..ir.program import Program
+from .at_hand import choose_device
 from .device import Device
 from .presets import get_device
 from .simulate import Simulation, saved_topology, simulate, topology_of
@@ -21,19 +22,20 @@ class Simulator:
     `pt.partition(update, mesh, schedule, simulate=pt.Simulator("a100-80gb"))`.
 
     Attributes:
-      device: a preset's name, the path of a saved calibration, or a device.
+      device: a preset's name, the path of a saved calibration, or a device; "auto" is the one at
+        hand, and an H200 where jax has no accelerator that is known.
       topology: how the devices are joined; by default as the calibration found, or as usual.
       overlap: True if collectives run beside kernels; by default on accelerators only.
     """
 
-    device: str | Device = "h200"
+    device: str | Device = "auto"
     topology: Topology | None = None
     overlap: bool | None = None
 
     def __post_init__(self) -> None:
         # Files are read, and a wrong name is told, here and not at every prediction.
         object.__setattr__(self, "topology", self.topology or saved_topology(self.device))
-        object.__setattr__(self, "device", get_device(self.device))
+        object.__setattr__(self, "device", choose_device(self.device))
 
     def place(self, mesh: Mapping[str, int]) -> dict[str, tuple[Segment, ...]]:
         """The levels of the topology that each axis of a mesh spans.

@@ -15,6 +15,10 @@ from .fusion import Kernel, fuse, in_parallel, order
 from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, NEWER, OPAQUE, PARAM, ArrayGraph, ArrayNode
 from .heap import Buffer, Window, pack, reuse
 
+# cuBLAS gets so many bytes on an H100; smaller products XLA computes by kernels of its own.
+_WORKSPACE = 32 << 20
+_LIBRARY_FLOPS = 1e9
+
 
 @dataclasses.dataclass
 class Assignment:
@@ -35,6 +39,14 @@ class Assignment:
     lodged: list[tuple[Buffer, Window]]
     inner: dict[Kernel, list[Assignment]]
     copied: int = 0
+
+    @property
+    def chooses(self) -> bool:
+        """True if a branch depends on a value, here or in a loop."""
+        return any(
+            kernel.root.kind == BRANCH or any(body.chooses for body in bodies)
+            for kernel, bodies in self.inner.items()
+        )
 
 
 def assign(
@@ -78,6 +90,13 @@ class _Assigner:
         else:
             self.pairs = [(graph.params[i], graph.outputs[o]) for i, o in donated.items()]
 
+    def add_workspace(self, kernel: Kernel) -> None:
+        """Gives a large product the memory that its library asks for while it runs."""
+        if kernel.root.flops >= _LIBRARY_FLOPS:
+            space = ArrayNode(-1, OPAQUE, "workspace", _WORKSPACE, (_WORKSPACE,))
+            at = kernel.position
+            self.extra.append(Buffer(_WORKSPACE, [(at, at)], space))
+
     # -- sharing ----------------------------------------------------------------------------------
 
     def find(self, node: ArrayNode) -> ArrayNode:
@@ -99,6 +118,8 @@ class _Assigner:
                 self.inner[kernel] = [
                     assign(g, body=True, kind=self.kind) for g in kernel.root.body
                 ]
+            elif self.kind == "gpu" and kernel.root.name == "dot":
+                self.add_workspace(kernel)
         self.share_in_place()
         self.share_loops()
         free_params = self.share_donated()

@@ -167,7 +167,12 @@ def nearest(device: Any, count: int) -> Device:
     preset = DEVICES[told_by(str(device.device_kind)) or "h200"]
     platform = "gpu" if device.platform in ("cuda", "rocm") else device.platform
     return dataclasses.replace(
-        preset, kind=platform, name=str(device.device_kind), memory_bytes=_memory_of(device, count)
+        preset,
+        kind=platform,
+        name=str(device.device_kind),
+        memory_bytes=_memory_of(device, count),
+        chosen="the device at hand",
+        limit="as jax hands out here" if platform != "cpu" else "its part of the host's",
     )
 
 

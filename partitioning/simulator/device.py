@@ -88,6 +88,9 @@ class Device:
       step_seconds: fixed cost of one call of a compiled program: dispatch and synchronisation.
       result_seconds: fixed cost of each array that a program returns, besides `step_seconds`.
       loop_seconds: fixed cost of one turn of a loop, beyond the kernels of its body.
+      branch_seconds: for how long the device is idle where the host reads a value of it to choose
+        a branch; 0 where the device chooses by itself. Such a host makes the arrays that a program
+        returns while the device works on the call before, unless it has to wait for a value.
       skew: how far the last device is behind when all meet in a collective, as a fraction of the
         work since they met before; no small part where devices share cores and take turns.
       most_skew_seconds: how far it is behind at most.
@@ -99,6 +102,8 @@ class Device:
         bytes.
       transcendental_flops: how many simple operations one exponential, logarithm or tanh costs.
       sources: where each figure comes from.
+      chosen: why this device was taken, where nobody named it; for whoever prints a plan.
+      limit: where `memory_bytes` come from, if not from the vendor; likewise.
     """
 
     name: str
@@ -111,6 +116,7 @@ class Device:
     step_seconds: float = 0.0
     result_seconds: float = 0.0
     loop_seconds: float = 0.0
+    branch_seconds: float = 0.0
     skew: float = 0.0
     most_skew_seconds: float = 0.0
     efficiency: Mapping[str, Mapping[str, Curve]] = dataclasses.field(default_factory=dict)
@@ -118,6 +124,8 @@ class Device:
     memory_efficiency: Curve = Curve()
     transcendental_flops: float = 8.0
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    chosen: str = dataclasses.field(default="", compare=False)
+    limit: str = dataclasses.field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in ("cpu", "gpu", "tpu"):
@@ -139,7 +147,8 @@ class Device:
                     f"matmul_flops of device {self.name!r} is {rate} for {dtype}; "
                     "it must be positive"
                 )
-        for field in ("kernel_seconds", "step_seconds", "result_seconds", "loop_seconds", "skew"):
+        fixed = ("kernel", "step", "result", "loop", "branch")
+        for field in (*(f"{what}_seconds" for what in fixed), "skew"):
             if getattr(self, field) < 0:
                 raise ValueError(
                     f"{field} of device {self.name!r} is {getattr(self, field)}; "
@@ -169,6 +178,16 @@ class Device:
     def bandwidth(self, nbytes: float) -> float:
         """Bytes per second that a kernel moving so many bytes reaches."""
         return self.memory_bandwidth * self.memory_efficiency.at(nbytes)
+
+    def call_seconds(self, results: int, chooses: bool = False) -> float:
+        """Seconds of calling a program besides its kernels.
+
+        Args:
+          results: how many arrays the program returns.
+          chooses: True if it has branches.
+        """
+        hidden = self.branch_seconds > 0 and not chooses
+        return self.step_seconds + (0.0 if hidden else self.result_seconds * max(results - 1, 0))
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes an equal device."""

@@ -52,8 +52,8 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
     Args:
       graph: what `build` made.
       frugal: compute a node again in several kernels only where that moves fewer bytes in all, as
-        the compilers for accelerators weigh it. Otherwise follow the CPU compiler, which does not
-        count kernels.
+        the compilers for accelerators weigh it, expensive ones too. Otherwise follow the CPU
+        compiler, which does not count kernels.
     """
     count = len(graph.nodes)
     # For each node: the kernels that compute it, and those of them that use its elements
@@ -63,6 +63,7 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
     moving: list[frozenset[Kernel]] = [frozenset()] * count
     kernels: list[Kernel] = []
     results = {n.index for n in graph.outputs}
+    least = _least_reads(graph) if frugal else []
     for node in reversed(graph.nodes):
         index = node.index
         users = node.users
@@ -83,14 +84,16 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
                     bool(reusing[user.index])
                     and not reusing[user.index].isdisjoint(hosts[user.index])
                 )
-                if node.expensive and (repeats or len(users) > 1 or stays):
+                again = len(users) > 1 or stays
+                if node.expensive and (repeats or (again and not (frugal and node.elementwise))):
                     fused_everywhere = False
                     continue
                 for kernel in hosts[user.index]:
                     inside[kernel] = None
             if fused_everywhere and len(inside) > 1 and not node.unary and _linked(inside):
                 fused_everywhere = False
-            if frugal and fused_everywhere and len(inside) > 1 and not _pays(node, len(inside)):
+            times = len(inside)
+            if frugal and fused_everywhere and times > 1 and not _pays(node, times, least):
                 fused_everywhere = False
                 inside = {}
             if not fused_everywhere and inside and (frugal or not _may_repeat(node)):
@@ -155,12 +158,27 @@ def _may_repeat(node: ArrayNode) -> bool:
     return node.unary or sum(n.nbytes for n in node.operands) <= node.nbytes
 
 
-def _pays(node: ArrayNode, times: int) -> bool:
-    """True if reading the operands in so many kernels beats writing the result once and reading it
-    there.
+def _pays(node: ArrayNode, times: int, least: list[int]) -> bool:
+    """True if computing the node in so many kernels moves no more than writing it once and reading
+    it there.
     """
-    operands = sum(n.nbytes for n in node.operands)
+    operands = sum(least[n.index] for n in node.operands)
     return times * operands <= operands + (1 + times) * node.nbytes
+
+
+def _least_reads(graph: ArrayGraph) -> list[int]:
+    """The fewest bytes that each node can be had from: its own, or those that it is computed of.
+
+    A mask of the size of its argument, or a number that was bfloat16 before, is cheap to read.
+    """
+    found: list[int] = []
+    for node in graph.nodes:
+        nbytes = node.nbytes
+        spreads = node.elementwise or traits_of(node.name).broadcasts
+        if node.kind == FUSIBLE and node.feeds and spreads:
+            nbytes = min(nbytes, sum(found[n.index] for n in node.operands))
+        found.append(nbytes)
+    return found
 
 
 def _linked(kernels: dict[Kernel, None]) -> bool:
@@ -176,7 +194,8 @@ def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
       kernels: in program order.
       breadth_first: run each kernel as soon as its inputs are there, as XLA's CPU compiler does
         for the sake of concurrency, whatever that does to memory. Otherwise the program's own
-        order, with kernels that read nothing put right before their first reader.
+        order, with kernels that read nothing put right before their first reader; or first of all
+        where there is a loop, as the compilers for GPUs were seen to do.
     """
     if not breadth_first:
         return _late_sources(kernels)
@@ -220,6 +239,7 @@ def _late_sources(kernels: list[Kernel]) -> list[Kernel]:
     schedule: list[Kernel] = []
     placed: set[ArrayNode] = set()
     early = {PARAM, CONSTANT}
+    loops = any(kernel.root.kind == LOOP for kernel in kernels)
 
     def put(kernel: Kernel) -> None:
         kernel.position = len(schedule)
@@ -228,6 +248,9 @@ def _late_sources(kernels: list[Kernel]) -> list[Kernel]:
 
     for kernel in kernels:
         if kernel.root.kind in early:
+            put(kernel)
+    for kernel in kernels:
+        if loops and not kernel.inputs and kernel.root not in placed:
             put(kernel)
     for kernel in kernels:
         if kernel.root in placed or (not kernel.inputs and kernel.root.users):

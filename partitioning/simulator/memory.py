@@ -11,7 +11,8 @@ import numpy as np
 
 from ..ir.program import Op, Program, Value
 from .buffers import Assignment, assign
-from .graph import CONSTANT, ELEMENT, PARAM, ArrayGraph, ArrayNode, build
+from .graph import CONSTANT, ELEMENT, LOOP, PARAM, ArrayGraph, ArrayNode, build
+from .graph.nodes import uniform
 from .profile import module_of
 
 
@@ -137,7 +138,13 @@ def memory_of(
     held += [
         _owner(n, "output") for n in dict.fromkeys(graph.outputs) if n not in taken and n.nbytes
     ]
-    held += _alive(assignment, at)
+    copies = {
+        n: Owner(f"copy of {v.path}", v.nbytes, "", "temporary", v.type_text())
+        for v, n in zip(program.inputs, graph.params, strict=True)
+    }
+    held += [
+        copies.get(node) or _owner(node, "temporary", size) for node, size in _alive(assignment, at)
+    ]
     held.sort(key=lambda o: -o.nbytes)
     base = arguments + outputs + table - aliased
     return Memory(
@@ -179,18 +186,19 @@ def _profile(assignment: Assignment) -> tuple[np.ndarray, int]:
     return profile, int(np.argmax(profile))
 
 
-def _alive(assignment: Assignment, at: int) -> list[Owner]:
-    owners = []
+def _alive(assignment: Assignment, at: int) -> list[tuple[ArrayNode, int]]:
+    """The nodes that temporaries at a position hold, with bytes; of a loop those inside."""
+    found: list[tuple[ArrayNode, int]] = []
     inside = {kernel.root: bodies for kernel, bodies in assignment.inner.items()}
     for buffer in assignment.temporaries:
         if any(first <= at <= last for first, last in buffer.spans):
             bodies = inside.get(buffer.owner)
             if bodies:
                 largest = max(bodies, key=lambda body: body.temporary_bytes)
-                owners += _alive(largest, _profile(largest)[1])
+                found += _alive(largest, _profile(largest)[1])
                 continue
-            owners.append(_owner(buffer.owner, "temporary", nbytes=buffer.nbytes))
-    return owners
+            found.append((buffer.owner, buffer.nbytes))
+    return found
 
 
 def _owner(node: ArrayNode, kind: str, nbytes: int | None = None) -> Owner:
@@ -207,16 +215,26 @@ def _owner(node: ArrayNode, kind: str, nbytes: int | None = None) -> Owner:
 
 def _made_by(node: ArrayNode) -> tuple[Value | None, Op | None]:
     """The value that a node holds and the op that makes it: of a loop the one in its body."""
-    op = node.op
+    op, at = node.op, node.data if node.kind == ELEMENT and isinstance(node.data, int) else 0
+    if uniform(node):  # What a loop fills is called by what it becomes there.
+        for user in node.users:
+            if user.kind == LOOP and node in user.data:
+                op, at = user.op, user.data.index(node)
     if op is None or not op.outputs:
         return None, op
-    at = node.data if node.kind == ELEMENT and isinstance(node.data, int) else 0
     value = op.outputs[min(at, len(op.outputs) - 1)]
-    while op.name == "scan" and at < len(op.outputs):
-        (body,) = op.regions
-        inner = body.outputs[at]
+    while op.regions and len(op.regions[-1].outputs) == len(op.outputs) > at:
+        body = op.regions[-1]
+        inner = _next_turn(op, body.outputs[at])
         maker = next((one for one in body.ops if inner in one.outputs), None)
         if maker is None:
             break
         op, at = maker, maker.outputs.index(inner)
     return value, op
+
+
+def _next_turn(op: Op, value: Value) -> Value:
+    """Of a carry that a loop's body is given, what it becomes there; else the value itself."""
+    body, consts = op.regions[-1], op.params.get("num_consts", 0)
+    carries = body.inputs[consts : consts + op.params.get("num_carry", 0)]
+    return body.outputs[carries.index(value)] if value in carries else value

@@ -6,9 +6,13 @@ import os
 import pathlib
 from typing import Any
 
+import numpy as np
+
 from .simulate import amount
 
 _LETTERS, _END = 36, 26
+#: An axis whose values differ by more than this factor is broken, or logarithmic.
+_BROKEN = 3.0
 _COLOURS = {
     "argument": "#9db4c0",
     "output": "#5c6b73",
@@ -91,17 +95,38 @@ def draw_memory(axes: Any, cost: Any) -> None:
     axes.text(
         0, memory.peak / gib, f" with fragmentation {memory.peak / gib:.2f} {unit}", va="bottom"
     )
-    limit = cost.device.memory_bytes / gib
-    if limit < 1.5 * memory.peak / gib:
-        axes.axhline(limit, color="#c1121f", label=f"{cost.device.name} has {limit:.1f} {unit}")
+    limit, top = cost.device.memory_bytes / gib, 1.15 * memory.peak / gib
+    axes.axhline(limit, color="#c1121f", label=f"{cost.device.name} has {limit:.1f} {unit}")
     axes.set(
         xlabel="kernel",
         ylabel=unit,
         title="Memory over the step",
         xlim=(0, max(len(profile) - 1, 1)),
     )
-    axes.set_ylim(0, 1.15 * memory.peak / gib)
+    end = max(top, 1.3 * limit)
+    axes.set_ylim(0, end)
+    if limit > _BROKEN * top:
+        _break(axes, top, end, limit)
     axes.legend(loc="lower right")
+
+
+def _break(axes: Any, at: float, end: float, mark: float) -> None:
+    """Compresses the y axis above a value, up to the end, into a tenth of its length."""
+    from matplotlib.ticker import MaxNLocator
+
+    scale = 0.1 * at / (end - at)
+
+    def forward(y: Any) -> Any:
+        return np.where(y <= at, y, at + (y - at) * scale)
+
+    def inverse(y: Any) -> Any:
+        return np.where(y <= at, y, at + (y - at) / scale)
+
+    axes.set_yscale("function", functions=(forward, inverse))
+    ticks = [tick for tick in MaxNLocator(5).tick_values(0, at) if 0 <= tick <= at]
+    axes.set_yticks([*ticks, mark], [f"{tick:g}" for tick in ticks] + [f"{mark:.1f}"])
+    axes.axhline(at, color="white", linewidth=5)
+    axes.text(0, at, "//", transform=axes.get_yaxis_transform(), ha="center", va="center")
 
 
 def draw_owners(axes: Any, cost: Any) -> None:
@@ -140,7 +165,7 @@ def draw_kinds(axes: Any, cost: Any) -> None:
 
 def draw_steps(axes: Any, plan: Any) -> None:
     """One bar per tactic, after that of one device: seconds; memory beside it as text."""
-    names, compute, exposed = [], [], []
+    names, compute, exposed, apart = [], [], [], []
     shown = plan.rows()
     longest = max(step.simulation.predicted_seconds.total for step in shown)
     scale, unit = (1e3, "ms") if longest < 1 else (1.0, "s")
@@ -149,14 +174,29 @@ def draw_steps(axes: Any, plan: Any) -> None:
         names.append(f"{step.name}\n{amount(step.simulation.peak_memory_bytes, 'B', 1024)}")
         compute.append(scale * (seconds.compute + seconds.overhead))
         exposed.append(scale * seconds.exposed)
+        apart.append(scale * seconds.apart)
     places = range(len(names))
+    totals = [c + e for c, e in zip(compute, exposed, strict=True)]
     axes.bar(places, compute, color=_COLOURS["compute"], label="kernels")
     axes.bar(
         places, exposed, bottom=compute, color=_COLOURS["exposed"], label="exposed collectives"
     )
+    if any(a > 1.001 * t for a, t in zip(apart, totals, strict=True)):
+        axes.vlines(places, totals, apart, color="black", linewidth=1.2, label="without overlap")
+    for place, total, end in zip(places, totals, apart, strict=True):
+        axes.annotate(
+            f"{total:.3g}", (place, max(total, end)), (0, 2), textcoords="offset points",
+            ha="center", fontsize=9,
+        )  # fmt: skip
     axes.set_xticks(places, names, fontsize=9)
     axes.set(ylabel=unit, title="After each tactic (peak memory below)")
-    axes.set_ylim(0, 1.25 * max(c + e for c, e in zip(compute, exposed, strict=True)))
+    highest = max(*totals, *apart)
+    if highest > _BROKEN * min(totals):
+        # A bar of one device would leave nothing of those of many.
+        axes.set_yscale("log")
+        axes.set_ylim(0.5 * min(compute), 4 * highest)
+    else:
+        axes.set_ylim(0, 1.25 * highest)
     axes.legend(loc="upper right", ncols=2)
 
 

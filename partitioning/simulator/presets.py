@@ -1,7 +1,8 @@
 """Devices that people have, by what their vendors publish, and the machines that are made of them.
 
-Each is a plain roofline: an efficiency of one. Rates are dense, without sparsity. Latencies and
-overheads are assumed orders of magnitude; `calibrate` measures them.
+Rates are dense, without sparsity. The shares of them that a GPU's kernels reach, and what kernels
+and calls cost besides, were measured on one H100 (docs/simulator.md) and are assumed of the others;
+TPUs reach all. Latencies of links are assumed orders of magnitude. `calibrate` measures a machine.
 """
 
 from __future__ import annotations
@@ -13,13 +14,24 @@ import os
 import re
 from typing import NamedTuple
 
-from .device import Device
+from .device import Curve, Device
 from .topology import Level, Topology
 
 _TF32 = "float32 as TF32, jax's default precision"
 _ONE_PASS = "float32 in one bfloat16 pass, jax's default precision"
 _VECTOR = "assumed: vendors publish no vector rate; elementwise kernels are bound by memory anyway"
 _OVERHEAD = "assumed order of magnitude; calibrate() measures it"
+_SHARES = ("efficiency", "memory_efficiency", "kernel_seconds", "result_seconds")
+_ASSUMED = ("step_seconds", "loop_seconds", "branch_seconds")
+#: By dtype the share of the peak that products of so many FLOPs reach, by the profiles of three
+#: transformers: of 8,192 tokens, to and from 1,024 features, 4,096 of an MLP and 32,768 words.
+_PRODUCTS = {
+    "bfloat16": Curve((1.7e10, 6.9e10, 5.5e11), (0.71, 0.72, 0.84)),
+    "float32": Curve((1.7e10, 3.4e10, 6.9e10, 5.5e11), (0.45, 0.7, 0.8, 0.87)),
+}
+#: Share of the bandwidth, by the same: 2.8 to 3.2 TB/s where a kernel moves 64 MB and more.
+_STREAMS = Curve(values=(0.91,))
+_MEASURED = "h100-sxm"
 
 #: Name to (TFLOP/s of products in bfloat16, float32, float64, int8; TFLOP/s of vectors in float32;
 #: GB of memory; GB/s; source). A name that another one holds stands behind it.
@@ -47,15 +59,19 @@ TPUS = {
 
 def _gpu(name: str) -> Device:
     *rates, vector, memory, bandwidth, source = GPUS[name]
+    shares = "measured on an H100" if name == _MEASURED else "assumed: as the H100's"
     dtypes = ("bfloat16", "float32", "float64", "int8")
     matmul = {dtype: 1e12 * rate for dtype, rate in zip(dtypes, rates, strict=True)}
     return Device(
         name, "gpu", {**matmul, "float16": matmul["bfloat16"]}, 1e12 * vector,
-        round(memory * 10**9), 1e9 * bandwidth, kernel_seconds=3e-6, step_seconds=3e-5,
-        loop_seconds=1e-5,
+        round(memory * 10**9), 1e9 * bandwidth, kernel_seconds=2.3e-6, step_seconds=3e-5,
+        result_seconds=6e-6, loop_seconds=1e-5, branch_seconds=2e-5,
+        efficiency={"matmul": {**_PRODUCTS, "float16": _PRODUCTS["bfloat16"]}},
+        memory_efficiency=_STREAMS,
         sources={
             "matmul_flops": source if name == "mi300x" else f"{source}; {_TF32}",
-            "kernel_seconds": _OVERHEAD,
+            **dict.fromkeys(_SHARES, shares),
+            **dict.fromkeys(_ASSUMED, _OVERHEAD),
             **dict.fromkeys(("vector_flops", "memory_bytes", "memory_bandwidth"), source),
         },
     )  # fmt: skip
@@ -104,7 +120,13 @@ def get_device(device: str | Device) -> Device:
     name = _ALIASES.get(name, name)
     if name in DEVICES:
         preset, share = DEVICES[name], handed_out(name)
-        return dataclasses.replace(preset, memory_bytes=int(share * preset.memory_bytes))
+        if share == 1.0:
+            return preset
+        return dataclasses.replace(
+            preset,
+            memory_bytes=int(share * preset.memory_bytes),
+            limit=f"as XLA_PYTHON_CLIENT_MEM_FRACTION is {share:g}",
+        )
     if device.endswith(".json"):
         return Device.load(device)
     near = difflib.get_close_matches(name, list(DEVICES), n=1, cutoff=0.4)

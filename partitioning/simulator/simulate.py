@@ -13,11 +13,13 @@ from typing import Any
 from ..ir.garbage import no_garbage_collection
 from ..ir.program import Program
 from . import costs
+from .at_hand import choose_device
 from .buffers import assign
 from .device import Device, read_saved
+from .errors import error_of
 from .graph import build
 from .memory import Memory, donation_pairs, memory_of
-from .presets import default_topology, get_device
+from .presets import DEVICES, default_topology
 from .timing import Queues, Seconds, Timing
 from .topology import Topology
 
@@ -71,9 +73,26 @@ class Simulation:
         return {
             f"peak ({self.device.name})": peak + ("" if self.fits else " (too large)"),
             "FLOPs": amount(self.flops, "", 1000),
-            "seconds": f"{seconds.total:.3g}",
+            "seconds": self.shown_seconds(),
             "exposed": f"{seconds.exposed:.3g}",
         }
+
+    def shown_seconds(self, unit: str = "") -> str:
+        """The time in words: where they differ also that without overlap, and the error."""
+        seconds = self.predicted_seconds
+        ends = list(dict.fromkeys(f"{end:.3g}" for end in (seconds.total, seconds.apart)))
+        return " to ".join(ends) + unit + error_of(self.device).beside(seconds.total)
+
+    def assumptions(self) -> str:
+        """The device that all was predicted for, the memory that limits it, and the error."""
+        device = self.device
+        name = f"{device.name} ({device.chosen})" if device.chosen else device.name
+        have = amount(device.memory_bytes, "B", 1024)
+        if device.limit:
+            preset = DEVICES.get(device.name)
+            whole = f" of {amount(preset.memory_bytes, 'B', 1024)}" if preset else ""
+            have += f"{whole}, {device.limit}"
+        return f"predicted for {name} with {have}; seconds {error_of(device)}"
 
     def to_json(self) -> dict[str, Any]:
         """The figures by name."""
@@ -86,7 +105,9 @@ class Simulation:
             "flops": self.flops,
             "predicted_seconds": self.predicted_seconds.to_json(),
             "seconds_by_kind": dict(self.timing.by_kind),
+            "seconds_apart": self.predicted_seconds.apart,
             "fits": self.fits,
+            "assumptions": self.assumptions(),
         }
 
 
@@ -100,7 +121,7 @@ def topology_of(device: str | Device, count: int) -> Topology:
     Raises:
       ValueError: unknown device.
     """
-    return saved_topology(device) or default_topology(get_device(device).name, count)
+    return saved_topology(device) or default_topology(choose_device(device).name, count)
 
 
 def saved_topology(device: str | Device) -> Topology | None:
@@ -115,7 +136,7 @@ def saved_topology(device: str | Device) -> Topology | None:
 @no_garbage_collection()
 def simulate(
     program: Program,
-    device: str | Device = "h200",
+    device: str | Device = "auto",
     topology: Topology | None = None,
     mesh: Mapping[str, int] | None = None,
     donated: Collection[str] = (),
@@ -125,7 +146,7 @@ def simulate(
 
     Args:
       program: a local program; or a global one, as it would run on a single device.
-      device: a preset's name, the path of a calibration, or a device.
+      device: a preset's name, the path of a calibration, or a device; "auto" is the one at hand.
       topology: how the devices are joined; by default as `topology_of` says.
       mesh: axis name to size, major to minor; needed where the program holds collectives.
       donated: names of donated arguments.
@@ -136,12 +157,11 @@ def simulate(
     """
     mesh = dict(mesh or {})
     topology = topology or topology_of(device, math.prod(mesh.values()))
-    device = get_device(device)
+    device = choose_device(device)
     placement = topology.place(mesh)
     graph = build(program, device.kind)
     assignment = assign(graph, donation_pairs(program, donated), kind=device.kind)
     memory = memory_of(program, donated, device.kind, graph, assignment)
     overlap = device.kind != "cpu" if overlap is None else overlap
-    overhead = device.step_seconds + device.result_seconds * max(len(program.outputs) - 1, 0)
-    timing = Queues(device, placement, overlap).time(assignment, overhead)
+    timing = Queues(device, placement, overlap).time(assignment, len(program.outputs))
     return Simulation(device, memory, costs.program_flops(program, kind=device.kind), timing)

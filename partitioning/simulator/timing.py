@@ -88,6 +88,11 @@ class Seconds:
         """Seconds from call to result."""
         return self.compute + self.exposed + self.overhead
 
+    @property
+    def apart(self) -> float:
+        """Seconds from call to result if no collective runs beside a kernel."""
+        return self.compute + self.communication + self.overhead
+
     def to_json(self) -> dict[str, float]:
         """The figures by name."""
         return {**dataclasses.asdict(self), "total": self.total}
@@ -308,7 +313,7 @@ class Queues:
     def time(
         self,
         assignment: Assignment,
-        overhead: float = 0.0,
+        results: int | None = None,
         ahead: Collection[ArrayNode] = (),
         apart: float = math.inf,
     ) -> Timing:
@@ -316,7 +321,7 @@ class Queues:
 
         Args:
           assignment: the kernels and those of the bodies of loops.
-          overhead: seconds that the call takes besides.
+          results: how many arrays the program returns; None for a body, which nobody calls.
           ahead: collectives that ran before this turn of a loop; those of the next turn run now.
           apart: seconds of work since the devices met last; they start a step one after another,
             as after much work.
@@ -387,6 +392,9 @@ class Queues:
         total = max(compute_free, wires.free(), *(busy.values() if ahead else ()))
         exposed = max(total - compute, 0.0)
         levels = tuple(dict.fromkeys([*busy, *wires.taken]))
+        overhead = 0.0
+        if results is not None:
+            overhead = device.call_seconds(results, assignment.chooses)
         spent = Seconds(compute, wire, exposed, overhead)
         return Timing(spent, dict(by_kind), tuple(events), levels, compute - met)
 
@@ -396,13 +404,15 @@ class Queues:
         timings = [self.time(body, apart=apart) for body in bodies]
         first = max(timings, key=lambda t: t.seconds.total)
         if kernel.root.kind == BRANCH:
-            return first
+            spent = first.seconds
+            spent = dataclasses.replace(spent, compute=spent.compute + self.device.branch_seconds)
+            return dataclasses.replace(first, seconds=spent)
         body = bodies[timings.index(first)]
         trips, turn = kernel.root.body[0].trips, first
         if trips > 1:
             ahead = _ahead(bodies[0], kernel.root.body[0]) if self.overlap else ()
             if ahead or (first.levels and self.device.skew):
-                turn = self.time(body, 0.0, ahead, first.apart)
+                turn = self.time(body, None, ahead, first.apart)
         more = trips - 1
         compute = (first.seconds.compute + self.device.loop_seconds) * trips
         wire = first.seconds.communication + more * turn.seconds.communication

@@ -138,8 +138,7 @@ class Baseline:
         self.results = [v for i, v in enumerate(program.outputs) if i not in taken]
         in_use = _peak(self.buffers, len(self.places.times))
         self.packing = memory.temporaries / in_use if in_use else 1.0
-        results = max(len(program.outputs) - 1, 0)
-        self.overhead = device.step_seconds + device.result_seconds * results
+        self.overhead = device.call_seconds(len(program.outputs), assignment.chooses)
 
     def value_of(self, node: ArrayNode) -> Value | None:
         """The value that a node of the compiler's view holds, as far as is known."""
@@ -171,7 +170,8 @@ class Baseline:
                     self._name(root, inside.params)
                     if body is bodies[0] or root.kind == LOOP:
                         self._add(body, times * trips)
-                fixed = self.device.loop_seconds if root.kind == LOOP else 0.0
+                device = self.device
+                fixed = device.loop_seconds if root.kind == LOOP else device.branch_seconds
                 if root.op is not None:
                     self._at = self.places.of.get(root.op, self._at)
                 self._row(kernel, times * trips, fixed, None)

