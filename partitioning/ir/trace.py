@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jex_core
 
+from ..rules.composed import composition
 from ..rules.traits import traits_of
 from .program import Inlined, Op, Program, Signature, Value, scope_of, source_line
 
@@ -178,6 +179,13 @@ class _Tracer:
                 for var, out in zip(eqn.outvars, inner.outvars, strict=True):
                     env[var] = _read(inner_env, out)
                 continue
+            if (body := _composed(eqn)) is not None:
+                made: dict[Any, Value] = dict(zip(body.jaxpr.invars, inputs, strict=True))
+                self._constants(made, body.jaxpr, tuple(body.consts), constants)
+                self._ops(made, body.jaxpr, scope_of(source, prefix), ops, constants, source)
+                for var, out in zip(eqn.outvars, body.jaxpr.outvars, strict=True):
+                    env[var] = _read(made, out)
+                continue
             outputs = tuple([self._bind(env, var) for var in eqn.outvars])
             params, primitive = eqn.params, eqn.primitive
             if name in _HINTS:
@@ -240,6 +248,15 @@ def _called(
         return params["jaxprs"].solve, own + inputs[sum(lengths) :]
     body = params.get(_CALLS[name]) if name in _CALLS else None
     return None if body is None else (body, inputs)
+
+
+def _composed(eqn: Any) -> Any:
+    """The body of a primitive that a library of jax composes of others; None of any other."""
+    compose = composition(eqn.primitive.name)
+    if compose is None:
+        return None
+    structs = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in eqn.invars]
+    return jax.make_jaxpr(functools.partial(compose, **eqn.params))(*structs)
 
 
 def written(

@@ -9,6 +9,7 @@ without a row in this table. Ops of local programs without a primitive have rows
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal
 
 #: The way floating point operations are counted. "none" is for what only moves data; "uncounted"
@@ -47,6 +48,10 @@ class Traits:
       library: dtypes with which a compiler for CPUs may leave it to a library.
       host: it calls a function on the host, which may have side effects.
       overwrites: the operand that a library's routine writes its result over, or -1.
+      quick: a transcendental function of real numbers that compilers would rather compute twice.
+      halfway: how many arrays its formula makes on the way that are expensive and used repeatedly.
+      accumulates: it adds to its first operand.
+      neutral: the number that as one of its two operands leaves the other as it is, or None.
       joins: it puts its operands one behind the other.
       surrounds: the operand that it puts around its first, or -1; of zeros, a sum over devices
         commutes with it.
@@ -70,6 +75,10 @@ class Traits:
     library: frozenset[str] = frozenset()
     host: bool = False
     overwrites: int = -1
+    quick: bool = False
+    halfway: int = 0
+    accumulates: bool = False
+    neutral: float | None = None
     joins: bool = False
     surrounds: int = -1
 
@@ -107,7 +116,9 @@ _ELEMENT = Traits("element", "fused", elementwise=True)
 _IN_LIBRARY = _alter(_ELEMENT, library=_FLOATING)
 _TRANSCENDENTAL = _alter(_ELEMENT, flops="transcendental")
 _IDENTITY = Traits("none", view="always", elementwise=True)
-_rows("abs ceil floor integer_pow max min round sign square", _IN_LIBRARY)
+_rows("abs ceil floor integer_pow round sign square", _IN_LIBRARY)
+_rows("max", _alter(_IN_LIBRARY, neutral=-math.inf))
+_rows("min", _alter(_IN_LIBRARY, neutral=math.inf))
 _rows(
     "and clamp clz complex conj eq eq_to ge gt imag is_finite le le_to lt lt_to mulhi ne nextafter "
     "not or population_count real select_n shift_left shift_right_arithmetic shift_right_logical "
@@ -125,12 +136,12 @@ _rows("convert_element_type", _alter(_IN_LIBRARY, view="same", relayout=True))
 _rows("reduce_precision", _alter(_ELEMENT, relayout=True))
 _rows("copy", _alter(_ELEMENT, relayout=True, linear=(0,)))
 _rows("copy_p", _alter(_ELEMENT, view="always", relayout=True, linear=(0,)))
-_rows("cos erf exp expm1 log log1p pow rsqrt sin sqrt tan tanh", _alter(
-    _TRANSCENDENTAL, library=_FLOATING
-))  # fmt: skip
+_rows("erf exp expm1 log log1p pow rsqrt sqrt tanh", _alter(_TRANSCENDENTAL, library=_FLOATING))
+_rows("cos sin tan", _alter(_TRANSCENDENTAL, library=_FLOATING, quick=True))
+_rows("erf_inv", _alter(_TRANSCENDENTAL, halfway=2))
 _rows("logistic", _alter(_IN_LIBRARY, flops="logistic"))
 _rows(
-    "acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt cosh digamma erf_inv erfc "
+    "acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt cosh digamma erfc "
     "exp2 igamma igamma_grad_a igammac lgamma log2 polygamma random_gamma_grad "
     "regularized_incomplete_beta sinh zeta",
     _TRANSCENDENTAL,
@@ -166,16 +177,19 @@ _rows("iota", _alter(_MOVE, source=True))
 _rows("concatenate", _alter(_MOVE, view="same", joins=True))
 _rows("pad", _alter(_MOVE, view="same", surrounds=1))
 _rows("slice", _alter(_MOVE, view="same", traffic="part"))
-_rows("bitcast_convert_type split stack tile unstack", Traits("none"))
+_rows("split unstack", _alter(_MOVE, view="same", traffic="part"))
+_rows("tile", _alter(_MOVE, view="same", broadcasts=True))
+_rows("stack", _alter(_MOVE, view="same", joins=True))
+_rows("bitcast_convert_type", _MOVE)
 
 # Indexing.
 _rows("dynamic_slice", _alter(_MOVE, traffic="part"))
 _rows("gather", _alter(_MOVE, traffic="part", lookup=True))
 _rows("dynamic_update_slice", _alter(_MOVE, traffic="update"))
 _rows("scatter", Traits("none", traffic="scatter"))
-_rows("scatter-add scatter-max scatter-min scatter-mul scatter-sub", Traits(
-    "scatter", traffic="scatter"
-))  # fmt: skip
+_SCATTER = Traits("scatter", traffic="scatter")
+_rows("scatter-max scatter-min scatter-mul scatter-sub", _SCATTER)
+_rows("scatter-add", _alter(_SCATTER, accumulates=True))
 
 # Products, reductions, windows.
 _rows("dot_general", Traits("matmul", "dot", library=_FLOATING))

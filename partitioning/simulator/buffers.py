@@ -80,6 +80,7 @@ class _Assigner:
                 self.readers.setdefault(node, []).append(kernel)
         self.end = len(self.schedule)
         self.group: dict[ArrayNode, ArrayNode] = {}
+        self.early: dict[ArrayNode, int] = {}
         self.copied = 0
         self.inner: dict[Kernel, list[Assignment]] = {}
         self.extra: list[Buffer] = []
@@ -151,8 +152,8 @@ class _Assigner:
             if size:
                 at = kernel.position
                 temporaries.append(Buffer(size, [(at, at)], kernel.root))
-        temporaries, lodged = reuse(temporaries, windows)
         temporaries = self.share_dying(temporaries)
+        temporaries, lodged = reuse(temporaries, windows)
         heap = pack(temporaries)
         return Assignment(self.schedule, temporaries, heap, lodged, self.inner, self.copied)
 
@@ -161,7 +162,7 @@ class _Assigner:
         start = kernel.position
         if node.kind == ELEMENT:
             start = self.kernel[node.operands[0]].position
-        return start, max(start, self.last_read(node))
+        return min(start, self.early.get(node, start)), max(start, self.last_read(node))
 
     def share_in_place(self) -> None:
         """Updates and scatters write into their operand's buffer when nobody needs it
@@ -182,6 +183,9 @@ class _Assigner:
             free = target.kind not in (PARAM, CONSTANT) or self.body
             if alone and free and target not in self.graph.outputs:
                 self.join(target, node)
+            elif (target, node) not in self.pairs:
+                # It works on a copy, which is made as soon as its operand is there.
+                self.early[node] = self.kernel[target].position
 
     def join(self, first: ArrayNode, second: ArrayNode) -> None:
         a, b = self.find(first), self.find(second)
@@ -303,6 +307,8 @@ class _Assigner:
             if self.kind == "cpu" and not NEWER and in_parallel(kernel):
                 continue
             node = kernel.root
+            if any(node in user.reshaped for user in node.users):
+                continue  # the kernel ends in a view, and works on one place after another no more
             mine = holder.get(self.find(node)) or holder.get(node)
             if mine is None or id(mine) in merged or mine.start != kernel.position:
                 continue

@@ -7,7 +7,10 @@ and then it goes nowhere unless it can go everywhere.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+from collections.abc import Iterable
+from typing import Any
 
 from ..rules import traits_of
 from .graph import CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, ArrayGraph, ArrayNode
@@ -15,6 +18,9 @@ from .graph import CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, ArrayGraph, 
 # What a thread must have to do before a kernel is worth more than one.
 _BYTES_PER_THREAD = 128 << 10
 _WORK_PER_THREAD = 100_000
+
+# How often the code of one node may be written out in a kernel.
+_MOST_COPIES = 15
 
 
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
@@ -26,6 +32,8 @@ class Kernel:
       inputs: nodes in memory that it reads, in the order of discovery.
       members: fused nodes, the root included.
       shared: indices of inputs with buffers that the result may take over.
+      emitted: for each fused node, those that compute the places at which it is needed, and how
+        often its code is written out.
       position: place in the schedule, set by `order`.
     """
 
@@ -33,10 +41,12 @@ class Kernel:
     inputs: dict[ArrayNode, None] = dataclasses.field(default_factory=dict)
     members: list[ArrayNode] = dataclasses.field(default_factory=list)
     shared: set[int] = dataclasses.field(default_factory=set)
+    emitted: dict[Any, tuple[frozenset[Any], int]] = dataclasses.field(default_factory=dict)
     position: int = -1
 
     def __post_init__(self) -> None:
         self.members.append(self.root)
+        self.emitted[self.root] = self.emitted[None] = frozenset([None]), 1
 
     @property
     def nbytes(self) -> int:
@@ -64,6 +74,7 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
     kernels: list[Kernel] = []
     results = {n.index for n in graph.outputs}
     least = _least_reads(graph) if frugal else []
+    rank = [] if frugal else _post_order(graph)
     for node in reversed(graph.nodes):
         index = node.index
         users = node.users
@@ -72,6 +83,8 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
         moved: set[Kernel] = set()
         stays = index in results or node.kind != FUSIBLE or not node.feeds or not users
         fused_everywhere = not stays
+        # A view that another kernel reads is a place to compute it in as well.
+        viewed = not stays
         if node.library is not None and node.library is not node:
             inside[hosts[node.library.index][0]] = None
             fused_everywhere = True
@@ -79,12 +92,13 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
             for user in users:
                 if not user.fuses:
                     fused_everywhere = False
+                    viewed = viewed and node in user.reshaped
                     continue
                 repeats = user.reuses or (
                     bool(reusing[user.index])
                     and not reusing[user.index].isdisjoint(hosts[user.index])
                 )
-                again = len(users) > 1 or stays
+                again = stays or len(users) > 1 or (not frugal and len(hosts[user.index]) > 1)
                 if node.expensive and (repeats or (again and not (frugal and node.elementwise))):
                     fused_everywhere = False
                     continue
@@ -92,11 +106,17 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
                     inside[kernel] = None
             if fused_everywhere and len(inside) > 1 and not node.unary and _linked(inside):
                 fused_everywhere = False
+            if not frugal:
+                inside = _emitting(node, inside, hosts, rank)
+                fused_everywhere = fused_everywhere and len(inside) == len(
+                    {k for user in users for k in hosts[user.index]}
+                )
             times = len(inside)
             if frugal and fused_everywhere and times > 1 and not _pays(node, times, least):
                 fused_everywhere = False
                 inside = {}
-            if not fused_everywhere and inside and (frugal or not _may_repeat(node)):
+            apart = not fused_everywhere and (frugal or not viewed)
+            if apart and inside and (frugal or not _may_repeat(node)):
                 inside = {}
         if not fused_everywhere:
             own = Kernel(node)
@@ -136,6 +156,64 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
         moving[index] = frozenset(moved)
     kernels.reverse()
     return kernels
+
+
+def _post_order(graph: ArrayGraph) -> list[int]:
+    """The place of every node in an order in which each comes right behind what it reads last."""
+    rank = [-1] * len(graph.nodes)
+    count = 0
+    for start in [*graph.outputs, *reversed(graph.nodes)]:
+        stack = [(start, iter(start.operands))]
+        while stack:
+            node, operands = stack[-1]
+            following = next((n for n in operands if rank[n.index] < 0), None)
+            if following is not None:
+                stack.append((following, iter(following.operands)))
+                continue
+            stack.pop()
+            if rank[node.index] < 0:
+                rank[node.index] = count
+                count += 1
+    return rank
+
+
+def _emitting(
+    node: ArrayNode,
+    kernels: Iterable[Kernel],
+    hosts: list[tuple[Kernel, ...]],
+    rank: list[int],
+) -> dict[Kernel, None]:
+    """The kernels that compute the node, as far as the length of their code allows; notes how.
+
+    The code of a node is written once for all that need it at the same places. Where shapes
+    differ, places do, and it is written again. Later kernels decide first.
+    """
+    uses = collections.Counter(k for user in node.users for k in hosts[user.index])
+    waiting = uses.total()
+    found: dict[Kernel, None] = {}
+    for kernel in sorted(kernels, key=lambda k: -rank[k.root.index]):
+        needing: set[Any] = set()
+        views: dict[Any, set[Any]] = {}
+        for user in node.users:
+            if user not in kernel.emitted:
+                continue
+            shape = user.reshaped.get(node)
+            place = needing if shape is None else views.setdefault((node, shape), set())
+            if user.permutes or user.shape == (node.shape if shape is None else shape):
+                place |= kernel.emitted[user][0]
+            else:
+                place.add(user)
+        for view, users in views.items():
+            kernel.emitted[view] = frozenset(users), sum(kernel.emitted[u][1] for u in users)
+            needing.add(view)
+        times = sum(kernel.emitted[user][1] for user in needing)
+        too_long = times > _MOST_COPIES or (node.branches and (times > 1 or waiting > 1))
+        if too_long and len(kernel.members) > 1 and not traits_of(node.name).broadcasts:
+            continue
+        kernel.emitted[node] = frozenset(needing), times
+        waiting -= uses[kernel]
+        found[kernel] = None
+    return found
 
 
 def in_parallel(kernel: Kernel) -> bool:

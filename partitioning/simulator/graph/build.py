@@ -6,11 +6,11 @@ from typing import Any
 
 from ...ir.program import COLLECTIVES, Op, Program
 from ...rules import traits_of
-from .arrays import fusible, is_view, reduce
+from .arrays import filled, fusible, is_view, reduce, unchanged
 from .builder import GraphBuilder
 from .combine import combine_all_reduces
 from .control import cond, inline, scan, while_loop
-from .nodes import NEWER, ArrayGraph, ArrayNode
+from .nodes import NEWER, OPAQUE, ArrayGraph, ArrayNode
 from .opaque import opaque, random, select_and_scatter
 from .products import convolution, dot
 
@@ -56,6 +56,9 @@ def plain(builder: GraphBuilder, op: Op) -> None:
             builder.env[value] = builder.read(source)
         return
     operands = [builder.read(v) for v in inputs]
+    if (kept := unchanged(op)) >= 0:
+        builder.env[out] = operands[kept]
+        return
     if is_view(builder, op, operands):
         builder.env[out] = operands[0]
         return
@@ -88,6 +91,15 @@ def plain(builder: GraphBuilder, op: Op) -> None:
                 builder.env[value] = element
         return
     node = make(builder, op, operands)
+    if traits.overwrites >= 0 or (traits.elementwise and not builder.columns.isdisjoint(operands)):
+        builder.columns.add(node)
+    if node.kind == OPAQUE:
+        for value, operand in zip(inputs, operands, strict=True):
+            if operand in node.operands and value.shape != operand.shape:
+                node.reshaped[operand] = value.shape
+        if traits.traffic == "scatter":
+            # One dimension of places, as for a lookup.
+            node.reshaped[operands[2]] = (1, *inputs[2].shape)
     if key is not None:
         builder.known[key] = node
 
@@ -95,8 +107,15 @@ def plain(builder: GraphBuilder, op: Op) -> None:
 def make(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     """The node (or nodes) of an op; binds its outputs."""
     out, kernel = op.outputs[0], traits_of(op.name).kernel
+    if kernel == "fused" and len(op.outputs) > 1:
+        parts = [fusible(builder, op, operands, at) for at in range(len(op.outputs))]
+        parts[0].data = parts
+        builder.env.update(zip(op.outputs, parts, strict=True))
+        return parts[0]
     if kernel == "fused":
         node = fusible(builder, op, operands)
+        if getattr(op.params.get("mode"), "name", "") == "FILL_OR_DROP":
+            node = filled(builder, op, node, operands[1])
     elif kernel == "dot":
         node = dot(builder, op, operands)
     elif kernel == "reduce":

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...ir.program import Op, Program, Value
+from .accumulate import scatter_onto_sums
 from .library import leave_to_library
 from .nodes import CONSTANT, ELEMENT, FUSIBLE, NEWER, PARAM, ArrayGraph, ArrayNode, finish
+from .reshapes import move_reshapes
 
 
 class GraphBuilder:
@@ -25,6 +27,7 @@ class GraphBuilder:
       env: the node that holds each value.
       known: nodes by what they compute, so that equal computations are shared.
       epoch: computations of different epochs are not shared.
+      columns: nodes whose matrices lie column by column, as routines for factors want them.
     """
 
     def __init__(self, kind: str, lower: Callable[[GraphBuilder, Op], None]):
@@ -34,6 +37,7 @@ class GraphBuilder:
         self.env: dict[Value, ArrayNode] = {}
         self.known: dict[Any, ArrayNode] = {}
         self.epoch = 0
+        self.columns: set[ArrayNode] = set()
 
     def inside(self) -> GraphBuilder:
         """A builder for the body of a loop or a branch."""
@@ -80,7 +84,11 @@ class GraphBuilder:
 
     def finish(self) -> ArrayGraph:
         """The graph, once every op has been added and its results are known."""
+        if self.kind == "cpu":
+            scatter_onto_sums(self.graph)
         finish(self.graph)
+        if self.kind == "cpu":
+            move_reshapes(self.graph)
         if self.kind == "cpu" and NEWER:
             leave_to_library(self.graph)
         return self.graph

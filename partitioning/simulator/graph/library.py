@@ -81,6 +81,8 @@ def _supported(node: ArrayNode) -> bool:
         return _product(node)
     values = (*node.op.inputs, *node.op.outputs)
     traits = traits_of(node.name)
+    if math.prod(node.shape) < math.prod(node.op.outputs[0].shape):
+        return False  # only a part of what the op computes: the inverse of what it divides by
     return (
         traits.elementwise
         and all(str(v.dtype) in traits.library for v in values)

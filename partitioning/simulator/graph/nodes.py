@@ -37,6 +37,9 @@ class ArrayNode:
       elementwise: result position i depends on operand positions i alone.
       unary: computing it again reads no more than one full array.
       direct: operands used in their own shape, not through a view.
+      reshaped: operands used through a view, with its shape.
+      permutes: it only changes the order of dimensions.
+      branches: its code differs from element to element, and is not shared by several uses.
       in_place: index in `operands` of the array that the result must overwrite, or -1.
       fuses: True if it may take producers into its kernel.
       feeds: True if it may go into the kernels of its users.
@@ -61,6 +64,9 @@ class ArrayNode:
     elementwise: bool = False
     unary: bool = True
     direct: frozenset[ArrayNode] = frozenset()
+    reshaped: dict[ArrayNode, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    permutes: bool = False
+    branches: bool = False
     in_place: int = -1
     fuses: bool = False
     feeds: bool = True

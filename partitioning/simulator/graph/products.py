@@ -19,6 +19,7 @@ def dot(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     if builder.kind == "cpu" and math.prod(op.inputs[0].shape[d] for d in lhs_contract) == 1:
         return outer(builder, op, operands)
     sides = []
+    folded = False
     canonical = (
         len(lhs_contract) == 1
         and tuple(lhs_batch) == tuple(rhs_batch) == tuple(range(len(lhs_batch)))
@@ -30,13 +31,57 @@ def dot(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     ):
         if not canonical:
             operand = reordered(builder, op, value, operand, batch, contract, contract_first)
+        elif batch and operand in builder.columns:
+            operand = by_rows(builder, op, operand)
+        elif _swapped(operand, len(batch)):
+            (operand,) = operand.operands  # the product reads it transposed
+            folded = True
         if builder.kind == "cpu" and str(value.dtype) in _HALF:
             operand = convert(builder, op, operand, 2)
         sides.append(operand)
     half = builder.kind == "cpu" and str(out.dtype) in _HALF
-    node = builder.node(OPAQUE, "dot", out.nbytes * (2 if half else 1), out.shape, sides, op)
+    shapes = flat_shapes(op)
+    shape = shapes[2] if builder.kind == "cpu" else out.shape
+    node = builder.node(OPAQUE, "dot", out.nbytes * (2 if half else 1), shape, sides, op)
+    for side, flat in zip(sides, shapes[:2], strict=True):
+        if side.shape not in (flat, flat[::-1]) and builder.kind == "cpu":
+            node.reshaped[side] = flat
+    node.late = folded
     node.flops, node.transcendentals = costs.op_flops(op)
     return convert(builder, op, node, 0.5) if half else node
+
+
+def flat_shapes(op: Op) -> tuple[tuple[int, ...], ...]:
+    """The shapes of both operands and the result with one free and one contracted dimension."""
+    (contract, batch) = op.params["dimension_numbers"]
+    shapes = []
+    for value, contracted, outside in zip(op.inputs, contract, batch, strict=True):
+        outer = tuple(value.shape[d] for d in outside)
+        inner = math.prod(value.shape[d] for d in contracted)
+        free = value.size // max(inner * math.prod(outer), 1)
+        shapes.append((outer, free, inner))
+    (outer, rows, inner), (_, columns, _) = shapes
+    sizes = (rows, inner), (inner, columns), (rows, columns)
+    return tuple((*outer, *(n for n in pair)) for pair in sizes)
+
+
+def _swapped(operand: ArrayNode, batch: int) -> bool:
+    """True of matrices, or a batch of them, that are the transposed of others in memory."""
+    order = operand.op.params.get("permutation") if operand.op is not None else None
+    outside = tuple(range(batch))
+    swapped = order is not None and tuple(order) == (*outside, batch + 1, batch)
+    return swapped and operand.permutes and not operand.reshaped
+
+
+def by_rows(builder: GraphBuilder, op: Op, operand: ArrayNode) -> ArrayNode:
+    """Matrices that lay column by column, copied."""
+    key = ("by rows", operand.index)
+    if key not in builder.known:
+        builder.known[key] = builder.node(
+            FUSIBLE, "transpose", operand.nbytes, operand.shape, [operand], op
+        )
+        builder.known[key].permutes = True
+    return builder.known[key]
 
 
 def outer(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:

@@ -1,0 +1,107 @@
+"""Predicted memory of steps as other people write them, against what the compiler allocates."""
+
+import statistics
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from troupe import partitioning as pt
+from troupe.partitioning.simulator.memory import memory_of
+
+from . import other_agents, other_numerics, other_sequences
+
+STEPS = {**other_sequences.STEPS, **other_agents.STEPS, **other_numerics.STEPS}
+#: Code generation is most of a compilation and comes after buffers are assigned.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+SMALLEST = 1 << 20
+NEWER = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 7)
+
+#: Steps that are predicted worse than the others, over eight devices or on one, with the error
+#: that jax 0.12 showed.
+KNOWN = {
+    ("clipped_privately", 8): -0.43,
+    ("rooted", 8): -0.12,
+    ("graph_attention", 1): -0.10,
+    ("half_precision_blocks", 1): 0.18,
+    ("half_precision_blocks", 8): 0.25,
+    ("distinct_rows", 1): 0.23,
+    ("long_convolution", 8): 0.28,
+}
+
+
+def _names(step):
+    return step.__code__.co_varnames[: step.__code__.co_argcount]
+
+
+def _error(name, devices):
+    """The relative error of the peak, and the compiler's peak in bytes."""
+    step, args = STEPS[name]()
+    donated = tuple(n for n in _names(step) if n == "state")
+    schedule = [pt.Manual("batch", {"batch": 0}, "data")] if devices > 1 else []
+    parts = pt.partition(step, pt.Mesh({"data": devices}), schedule, donate=donated)
+    program = parts.plan(*args).program
+    if devices > 1:
+        lowered = parts.compile(*args).lower()
+    else:
+        places = [i for i, n in enumerate(_names(step)) if n in donated]
+        lowered = jax.jit(step, donate_argnums=places).lower(*args)
+    found = lowered.compile(compiler_options=QUICK).memory_analysis()
+    total = (
+        found.argument_size_in_bytes + found.output_size_in_bytes
+        + found.temp_size_in_bytes - found.alias_size_in_bytes
+    )  # fmt: skip
+    return memory_of(program, donated).peak / total - 1, total
+
+
+#: One step of each kind that was predicted too low: what was missing, and the bound.
+KINDS = {
+    "sparse_forward": 0.05,  # what sparse products consist of
+    "complex_scan_forward": 0.05,  # code that would be written out too often is not fused
+    "message_passing": 0.05,  # scatters onto one array of zeros copy it
+    "embedding_bags": 0.05,  # what is added to a scatter is scattered onto
+    "evolution": 0.05,  # the function behind normal numbers takes two arrays on its way
+    "denoised": 0.05,
+    "contrastive": 0.05,
+    "group_relative_policy": 0.05,  # products are flat, and what follows works on views
+    "decoding": 0.05,  # products read transposed matrices as they lie
+    "nearest_neighbours": 0.05,
+}
+
+
+@pytest.mark.skipif(not NEWER, reason="earlier compilers fuse otherwise")
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_that_were_wrong(name):
+    error, _ = _error(name, 1)
+    assert abs(error) <= KINDS[name]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not NEWER, reason="earlier compilers fuse otherwise")
+def test_memory_of_what_others_write():
+    errors = {}
+    for name in STEPS:
+        for devices in (1, 8) if "batch" in _names(STEPS[name]()[0]) else (1,):
+            error, total = _error(name, devices)
+            if total >= SMALLEST:
+                errors[name, devices] = error
+    assert len(errors) >= 70
+    sizes = sorted(abs(error) for error in errors.values())
+    assert statistics.median(sizes) <= 0.01
+    assert sum(size <= 0.15 for size in sizes) >= 0.92 * len(sizes)
+    for case, error in errors.items():
+        known = KNOWN.get(case, 0.0)
+        assert -0.1 + min(known, 0.0) <= error <= 0.15 + max(known, 0.0), (case, error)
+
+
+def test_a_sparse_product_is_what_it_consists_of():
+    step, args = STEPS["sparse_forward"]()
+    names = {op.name for op in pt.trace(step, *args).walk()}
+    assert "bcoo_dot_general" not in names
+    assert {"gather", "scatter-add"} <= names
+
+
+def test_a_transposed_matrix_is_read_as_it_lies():
+    x = jax.ShapeDtypeStruct((64, 32), jnp.float32)
+    table = jax.ShapeDtypeStruct((4096, 32), jnp.float32)
+    assert memory_of(pt.trace(lambda x, table: x @ table.T, x, table)).temporaries == 0
