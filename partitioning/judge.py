@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from .decide.flops import OpFlops
 from .ir.program import Program
@@ -14,6 +15,21 @@ from .simulator.device import Device
 from .simulator.presets import get_device
 from .simulator.simulate import Simulation
 from .simulator.topology import Segment
+
+
+class Candidate(Protocol):
+    """The plan of the present decisions, computed as far as it is asked.
+
+    Attributes:
+      program: the local program.
+      simulation: its cost.
+    """
+
+    @property
+    def program(self) -> Program: ...
+
+    @property
+    def simulation(self) -> Simulation: ...
 
 
 @dataclasses.dataclass(eq=False)
@@ -26,7 +42,7 @@ class PlanJudge:
       donated: names of the donated arguments.
       recompute: the memory that the plan is to keep to by computing activations again.
       work: the floating point operations of the program.
-      candidate: makes the local program of the present decisions.
+      candidate: the plan of the present decisions.
     """
 
     simulator: Simulator
@@ -34,7 +50,7 @@ class PlanJudge:
     donated: tuple[str, ...]
     recompute: Recompute | None
     work: OpFlops
-    candidate: Callable[[], Program]
+    candidate: Callable[[], Candidate]
 
     @property
     def device(self) -> Device:
@@ -62,7 +78,7 @@ class PlanJudge:
 
     def simulate(self) -> Simulation:
         """Returns the cost of the present decisions, with the recomputation that they need."""
-        program = self.candidate()
+        candidate = self.candidate()
         if self.recompute is None:
-            return self.predict(program)
-        return self.recompute.nearest(program, self.device, self.donated, self.predict)
+            return candidate.simulation
+        return self.recompute.nearest(candidate.program, self.device, self.donated, self.predict)

@@ -64,9 +64,8 @@ class EnterTactics:
         if not record.schedule:
             record.steps += (record.step("unpartitioned"),)
         *before, last = record.steps
-        notes = *last.notes, *_gathered(record), *_not_followed(record)
-        last = dataclasses.replace(last, notes=notes)
-        record.steps = (*before, last)
+        more = *_gathered(record), *_not_followed(record)
+        record.steps = (*before, last.with_notes(more))
 
     def decided(self, record: PlanRecord) -> list[dict[str, Any]]:
         """Returns the steps of the tactics with their lines of the journal."""
@@ -120,21 +119,28 @@ def _entered(record: PlanRecord, tactic: Tactic) -> PlanStep:
     conflicts: list[Conflict] = []
     repropagated: list[Repropagation] = []
     moves: list[PlanMove] = []
-    for part in (tactic,) if found is None else found.moves:
-        start = len(journal)
-        left, again = apply_tactic(context, part.actions(context), part.axis, record.work)
-        conflicts += left
-        repropagated += again
-        if found is not None:
+    if found is None:
+        conflicts, repropagated = apply_tactic(
+            context, tactic.actions(context), tactic.axis, record.work
+        )
+    else:
+        for move in found.entered:
+            start = len(journal)
+            record.state.enter(move.decisions)
+            conflicts += move.conflicts
+            repropagated += move.repropagated
+            context.notes += move.notes
             moves.append(PlanMove(found.log.saving(len(moves)), start, len(journal)))
     if len(moves) > 1:  # What one move left open another may have settled.
         factors = record.state.factors
         conflicts = [c for c in conflicts if c.axis not in factors.get(c.node, ())]
-    return record.step(
+    step = record.step(
         tactic.name, tactic.axis, conflicts=tuple(conflicts), notes=tuple(context.notes),
         repropagated=tuple(repropagated), axes=axes_of(tactic), moves=tuple(moves),
         log=None if found is None else found.log,
     )  # fmt: skip
+    record.take_candidate(step)
+    return step
 
 
 def _gathered(record: PlanRecord) -> list[str]:

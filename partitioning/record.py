@@ -14,7 +14,7 @@ from .decide.flops import OpFlops
 from .decide.graph import Graph
 from .decide.propagate import Conflict
 from .decide.repropagate import Repropagation, summaries
-from .decide.sharding import Decisions
+from .decide.sharding import Decision, Decisions
 from .ir.garbage import no_garbage_collection
 from .ir.program import COLLECTIVES, Op, Program
 from .ir.ragged import write_ragged
@@ -97,6 +97,12 @@ class PlanStep:
         clean_up(program, state.mesh)
         verify(program, state.mesh)
         return program
+
+    def with_notes(self, more: Sequence[str]) -> PlanStep:
+        """The step with further notes; the program and its simulation are kept if they are made."""
+        found = dataclasses.replace(self, notes=(*self.notes, *more))
+        vars(found).update((k, v) for k, v in vars(self).items() if k in ("program", "simulation"))
+        return found
 
     @property
     def mesh(self) -> Mapping[str, int]:
@@ -244,8 +250,10 @@ class PlanRecord:
         self.state = Decisions(mesh.axes)
         self.judge = PlanJudge(
             options.simulator, mesh.axes, options.donate, options.recompute, self.work,
-            lambda: self.step("candidate").program,
+            self.candidate,
         )  # fmt: skip
+        #: The candidates of the present tactic's search, by their decisions.
+        self._candidates: dict[tuple[Decision, ...], PlanStep] = {}
         self.steps: tuple[PlanStep, ...] = ()
         self.matrix: PlacementMatrix | None = None
         self.parts: Mapping[str, Mapping[str, int]] = {}
@@ -258,6 +266,21 @@ class PlanRecord:
         """A step of this plan that stands after every decision of now."""
         told = {"conflicts": (), "notes": (), "end": len(self.state.journal), **fields}
         return PlanStep(name, axis, plan=self, **told)
+
+    def candidate(self) -> PlanStep:
+        """The step that a search may take: the same one for the same decisions."""
+        decisions = tuple(self.state.journal)
+        found = self._candidates.get(decisions)
+        if found is None:
+            found = self._candidates[decisions] = self.step("candidate")
+        return found
+
+    def take_candidate(self, step: PlanStep) -> None:
+        """Has a step take over what was computed of a candidate with its decisions; drops all."""
+        found = self._candidates.get(tuple(self.state.journal))
+        if found is not None:
+            vars(step).update(program=found.program, simulation=found.simulation)
+        self._candidates.clear()
 
     @property
     def donated(self) -> tuple[str, ...]:

@@ -24,10 +24,11 @@ class Node:
       rule: which factors there are.
       values: operands, then results.
       dims: the factor of each dimension of each of `values`.
+      tileable: (value, its dims) of the values that may be tiled and that a factor is carried by.
       loops: how many loops it is inside.
     """
 
-    __slots__ = ("dims", "loops", "op", "owner", "rule", "values")
+    __slots__ = ("dims", "loops", "op", "owner", "rule", "tileable", "values")
 
     def __init__(
         self, op: Op | None, owner: Op | None, rule: Rule, values: tuple[Value, ...], loops: int
@@ -37,6 +38,13 @@ class Node:
         self.rule = rule
         self.values = values
         self.dims: tuple[Dims, ...] = rule.operands + rule.results
+        self.tileable = tuple(
+            [
+                (value, dims)
+                for value, dims in zip(values, self.dims, strict=True)
+                if value.data is None and any(f != REPLICATED_FACTOR for f in dims)
+            ]
+        )
         self.loops = loops
 
     def __repr__(self) -> str:

@@ -60,30 +60,34 @@ def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]
     """
     touching, delays = graph.touching, graph.delays
     tiles, factors = state.tiles, state.factors
-    queue: deque[tuple[Node, str]] = deque()
-    queued: set[tuple[Node, str]] = set()
+    # Nodes and their axes in two queues: pairs would be made and hashed a million times.
+    queue: deque[Node] = deque()
+    axes: deque[str] = deque()
+    queued: dict[str, set[Node]] = {axis: set() for axis in state.mesh}
     for value, axis in seeds:
         for node in touching.get(value, ()):
-            if (node, axis) not in queued:
-                queued.add((node, axis))
-                queue.append((node, axis))
+            if node not in queued[axis]:
+                queued[axis].add(node)
+                queue.append(node)
+                axes.append(axis)
     open_conflicts: dict[tuple[Node, str], Conflict] = {}
     waits: dict[tuple[Node, str], int] = {}
     while queue:
-        item = queue.popleft()
-        queued.discard(item)
-        node, axis = item
+        node, axis = queue.popleft(), axes.popleft()
+        waiting = queued[axis]
+        waiting.discard(node)
         assigned = factors.get(node)
         if assigned is not None and axis in assigned:
             continue
-        if node in delays and (left := waits.get(item, delays[node])) > 0:
-            waits[item] = left - 1
-            queue.append(item)
-            queued.add(item)
+        if node in delays and (left := waits.get((node, axis), delays[node])) > 0:
+            waits[node, axis] = left - 1
+            queue.append(node)
+            axes.append(axis)
+            waiting.add(node)
             continue
         factor = REPLICATED_FACTOR
         clash = False
-        for value, dims in zip(node.values, node.dims, strict=True):
+        for value, dims in node.tileable:
             known = tiles.get(value)
             if known is None:
                 continue
@@ -100,19 +104,17 @@ def propagate(graph: Graph, state: Decisions, seeds: Iterable[tuple[Value, str]]
         if clash and node in delays:
             factor = _most_asked(node, axis, state)
         elif clash:
-            open_conflicts[item] = _conflict(node, axis, state)
+            open_conflicts[node, axis] = _conflict(node, axis, state)
             continue
         if factor == REPLICATED_FACTOR or not fits(node, factor, axis, state):
             continue
         for value in assign_factor(state, node, axis, factor):
             for neighbour in touching.get(value, ()):
                 # What is assigned already would be passed over.
-                if axis in factors.get(neighbour, ()):
-                    continue
-                item = neighbour, axis
-                if item not in queued:
-                    queued.add(item)
-                    queue.append(item)
+                if neighbour not in waiting and axis not in factors.get(neighbour, ()):
+                    waiting.add(neighbour)
+                    queue.append(neighbour)
+                    axes.append(axis)
     return list(open_conflicts.values())
 
 
@@ -123,9 +125,9 @@ def assign_factor(state: Decisions, node: Node, axis: str, factor: int) -> list[
       The values that followed.
     """
     state.set_node(node, axis, factor)
-    followed = []
-    for value, dims in zip(node.values, node.dims, strict=True):
-        if factor not in dims or value.data is not None or axis in state.tiles.get(value, ()):
+    followed, tiles = [], state.tiles
+    for value, dims in node.tileable:
+        if factor not in dims or axis in tiles.get(value, ()):
             continue
         dim = dims.index(factor)
         if state.divides(value, dim, axis):
@@ -137,9 +139,10 @@ def assign_factor(state: Decisions, node: Node, axis: str, factor: int) -> list[
 def fits(node: Node, factor: int, axis: str, state: Decisions) -> bool:
     """True if the axis divides the factor on top of the axes that tile it already."""
     parts = state.mesh[axis]
-    for other, taken in state.factors.get(node, {}).items():
-        if taken == factor:
-            parts *= state.mesh[other]
+    if others := state.factors.get(node):
+        for other, taken in others.items():
+            if taken == factor:
+                parts *= state.mesh[other]
     size = node.rule.sizes[factor]
     return size > 0 and size % parts == 0
 

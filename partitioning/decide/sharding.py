@@ -33,6 +33,10 @@ class Decision(NamedTuple):
     what: int
 
 
+#: Makes a decision in half of the time that its class takes; a search makes a million.
+_decision = tuple.__new__
+
+
 class Decisions:
     """Decisions in the order that they were taken. Only trials are ever taken back.
 
@@ -66,15 +70,20 @@ class Decisions:
             for other, d in tiles.items():
                 if d == dim:
                     parts *= self.mesh[other]
-        return value.shape[dim] > 0 and value.shape[dim] % parts == 0
+        size = value.shape[dim]
+        return size > 0 and size % parts == 0
 
     def set_value(self, value: Value, axis: str, what: int, cause: Node | None) -> None:
-        self.tiles.setdefault(value, {})[axis] = what
-        self.journal.append(Decision(self.tactic, axis, value, cause, what))
+        if (tiles := self.tiles.get(value)) is None:
+            tiles = self.tiles[value] = {}
+        tiles[axis] = what
+        self.journal.append(_decision(Decision, (self.tactic, axis, value, cause, what)))
 
     def set_node(self, node: Node, axis: str, factor: int) -> None:
-        self.factors.setdefault(node, {})[axis] = factor
-        self.journal.append(Decision(self.tactic, axis, None, node, factor))
+        if (factors := self.factors.get(node)) is None:
+            factors = self.factors[node] = {}
+        factors[axis] = factor
+        self.journal.append(_decision(Decision, (self.tactic, axis, None, node, factor)))
 
     def enter(self, decisions: Iterable[Decision]) -> None:
         """Takes decisions that were taken back, or taken in another order, once more."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 
 from ..decide.graph import Graph
-from ..decide.sharding import REPLICATED_DIM, Decisions
+from ..decide.sharding import REPLICATED_DIM, Decisions, layout_of
 from ..ir.program import Layout, Op, Program, Value
 from ..ir.trace import trace
 from ..rules import is_zero, rule_of, traits_of
@@ -41,6 +41,19 @@ def lower(graph: Graph, state: Decisions) -> Program:
     return local
 
 
+class _Tiling(NamedTuple):
+    """How an op is tiled: the axes of each factor, the layouts of operands and results, the local
+    shapes of results, the params, and the (axes, monoid) over which results are reduced, if any.
+    """
+
+    axes: dict[int, tuple[str, ...]]
+    operands: list[Layout]
+    results: list[Layout]
+    shapes: list[tuple[int, ...]]
+    params: dict[str, Any]
+    owed: tuple[tuple[str, ...], str] | None
+
+
 class Emitter:
     """Writes local ops, one region at a time; the :class:`LocalWriter` of rules."""
 
@@ -52,6 +65,7 @@ class Emitter:
         self.env: dict[Value, Value] = {}
         self.reshaped: dict[tuple[Value, Layout], Value] = {}
         self.offsets: dict[tuple[tuple[str, ...], int], Value] = {}
+        self.tilings: dict[tuple[int, tuple[tuple[str, int], ...]], _Tiling] = {}
 
     # What rules use: LocalWriter says more.
 
@@ -181,48 +195,65 @@ class Emitter:
         if not settled:
             operands = [self.reshard(self.read(v), ((),) * v.ndim, op) for v in op.inputs]
             run = self.once if traits_of(op.name).host else self.op
-            self.finish(op, run(op, operands, {}))
+            self.finish(op, run(op, operands))
             return
         assert node is not None
+        rule = node.rule
+        # Alike ops share their rule.
+        key = id(rule), tuple(settled.items())
+        tiling = self.tilings.get(key)
+        if tiling is None:
+            tiling = self.tilings[key] = self.tiling(op, rule, settled)
+        operands = [
+            self.reshard(self.read(v), layout, op)
+            for v, layout in zip(op.inputs, tiling.operands, strict=True)
+        ]
+        if rule.special and not rule.special.isdisjoint(tiling.axes):
+            assert rule.expand is not None
+            results = rule.expand(self, op, operands, tiling.axes)
+        else:
+            results = [
+                v.like(shape, layout)
+                for v, shape, layout in zip(op.outputs, tiling.shapes, tiling.results, strict=True)
+            ]
+            self.ops.append(op.on(operands, results, tiling.params))
+        if tiling.owed:
+            results = self.reduce(op, results, *tiling.owed)
+        self.finish(op, results)
+
+    def tiling(self, op: Op, rule: Rule, settled: Mapping[str, int]) -> _Tiling:
+        """The tiling of an op, and of those of the same rule and factors."""
         axes: dict[int, tuple[str, ...]] = {}
         for axis, factor in settled.items():
             axes[factor] = (*axes.get(factor, ()), axis)
-        rule = node.rule
-        operands = [
-            self.reshard(self.read(v), tuple([axes.get(f, ()) for f in dims]), op)
-            for v, dims in zip(op.inputs, rule.operands, strict=True)
-        ]
-        if rule.special and not rule.special.isdisjoint(axes):
-            assert rule.expand is not None
-            results = rule.expand(self, op, operands, axes)
-        else:
-            results = self.op(op, operands, axes)
+        operands, results = (
+            [tuple([axes.get(f, ()) for f in dims]) for dims in sides]
+            for sides in (rule.operands, rule.results)
+        )
+        read, shapes = (
+            [self.local_shape(v.shape, layout) for v, layout in zip(values, layouts, strict=True)]
+            for values, layouts in ((op.inputs, operands), (op.outputs, results))
+        )
+        params = op.params
+        if rule.localize is not None and rule.special.isdisjoint(axes):
+            params = rule.localize(params, read, shapes)
         owed = [(f, a) for f, names in axes.items() if f in rule.monoids for a in names]
-        if owed:
-            results = self.reduce(op, results, tuple(a for _, a in owed), rule.monoids[owed[0][0]])
-        self.finish(op, results)
+        sums = (tuple(a for _, a in owed), rule.monoids[owed[0][0]]) if owed else None
+        return _Tiling(axes, operands, results, shapes, params, sums)
 
-    def op(self, op: Op, operands: list[Value], axes: Axes) -> list[Value]:
-        """Writes the op itself on local operands."""
-        if not axes:
-            results = [self.like(v, ((),) * v.ndim) for v in op.outputs]
-            params = op.params
-        else:
-            layouts = self.result_layouts(op, axes)
-            results = [self.like(v, layout) for v, layout in zip(op.outputs, layouts, strict=True)]
-            params = op.params
-            if (localize := self.rule(op).localize) is not None:
-                params = localize(params, [v.shape for v in operands], [v.shape for v in results])
-        self.ops.append(op.on(operands, results, params))
+    def op(self, op: Op, operands: list[Value]) -> list[Value]:
+        """Writes the op itself on whole operands."""
+        results = [v.like(v.shape, ((),) * v.ndim) for v in op.outputs]
+        self.ops.append(op.on(operands, results))
         return results
 
-    def once(self, op: Op, operands: list[Value], axes: Axes) -> list[Value]:
+    def once(self, op: Op, operands: list[Value]) -> list[Value]:
         """Writes an op that calls the host: the first device calls, and sends the result to all
         others.
         """
         mesh = tuple(a for a in self.mesh if self.mesh[a] > 1)
         if not mesh:
-            return self.op(op, operands, axes)
+            return self.op(op, operands)
         (first,) = self.function(
             op, lambda rank: (rank == 0).astype("int32"), [self.offset(mesh, 1)], [()]
         )
@@ -268,9 +299,13 @@ class Emitter:
         """Stores results in the layouts that were decided for them."""
         for value, local in zip(op.outputs, results, strict=True):
             tiles = self.state.tiles.get(value)
-            if tiles and REPLICATED_DIM in tiles.values():
-                local.whole = tuple(a for a, dim in tiles.items() if dim == REPLICATED_DIM)
-            self.env[value] = self.reshard(local, self.state.layout(value), op)
+            if tiles:
+                if REPLICATED_DIM in tiles.values():
+                    local.whole = tuple(a for a, dim in tiles.items() if dim == REPLICATED_DIM)
+                layout = layout_of(tiles, len(value.shape))
+            else:
+                layout = ((),) * len(value.shape)
+            self.env[value] = self.reshard(local, layout, op)
 
     # Ops with regions.
 

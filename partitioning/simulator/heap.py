@@ -85,13 +85,12 @@ def reuse(
             left.append(buffer)
             continue
         start, end = buffer.start, buffer.end
-        fits = np.flatnonzero(
-            (size[:count] >= buffer.nbytes) & (low[:count] <= start) & (high[:count] > end)
-        )
-        if not len(fits):
+        fits = (size[:count] >= buffer.nbytes) & (low[:count] <= start) & (high[:count] > end)
+        (places,) = fits.nonzero()
+        if not len(places):
             left.append(buffer)
             continue
-        best = fits[np.argmin(size[fits])]
+        best = places[size[places].argmin()]
         size[count], low[count], high[count] = size[best], end + 1, high[best]
         window[count] = window[best]
         lodged.append((buffer, ordered[window[best]]))
@@ -105,17 +104,18 @@ def pack(buffers: list[Buffer]) -> int:
     long they are in use, or the longest and then in turn; and of longest-lived first.
     """
     longest: dict[int, int] = {}
-    for b in buffers:
-        longest[b.nbytes] = max(longest.get(b.nbytes, 0), b.end - b.start)
-    orders: tuple[Callable[[Buffer], tuple[int, int, int]], ...] = (
-        lambda b: (-b.nbytes, b.start - b.end, b.start),
-        lambda b: (b.start - b.end, -b.nbytes, b.start),
-        lambda b: (-b.nbytes, int(b.end - b.start < longest[b.nbytes]), b.start),
+    spans = [(b, b.start, b.end) for b in buffers]
+    for b, start, end in spans:
+        longest[b.nbytes] = max(longest.get(b.nbytes, 0), end - start)
+    orders: tuple[Callable[[_Span], tuple[int, int, int]], ...] = (
+        lambda s: (-s[0].nbytes, s[1] - s[2], s[1]),
+        lambda s: (s[1] - s[2], -s[0].nbytes, s[1]),
+        lambda s: (-s[0].nbytes, int(s[2] - s[1] < longest[s[0].nbytes]), s[1]),
     )
     bound = peak_of(buffers)[0]
     best, offsets = math.inf, []
     for key in orders:
-        heap = _place(sorted(buffers, key=key))
+        heap = _place(sorted(spans, key=key))
         if heap < best:
             best, offsets = heap, [b.offset for b in buffers]
         if best <= 1.005 * bound:
@@ -125,7 +125,11 @@ def pack(buffers: list[Buffer]) -> int:
     return int(best) if buffers else 0
 
 
-def _place(ordered: list[Buffer]) -> int:
+#: A buffer, and the first and the last position at which it is in use.
+_Span = tuple[Buffer, int, int]
+
+
+def _place(ordered: list[_Span]) -> int:
     """Places each buffer in turn in the smallest hole that fits; returns the heap's size."""
     exact, rest = ordered[:_PACKED], ordered[_PACKED:]
     count = len(exact)
@@ -134,30 +138,24 @@ def _place(ordered: list[Buffer]) -> int:
     offset = np.zeros(count, np.int64)
     top = np.zeros(count, np.int64)
     heap = 0
-    for i, buffer in enumerate(exact):
-        first, last = buffer.start, buffer.end
-        clash = np.flatnonzero((start[:i] <= last) & (end[:i] >= first))
-        place, hole = -1, None
+    for i, (buffer, first, last) in enumerate(exact):
+        (clash,) = ((start[:i] <= last) & (end[:i] >= first)).nonzero()
+        place = 0
         if len(clash):
             lows = offset[clash]
-            by = np.argsort(lows, kind="stable")
-            lows, tops = lows[by], np.maximum.accumulate(top[clash][by])
-            edges = np.concatenate([[0], tops])
-            gaps = np.concatenate([lows, [edges[-1]]])[: len(edges)] - edges
-            gaps = gaps[:-1]
-            fits = np.flatnonzero(gaps >= buffer.nbytes)
-            if len(fits):
-                hole = fits[np.argmin(gaps[fits])]
-                place = int(edges[hole])
-            else:
-                place = int(edges[-1])
-        else:
-            place = 0
+            by = lows.argsort(kind="stable")
+            gaps, tops = lows[by], np.maximum.accumulate(top[clash][by])
+            gaps[1:] -= tops[:-1]
+            (fits,) = (gaps >= buffer.nbytes).nonzero()
+            if not len(fits):
+                place = int(tops[-1])
+            elif hole := int(fits[gaps[fits].argmin()]):
+                place = int(tops[hole - 1])
         start[i], end[i], offset[i], top[i] = first, last, place, place + buffer.nbytes
         buffer.offset = place
         heap = max(heap, place + buffer.nbytes)
     if rest:
-        heap += peak_of(rest)[0]
+        heap += peak_of([buffer for buffer, _, _ in rest])[0]
     return heap
 
 

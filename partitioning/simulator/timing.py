@@ -171,7 +171,7 @@ def kernel_reads(kernel: Kernel) -> dict[ArrayNode, float]:
             continue
         needed = 0.0
         for user in source.users:
-            if user in members:
+            if user in members and needed < source.nbytes:
                 if traits_of(user.name).traffic == "part" and user.operands[0] is source:
                     needed += user.nbytes
                 elif user.in_place >= 0 and user.operands[user.in_place] is source:
@@ -309,6 +309,7 @@ class Queues:
         self.device = device
         self.placement = dict(placement or {})
         self.overlap = overlap
+        self._transfers: dict[tuple[str, float, tuple[str, ...]], Transfer] = {}
 
     def time(
         self,
@@ -429,7 +430,11 @@ class Queues:
             sum(v.nbytes for v in (op.outputs if op.name == "all_gather" else op.inputs))
         )
         names = (axes,) if isinstance(axes, str) else tuple(axes)
-        return transfer_of(op.name, nbytes, spanned(self.placement, names), self.device)
+        key = op.name, nbytes, names
+        if (known := self._transfers.get(key)) is None:
+            known = transfer_of(op.name, nbytes, spanned(self.placement, names), self.device)
+            self._transfers[key] = known
+        return known
 
     def event(
         self, node: ArrayNode, kind: str, start: float, seconds: float, nbytes: float, flops: float

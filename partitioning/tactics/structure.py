@@ -4,6 +4,8 @@ of weights.
 
 from __future__ import annotations
 
+import weakref
+
 from ..decide.actions import Context
 from ..decide.graph import Graph, Node
 from ..ir.program import Op, Value
@@ -31,7 +33,19 @@ def optimizer_state(context: Context) -> list[Value]:
     return _split_state(context.graph)[1]
 
 
+#: What `_split_state` and `gradients` found: a search asks for the same many times.
+_SPLIT: weakref.WeakKeyDictionary[Graph, tuple[list[Value], list[Value]]]
+_SPLIT = weakref.WeakKeyDictionary()
+_GRADIENTS: weakref.WeakKeyDictionary[Graph, list[Value]] = weakref.WeakKeyDictionary()
+
+
 def _split_state(graph: Graph) -> tuple[list[Value], list[Value]]:
+    if graph not in _SPLIT:
+        _SPLIT[graph] = _find_split_state(graph)
+    return _SPLIT[graph]
+
+
+def _find_split_state(graph: Graph) -> tuple[list[Value], list[Value]]:
     same = _same_arrays(graph)
     users = _users(graph)
     updated = {v for after in graph.updated.values() for v in same.get(after, (after,))}
@@ -102,6 +116,12 @@ def gradients(context: Context) -> list[Value]:
     values that no such op made.
     """
     graph = context.graph
+    if graph not in _GRADIENTS:
+        _GRADIENTS[graph] = _find_gradients(graph)
+    return _GRADIENTS[graph]
+
+
+def _find_gradients(graph: Graph) -> list[Value]:
     same = _same_arrays(graph)
     found: dict[Value, None] = {}
     ends = set(graph.program.inputs) | set(graph.updated.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -113,24 +114,24 @@ def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
     """A reduction moves past linear ops that alone read it, to where sums, slices and loops'
     ends are seen.
     """
-    uses: dict[Value, int] = {}
-    for op in program.ops:
-        for value in op.inputs:
-            uses[value] = uses.get(value, 0) + 1
-    for value in program.outputs:
-        uses[value] = uses.get(value, 0) + 1
+    if not any(op.name in _REDUCTIONS for op in program.ops):
+        return False
+    uses = Counter(value for op in program.ops for value in op.inputs)
+    uses.update(program.outputs)
     reductions: dict[Value, Op] = {}
     dropped: set[Op] = set()
     ops: list[Op] = []
     for op in program.ops:
         ops.append(op)
-        if op.name in ("all_reduce", "reduce_scatter"):
+        if op.name in _REDUCTIONS:
             if (
                 op.params["monoid"] == "sum"
                 and not stays_whole(op)
                 and uses.get(op.outputs[0]) == 1
             ):
                 reductions[op.outputs[0]] = op
+            continue
+        if reductions.keys().isdisjoint(op.inputs):
             continue
         linear = traits_of(op.name).linear if op.primitive is not None else ()
         at = next((i for i in linear if op.inputs[i].data is None), None)
@@ -190,6 +191,9 @@ def _follows(op: Op, at: int, dim: int, result_dim: int, parts: int) -> bool:
     return factor == rule.results[0][result_dim] and rule.sizes[factor] % parts == 0
 
 
+_REDUCTIONS = frozenset(["all_reduce", "reduce_scatter"])
+
+
 class _Leaf(NamedTuple):
     """A term of a sum: its sign, and where it is a reduced value the reduction."""
 
@@ -205,6 +209,8 @@ def sum_before_reducing(program: Program, mesh: Mapping[str, int]) -> bool:
     Terms in between that are not reduced stay as they are.
     """
     del mesh
+    if sum(op.name in _REDUCTIONS for op in program.ops) < 2:
+        return False
     region = Region(program)
     inner: set[Op] = set()
     replaced: dict[Value, Value] = {}
@@ -245,9 +251,10 @@ def sum_before_reducing(program: Program, mesh: Mapping[str, int]) -> bool:
 
 def _adds(op: Op) -> bool:
     """True if an op is a sum of equal shapes and types, without broadcasting."""
-    return bool(traits_of(op.name).signs) and all(
-        v.shape == op.outputs[0].shape and v.dtype == op.outputs[0].dtype for v in op.inputs
-    )
+    if not traits_of(op.name).signs:
+        return False
+    (result,) = op.outputs
+    return all(v.shape == result.shape and v.dtype == result.dtype for v in op.inputs)
 
 
 def _key(leaf: _Leaf) -> object:
@@ -276,7 +283,7 @@ def _collect(region: Region, op: Op, sign: int, leaves: list[_Leaf], tree: list[
         reduced = (
             maker is not None
             and single
-            and maker.name in ("all_reduce", "reduce_scatter")
+            and maker.name in _REDUCTIONS
             and maker.params["monoid"] == "sum"
         )
         leaves.append(_Leaf(value, sign, maker if reduced else None))

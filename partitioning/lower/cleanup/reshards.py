@@ -75,12 +75,10 @@ def gather_together(program: Program, mesh: Mapping[str, int]) -> bool:
     before: dict[Op, list[Op]] = {}
     dropped: set[Op] = set()
     for op in program.ops:
+        if not traits_of(op.name).joins or len(op.inputs) < 2:
+            continue
         gathers = [region.made_by(v, "all_gather") for v in op.inputs]
-        if (
-            not traits_of(op.name).joins
-            or len(gathers) < 2
-            or not all(map(region.single, op.inputs))
-        ):
+        if not all(map(region.single, op.inputs)):
             continue
         first, at, count = gathers[0], op.params["dimension"], len(gathers)
         if first is None or not all(g is not None and _gather_alike(first, g) for g in gathers):

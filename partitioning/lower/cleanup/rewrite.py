@@ -62,7 +62,7 @@ class Region:
             ops.append(op)
         if replaced:
             for op in ops:
-                if any(v in replaced for v in op.inputs):
+                if not replaced.keys().isdisjoint(op.inputs):
                     op.inputs = tuple(_final(v, replaced) for v in op.inputs)
             self.program.outputs = tuple(_final(v, replaced) for v in self.program.outputs)
         self.program.ops = ops

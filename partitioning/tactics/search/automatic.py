@@ -12,12 +12,15 @@ from ...decide.actions import Context
 from ...simulator.simulate import Simulation, amount
 from .least_memory import least_bytes
 from .moves import Move
-from .space import Space
+from .space import EnteredMove, Space
 from .timeline import Estimated
 from .tree import Candidate, Search
 
 #: Plans whose predictions differ by less are alike; the simpler one is taken.
 _NEARLY = 5e-4
+#: Candidates are simulated unless their estimates differ by more than these shares, which are a few
+#: times the median errors of estimates.
+_ERROR_OF_TIME, _ERROR_OF_MEMORY = 0.2, 0.1
 #: The share beyond the limit that a candidate may need that computes activations again.
 _MOST_RECOMPUTED = 3.0
 
@@ -104,8 +107,8 @@ class SearchLog:
       wall_seconds: the wall-clock time of the search.
       best: (estimates made, the least estimated seconds so far) at each improvement.
       judged: the candidates that the simulator judged, the taken one first.
-      saves: for each move of the taken one, the seconds that it saves: by the simulator, the step
-        would take so much longer without it.
+      saves: for each move of the taken one, the seconds that it saves: the step would take so much
+        longer without it, by the simulator or, where the move clearly pays, by its estimate.
     """
 
     estimates: int
@@ -161,9 +164,16 @@ def _saving(seconds: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class SearchOutcome:
-    """The outcome of a search: its moves, which are tactics of their own, and its log."""
+    """The outcome of a search.
+
+    Attributes:
+      moves: what it found, as tactics of their own.
+      entered: what each of them decided, after those before it.
+      log: the log of the search.
+    """
 
     moves: tuple[Move, ...]
+    entered: tuple[EnteredMove, ...]
     log: SearchLog
 
 
@@ -243,7 +253,7 @@ class Automatic:
                 f"{judge.device.name}; give more devices, a larger goal, or more estimates"
             )
         seconds = simulated.predicted_seconds.total
-        saves = tuple(other.predicted_seconds.total - seconds for other in without)
+        saves = tuple(other - seconds for other in without)
         log = SearchLog(
             len(search.candidates),
             (len(space.classes.nodes), len(context.graph.nodes)),
@@ -252,7 +262,7 @@ class Automatic:
             tuple(_tried(c, s, simulated, limit) for c, s in judged),
             saves,
         )
-        return SearchOutcome(taken.moves, log)
+        return SearchOutcome(taken.moves, space.entered(taken.moves), log)
 
     def actions(self, context: Context) -> Sequence[Any]:
         """The actions of the first move that a search finds; a plan enters all moves one by one."""
@@ -310,25 +320,40 @@ def _simplest(
 
 def _prune(
     space: Space, candidate: Candidate, simulated: Simulation, limit: float
-) -> tuple[Candidate, Simulation, list[Simulation]]:
+) -> tuple[Candidate, Simulation, list[float]]:
     """Leaves out moves that the simulator finds no worse to do without; the last ones first.
 
     Returns:
-      The candidate that is left, its simulation, and for each of its moves the simulation of the
+      The candidate that is left, its simulation, and for each of its moves the seconds of the
       others without it.
     """
-    moves, without = list(candidate.moves), []
+    moves, estimated, without = list(candidate.moves), candidate.estimated, []
     for i in range(len(moves) - 1, -1, -1):
         fewer = [*moves[:i], *moves[i + 1 :]]
+        other = space.estimated(fewer)
+        gap = simulated.predicted_seconds.total / estimated.seconds
+        fits = simulated.peak_memory_bytes <= limit
+        most = limit if fits else estimated.peak
+        recomputes = space.judge.recomputed_to is not None
+        if not recomputes and _clearly_worse(other, estimated.seconds if fits else None, most):
+            without.append(other.seconds * gap)
+            continue
         found = space.simulated(fewer)
         if _better(found, simulated, limit):
-            moves, simulated = fewer, found
+            moves, simulated, estimated = fewer, found, other
         else:
-            without.append(found)
+            without.append(found.predicted_seconds.total)
     if len(moves) < len(candidate.moves):
-        estimated = space.estimated(moves)
         candidate = dataclasses.replace(candidate, moves=tuple(moves), estimated=estimated)
     return candidate, simulated, without[::-1]
+
+
+def _clearly_worse(estimated: Estimated, seconds: float | None, most: float) -> bool:
+    """True if a candidate is beyond so many seconds, or the most bytes, by more than estimates err;
+    seconds do not matter beside what does not fit.
+    """
+    slow = seconds is not None and estimated.seconds > (1 + _ERROR_OF_TIME) * seconds
+    return slow or estimated.peak > (1 + _ERROR_OF_MEMORY) * most
 
 
 def _different(ranked: Sequence[Candidate], count: int) -> list[Candidate]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ...decide.actions import Action, Context, ForceFactor, apply_actions
 from ...decide.propagate import Conflict, propagate
-from ...decide.repropagate import apply_tactic
+from ...decide.repropagate import Repropagation, apply_tactic
 from ...decide.sharding import Decision
 from ...simulator.simulate import Simulation
 from .baseline import Baseline
@@ -15,6 +16,21 @@ from .classes import ClassGraph
 from .estimate import Estimator
 from .moves import Move, known_moves, known_tactics, tilings
 from .timeline import Estimated
+
+
+class EnteredMove(NamedTuple):
+    """What a move decided on the whole program.
+
+    Attributes:
+      decisions: the lines of the journal that it wrote.
+      conflicts, repropagated: as `apply_tactic` returned them.
+      notes: what its tactic remarked.
+    """
+
+    decisions: list[Decision]
+    conflicts: list[Conflict]
+    repropagated: list[Repropagation]
+    notes: list[str]
 
 
 class Space:
@@ -62,8 +78,8 @@ class Space:
             *tilings(context, self.classes, axes, self.state),
         ]
         clock.append(time.process_time())
-        # What was decided by the last of some moves: candidates that are simulated begin alike.
-        self._decided: dict[tuple[Move, ...], list[Decision]] = {}
+        # What the last of some moves decided: candidates that are simulated begin alike.
+        self._entered: dict[tuple[Move, ...], EnteredMove] = {}
         parts = ("known", "classes", "baseline", "moves")
         self.seconds = {p: b - a for p, a, b in zip(parts, clock, clock[1:], strict=False)}
 
@@ -91,16 +107,36 @@ class Space:
 
     def simulated(self, moves: Sequence[Move]) -> Simulation:
         """Simulates the whole program with these moves."""
-        state, notes = self.context.state, len(self.context.notes)
-        start = len(state.journal)
-        for count, move in enumerate(moves, 1):
-            first, before = tuple(moves[:count]), len(state.journal)
-            if first in self._decided:
-                state.enter(self._decided[first])
-            else:
-                apply_tactic(self.context, move.actions(self.context), move.axis, self.judge.work)
-                self._decided[first] = state.journal[before:]
+        start = len(self.context.state.journal)
+        self._enter_whole(moves)
         found = self.judge.simulate()
-        state.rewind(start)
-        del self.context.notes[notes:]
+        self.context.state.rewind(start)
+        return found
+
+    def entered(self, moves: Sequence[Move]) -> tuple[EnteredMove, ...]:
+        """What each of some moves decides on the whole program, after those before it."""
+        start = len(self.context.state.journal)
+        found = self._enter_whole(moves)
+        self.context.state.rewind(start)
+        return tuple(found)
+
+    def _enter_whole(self, moves: Sequence[Move]) -> list[EnteredMove]:
+        """Enters moves into the decisions on the whole program."""
+        context, state = self.context, self.context.state
+        found = []
+        for count, move in enumerate(moves, 1):
+            key = tuple(moves[:count])
+            known = self._entered.get(key)
+            if known is None:
+                start, notes = len(state.journal), len(context.notes)
+                conflicts, again = apply_tactic(
+                    context, move.actions(context), move.axis, self.judge.work
+                )
+                known = self._entered[key] = EnteredMove(
+                    state.journal[start:], conflicts, again, context.notes[notes:]
+                )
+                del context.notes[notes:]
+            else:
+                state.enter(known.decisions)
+            found.append(known)
         return found

@@ -329,6 +329,36 @@ def test_a_plan_tells_what_was_searched() -> None:
     assert "saves" in told
 
 
+def test_what_a_search_simulated_is_not_simulated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    predict = pt.Simulator.predict
+
+    def counted(self: pt.Simulator, *args: Any) -> Any:
+        made.append(1)
+        return predict(self, *args)
+
+    monkeypatch.setattr(pt.Simulator, "predict", counted)
+    found = planned(models.make("mlp", **WIDE), auto("model", "data"))
+    searched = len(made)
+    log = found.steps[-1].log
+    # A move that clearly pays is not simulated without.
+    assert searched < len(log.judged) + len(log.saves)
+    assert seconds(found) == log.judged[0].seconds
+    assert len(made) == searched
+
+
+def test_what_a_move_saves_is_what_the_step_takes_longer_without_it() -> None:
+    example = models.make("mlp", **WIDE)
+    found = planned(example, auto("model", "data"))
+    log = found.steps[-1].log
+    whole = planned(example, *[])
+    space = Space(whole.context(("tried",)), ("model", "data"))
+    moves = [next(m for m in space.moves if m.name == name) for name in log.judged[0].moves]
+    for i, saved in enumerate(log.saves):
+        without = space.simulated([*moves[:i], *moves[i + 1 :]]).predicted_seconds.total
+        assert saved == pytest.approx(without - seconds(found), rel=0.2, abs=0.1 * seconds(found))
+
+
 def test_a_schedule_in_text_may_say_auto() -> None:
     tactic = pt.parse_schedule("batch:data,auto:model+data")[1]
     assert isinstance(tactic, pt.Automatic)
