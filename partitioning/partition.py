@@ -197,7 +197,10 @@ class Partitioned:
         if keywords:
             args = self._positional(args, keywords)
         if not jax.sharding.get_abstract_mesh().empty and hasattr(jax.sharding, "set_mesh"):
-            with jax.set_mesh(_NO_MESH):  # What a caller sets is for code without a mesh.
+            self.plan(
+                *args
+            )  # Traced within the caller's mesh: hints of the step may name its axes.
+            with jax.set_mesh(_NO_MESH):  # What runs has a mesh of its own.
                 return self(*args)
         leaves, tree = jax.tree_util.tree_flatten(args)
         run, missed = self._latest, False

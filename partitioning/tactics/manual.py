@@ -106,14 +106,15 @@ class Hints:
     name: str = "hints"
 
     def actions(self, context: Context) -> list[Action]:
-        """Tiles every array that a hint spreads over the axis.
+        """Tiles every array that a hint spreads over the axis, but those that earlier tactics have
+        placed otherwise.
 
         Raises:
           ValueError: where no hint names the axis.
         """
         hinted = hints(context.graph.program)
         found = [
-            Action(op.outputs[0], self.axis, dim, firm=True)
+            (op.outputs[0], dim)
             for op in hinted
             for dim, axes in enumerate(op.params["layout"])
             if self.axis in axes
@@ -125,7 +126,12 @@ class Hints:
                 f"tactic {self.name!r}: no with_sharding_constraint of the step names axis "
                 f"{self.axis!r}; {there}"
             )
-        return found
+        state = context.state
+        return [
+            Action(value, self.axis, dim, firm=True)
+            for value, dim in found
+            if self.axis not in state.tiles.get(value, {}) and state.divides(value, dim, self.axis)
+        ]
 
 
 def hints(program: Program) -> list[Op]:

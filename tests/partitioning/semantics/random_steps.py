@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from . import random_foreign as foreign
+from . import random_nested as nested
 
 SIZES = (4, 8, 2, 6, 3, 1)
 
@@ -334,7 +335,7 @@ def _loop(draw: Draw, known: list[Any], i: int) -> Any:
             return total + jnp.sum(y), y
 
         # A static bound, so that the loop differentiates.
-        total, y = lax.fori_loop(0, 3, body, (jnp.float32(0), x))
+        total, y = lax.fori_loop(0, 3, body, (jnp.zeros((), x.dtype), x))
         return y + total * 0.01
 
     return loop, (i,)
@@ -382,7 +383,7 @@ def _empty(draw: Draw, known: list[Any], i: int) -> Any:
     return _step(lambda x: jnp.sum(x[:0], axis=0) + jnp.max(x, axis=0)), (i,)
 
 
-DISCRETE = frozenset({_ordered, _random})
+DISCRETE = frozenset({_ordered, _random, *nested.DISCRETE})
 FAMILIES = [
     _unary,
     _dtype,
@@ -417,4 +418,5 @@ FAMILIES = [
     _custom,
     _empty,
     *foreign.FAMILIES,
+    *nested.FAMILIES,
 ]

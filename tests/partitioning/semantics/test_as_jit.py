@@ -115,6 +115,19 @@ def test_a_mesh_of_the_callers_does_not_matter(axis, kind, donate):
                 np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="this jax sets no mesh")
+@pytest.mark.parametrize("schedule", ["", "hints:data"])
+def test_hints_without_a_mesh_are_of_the_mesh_that_the_caller_sets(schedule):
+    def fn(x, w):
+        return jnp.tanh(jax.lax.with_sharding_constraint(x @ w, PartitionSpec("data"))).sum(0)
+
+    x, w = rows(), np.ones((4, 3), np.float32)
+    step = pt.partition(fn, MESH, pt.parse_schedule(schedule))
+    with jax.set_mesh(MESH.jax_mesh()):
+        found = step(x, w)
+    np.testing.assert_allclose(found, jnp.tanh(x @ w).sum(0), rtol=1e-5)
+
+
 def hinted(axis):
     mesh = MESH.jax_mesh() if axis in MESH.axes else other_mesh(axis, "Auto")
     dim = None if axis == "nothing" else axis
@@ -151,6 +164,15 @@ def test_a_tactic_follows_the_hints_of_the_step():
     assert by_name.plan(x, w).input_shardings == plan.input_shardings
     with pytest.raises(ValueError, match="names axis 'model'; they name data"):
         pt.partition(fn, MESH, pt.parse_schedule("hints:model")).plan(x, w)
+
+
+def test_hints_yield_to_earlier_tactics():
+    x, w = rows(), np.ones((4, 4), np.float32)
+    columns = pt.Manual("columns", {"w": 1}, "data")
+    step = pt.partition(hinted("data"), MESH, [columns, *pt.parse_schedule("hints:data")])
+    plan = step.plan(x, w)
+    assert plan.output_shardings == PartitionSpec("data")
+    assert [line for line in plan.steps[-1].remarks() if "not followed" in line]
 
 
 def test_a_part_that_is_partitioned_already_is_refused_where_it_stands():
