@@ -262,7 +262,10 @@ def decoding() -> Program:
             now = lax.dynamic_index_in_dim(tokens, at, 1, keepdims=False)
             x = state["embedding"][now]
             q, k, v = jnp.moveaxis((x @ state["qkv"]).reshape(rows, 3, 2, WIDTH // 2), 1, 0)
-            cache = lax.dynamic_update_slice(cache, jnp.stack([k, v])[:, :, None], (0, 0, at, 0, 0))
+            zero = jnp.int32(0)
+            cache = lax.dynamic_update_slice(
+                cache, jnp.stack([k, v])[:, :, None], (zero, zero, at, zero, zero)
+            )
             scores = jnp.einsum("bhd,bthd->bht", q, cache[0])
             scores = jnp.where(jnp.arange(LENGTH) <= at, scores, -jnp.inf)
             mixed = jnp.einsum("bht,bthd->bhd", jax.nn.softmax(scores), cache[1])
