@@ -80,7 +80,9 @@ def gather_together(program: Program, mesh: Mapping[str, int]) -> bool:
         gathers = [region.made_by(v, "all_gather") for v in op.inputs]
         if not all(map(region.single, op.inputs)):
             continue
-        first, at, count = gathers[0], op.params["dimension"], len(gathers)
+        first, at, count = gathers[0], op.params.get("dimension"), len(gathers)
+        if at is None:  # A stack joins along a dimension that its operands do not have.
+            continue
         if first is None or not all(g is not None and _gather_alike(first, g) for g in gathers):
             continue
         made: list[Op] = []

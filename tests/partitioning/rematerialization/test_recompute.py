@@ -170,7 +170,7 @@ _SETTINGS = {
 @settings(max_examples=500 if _LONG else 20, **_SETTINGS)
 @given(programs())
 def test_programs_drawn_at_random_verify(drawn: Drawn) -> None:
-    drawn = dataclasses.replace(drawn, differentiate=True)
+    drawn = dataclasses.replace(drawn, differentiate=True, hints={}, follow=None)
     step = pt.partition(drawn.function, pt.Mesh(AXES), schedule(drawn))
     found = frontier(step.plan(*jax.eval_shape(lambda: drawn.inputs(0))))
     for i in {len(found) // 2, len(found) - 1}:
@@ -181,7 +181,7 @@ def test_programs_drawn_at_random_verify(drawn: Drawn) -> None:
 @settings(max_examples=200 if _LONG else 12, **_SETTINGS)
 @given(programs())
 def test_programs_drawn_at_random_keep_their_results(drawn: Drawn) -> None:
-    drawn = dataclasses.replace(drawn, differentiate=True)
+    drawn = dataclasses.replace(drawn, differentiate=True, hints={}, follow=None)
     inputs = drawn.inputs(0)
     plan = pt.partition(drawn.function, pt.Mesh(dict.fromkeys(AXES, 1)), []).plan(*inputs)
     found = frontier(plan)

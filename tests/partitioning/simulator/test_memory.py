@@ -281,7 +281,8 @@ def test_owners_of_the_peak_are_named():
         return state - (y.T @ y)
 
     square = jax.ShapeDtypeStruct((256, 256), jnp.float32)
-    memory = memory_of(pt.trace(update, square, square))
+    tall = jax.ShapeDtypeStruct((1024, 256), jnp.float32)
+    memory = memory_of(pt.trace(update, square, tall))
     assert {o.name for o in memory.owners if o.kind == "argument"} == {"state", "x"}
     assert any(
         o.name.startswith("head/") and o.source.startswith("test_memory.py:") for o in memory.owners
