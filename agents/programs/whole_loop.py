@@ -88,7 +88,7 @@ class WholeLoop:
         """
         update = dispatch.strongly_typed(update)
         self._environment, self._policy, self._update = environment, policy, update
-        self._replay, self._steps_per_dispatch, self._device = replay, steps_per_dispatch, device
+        self._replay, self._steps_per_dispatch, self.device = replay, steps_per_dispatch, device
         self._act = policies.batch(policy)
         if update.steps is not None:
             self._learn = update.steps(steps_per_dispatch)
@@ -108,8 +108,8 @@ class WholeLoop:
           actor_key: of the policy's states.
           learner_key: of the update's state.
         """
-        make = compilation.compile_once(self._init, self._device)
-        return jax.device_put(make(stream_keys, actor_key, learner_key), self._device)
+        make = compilation.compile_once(self._init, self.device)
+        return jax.device_put(make(stream_keys, actor_key, learner_key), self.device)
 
     def _init(
         self, stream_keys: jax.Array, actor_key: jax.Array, learner_key: jax.Array
@@ -136,6 +136,49 @@ class WholeLoop:
             name: jnp.zeros((), jnp.float32) for name in self._metric_names(state, acting.replay)
         }
         return LoopState(acting, Learning(state, zero, metrics))
+
+    def empty_replay(self, timestep: dm_env.TimeStep) -> ReplayState:
+        """Returns a replay whose next rows follow a time step [N, ...], on the device."""
+
+        def make(timestep: dm_env.TimeStep) -> ReplayState:
+            return self._replay.add_first(self._replay.init(), timestep)
+
+        return jax.device_put(jax.jit(make)(timestep), self.device)
+
+    def require_pure(self, num_envs: int) -> None:
+        """Raises ValueError where the environment, the policy or the update calls the host."""
+        keys = jax.ShapeDtypeStruct((num_envs,), jax.random.key(0).dtype)
+        key = jax.ShapeDtypeStruct((), keys.dtype)
+        state = jax.eval_shape(self._init, keys, key, key)
+        params = jax.eval_shape(self._update.variables, state.learning.state)["policy"]
+        parts: dict[str, Any] = {
+            "the environment": (
+                lambda one, action: streams.step(self._environment, one, action),
+                state.acting.streams,
+                jax.eval_shape(
+                    self._act,
+                    params,
+                    state.acting.timestep.observation,
+                    state.acting.policy,
+                    state.acting.streams.over,
+                )[0],
+            ),
+            "the policy": (
+                self._act,
+                params,
+                state.acting.timestep.observation,
+                state.acting.policy,
+                state.acting.streams.over,
+            ),
+        }
+        for name, (fn, *arguments) in parts.items():
+            effects = jax.make_jaxpr(fn)(*arguments).effects
+            if effects:
+                raise ValueError(
+                    f"{name} calls the host ({', '.join(sorted(map(str, effects)))}), which a "
+                    "program that runs on a device for long does not wait for; take --launch "
+                    "one-process."
+                )
 
     def _metric_names(self, state: Nest, replay: ReplayState) -> list[str]:
         def output(state: Nest, replay: ReplayState) -> dict[str, jax.Array]:

@@ -26,6 +26,10 @@ class FunctionalVector(Vector):
     """N functional environments, stepped by one compiled program on the host's CPU.
 
     For the same seeds the episodes are those of `streams` in any other program.
+
+    Attributes:
+      functions: the environment.
+      keys: [N], of the environments.
     """
 
     def __init__(
@@ -44,9 +48,10 @@ class FunctionalVector(Vector):
           reward_clip: bound of the rewards that the environment gives; None: none is known.
         """
         super().__init__([_Described(environment, reward_clip)] * len(seeds))
+        self.functions = environment
         self._name = name
         self._cpu = jax.devices("cpu")[0]
-        self._keys = jax.device_put(keys_of(seeds), self._cpu)
+        self.keys = jax.device_put(keys_of(seeds), self._cpu)
         self._begin = jax.jit(functools.partial(streams.reset, environment))
         self._go_on = jax.jit(functools.partial(streams.step, environment), donate_argnums=0)
         self._streams: streams.Streams | None = None
@@ -55,8 +60,8 @@ class FunctionalVector(Vector):
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode in every environment, whatever it was doing."""
         if self._streams is not None:  # The episodes of another reset are others.
-            self._keys = jax.vmap(jax.random.split)(self._keys)[:, 0]
-        self._streams, timestep = self._begin(self._keys)
+            self.keys = jax.vmap(jax.random.split)(self.keys)[:, 0]
+        self._streams, timestep = self._begin(self.keys)
         return self._to_host(timestep)
 
     def step(self, actions: specs.Nest) -> dm_env.TimeStep:

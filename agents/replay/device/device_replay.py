@@ -24,7 +24,8 @@ _MOST = 2**31 - 1
 class ReplayState(NamedTuple):
     """All that a replay remembers: a pytree of arrays, which a compiled program carries."""
 
-    rows: RingState
+    rows: Any
+    """`RingState`; () where a program carries it apart"""
     windows: Nest
     """Of items that are not complete"""
     items: TableState
@@ -101,6 +102,11 @@ class DeviceReplay:
             self._table.init(),
             jnp.int32(0 if self._ratio is None else self._first_debt),
         )
+
+    @property
+    def first_sampled_at(self) -> int:
+        """Items that are inserted before the first may be drawn."""
+        return 0 if self._queued else self.spec.min_size
 
     @property
     def num_bytes(self) -> int:
