@@ -15,11 +15,11 @@ from ...agents.replay.shapes import sample_shapes
 from ...environments.functional import FunctionalVector
 from .. import devices
 from ..errors import RequestError
-from ..evaluation.evaluator import Evaluator
 from ..experiment import Experiment
 from ..factory import ComponentFactory
 from ..local.components import Components
 from ..validation import updates
+from .evaluator import CompiledEvaluator
 from .views import CompiledActor, CompiledLearner, CompiledReplay, Running
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def make(experiment: Experiment, environment: Vector) -> Components:
     learner: Any = CompiledLearner(running, tuple(names))
     view: Any = CompiledReplay(running, replay)
     actor = CompiledActor(running, factory.policy.set_num_actions)
-    evaluator = Evaluator(experiment, spec, factory.networks, learner, device)
+    evaluator = CompiledEvaluator(experiment, spec, factory.networks, learner, device)
     chosen = devices.ChosenDevices(device, device)
     return Components(spec, environment, view, learner, actor, evaluator, chosen)
 
