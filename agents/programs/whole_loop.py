@@ -145,40 +145,28 @@ class WholeLoop:
 
         return jax.device_put(jax.jit(make)(timestep), self.device)
 
-    def require_pure(self, num_envs: int) -> None:
-        """Raises ValueError where the environment, the policy or the update calls the host."""
+    def host_callers(self, num_envs: int) -> list[str]:
+        """Returns which of the environment and the policy call the host; nothing runs."""
         keys = jax.ShapeDtypeStruct((num_envs,), jax.random.key(0).dtype)
         key = jax.ShapeDtypeStruct((), keys.dtype)
         state = jax.eval_shape(self._init, keys, key, key)
         params = jax.eval_shape(self._update.variables, state.learning.state)["policy"]
+        begun, acting = state.acting.streams, state.acting
+        chosen = (params, acting.timestep.observation, acting.policy, begun.over)
+        action, *_ = jax.eval_shape(self._act, *chosen)
+
+        def step(begun: streams.Streams, action: Nest) -> Any:
+            return streams.step(self._environment, begun, action)
+
         parts: dict[str, Any] = {
-            "the environment": (
-                lambda one, action: streams.step(self._environment, one, action),
-                state.acting.streams,
-                jax.eval_shape(
-                    self._act,
-                    params,
-                    state.acting.timestep.observation,
-                    state.acting.policy,
-                    state.acting.streams.over,
-                )[0],
-            ),
-            "the policy": (
-                self._act,
-                params,
-                state.acting.timestep.observation,
-                state.acting.policy,
-                state.acting.streams.over,
-            ),
+            "the environment": (step, begun, action),
+            "the policy": (self._act, *chosen),
         }
-        for name, (fn, *arguments) in parts.items():
-            effects = jax.make_jaxpr(fn)(*arguments).effects
-            if effects:
-                raise ValueError(
-                    f"{name} calls the host ({', '.join(sorted(map(str, effects)))}), which a "
-                    "program that runs on a device for long does not wait for; take --launch "
-                    "one-process."
-                )
+        return [
+            name
+            for name, (fn, *arguments) in parts.items()
+            if jax.make_jaxpr(fn)(*arguments).effects
+        ]
 
     def _metric_names(self, state: Nest, replay: ReplayState) -> list[str]:
         def output(state: Nest, replay: ReplayState) -> dict[str, jax.Array]:

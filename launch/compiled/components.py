@@ -25,6 +25,7 @@ from .views import CompiledActor, CompiledLearner, CompiledReplay, Running
 if TYPE_CHECKING:
     from ...environments import Vector
 
+_OTHERS = "take --launch one-process, threads, processes or ray"
 _OVERRIDDEN = (
     "make_replay_tables",
     "make_adder",
@@ -58,7 +59,11 @@ def make(experiment: Experiment, environment: Vector) -> Components:
     _require_room(replay.num_bytes, device)
     update = builder.make_update(factory.networks, spec)
     loop = WholeLoop(vector.functions, factory.policy, update, replay, steps, device)
-    loop.require_pure(num_envs)
+    for name in loop.host_callers(num_envs):
+        raise RequestError(
+            f"{name} calls the host (a print or a callback), for which no program of many steps "
+            f"waits; {_OTHERS}."
+        )
     running = Running(loop, loop.init(vector.keys, factory.key("actor"), factory.key("learner")))
     names = jax.eval_shape(lambda: update.variables(running.state.learning.state))
     learner: Any = CompiledLearner(running, tuple(names))
@@ -75,7 +80,7 @@ def require_compilable(experiment: Experiment, environment: Vector) -> Functiona
     Raises:
       RequestError: if they are not, or the builder makes parts of its own.
     """
-    builder, others = experiment.builder, "take --launch one-process, threads, processes or ray"
+    builder = experiment.builder
     if not experiment.acts:
         raise RequestError(
             f"--launch compiled is of agents that act, and {builder.name} learns from data; "
@@ -83,7 +88,7 @@ def require_compilable(experiment: Experiment, environment: Vector) -> Functiona
         )
     if not isinstance(environment, FunctionalVector):
         raise RequestError(
-            f"{experiment.env} is not written in JAX, so that no program can hold it; {others}, "
+            f"{experiment.env} is not written in JAX, so that no program can hold it; {_OTHERS}, "
             f"or an environment whose id begins with jax: (see docs/compiled.md)."
         )
     if experiment.partition is not None:
@@ -94,7 +99,7 @@ def require_compilable(experiment: Experiment, environment: Vector) -> Functiona
     for name in _OVERRIDDEN:
         if getattr(type(builder), name) is not getattr(Builder, name):
             raise RequestError(
-                f"{builder.name} has a {name} of its own, which no program can hold; {others}."
+                f"{builder.name} has a {name} of its own, which no program can hold; {_OTHERS}."
             )
     return environment
 

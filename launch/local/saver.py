@@ -152,7 +152,8 @@ def restore(checkpoint: Checkpoint, parts: Components, warn: Callable[[str], Non
     elif hasattr(actor, "set_num_actions"):  # It was lost: its schedules go on, at the least.
         actor.set_num_actions(checkpoint.counters["actor_steps"] // parts.environment.num_envs)
     if (part := part_of(parts.replay, "replay")) in checkpoint.parts:
-        parts.replay.restore(checkpoint.read(part))
+        like = None if part == "replay" else parts.replay.save()
+        parts.replay.restore(checkpoint.read(part, like=like))
     elif part == "replay":
         _restore_foreign(checkpoint, parts.replay, warn)
 
