@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+_SAME = "jax:"
+"""Prefix of ids of environments that are, in JAX, those of the id that follows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,3 +32,13 @@ class Tuned:
     """Further options of `environments.make` in training only: a clipped reward, say."""
     evaluation_every: int | None = None
     """Actor steps between evaluations; None: a tenth of the budget."""
+
+
+def find(settings: Iterable[Tuned], agent: str, env: str) -> Tuned | None:
+    """Returns the settings tuned for an agent and an environment, or for the same environment by
+    another id; None where there are none."""
+    same = env.removeprefix(_SAME)
+    for one in settings:
+        if one.agent == agent and one.env in (env, same):
+            return dataclasses.replace(one, env=env)
+    return None

@@ -73,7 +73,8 @@ def make(
     with the standard preprocessing and a stack of four frames (uint8 [84, 84, 4]),
     "MinAtar/GAME-v1" for games of 10 x 10 pixels, "dm_control/DOMAIN-TASK",
     "bsuite/EXPERIMENT/INDEX", and "fake/NAME" for one of `fakes.FAKES`.
-    "MODULE:ID" imports the module first, which registers the id.
+    "MODULE:ID" imports the module first, which registers the id. "jax:NAME" is one of
+    `functional.TASKS`, written in JAX, and "jax:MODULE:NAME" what a function of a module makes.
 
     Args:
       id: which environment.
@@ -111,6 +112,9 @@ def make(
     }
     more = {"max_episode_steps": max_episode_steps, **arguments}
 
+    if id.startswith("jax:"):
+        _refuse(id, episodic_life=episodic_life, render_mode=render_mode)
+        return _functional(id, seed, num_envs, actions=actions, reward_clip=reward_clip, **more)
     family = id.partition("/")[0]
 
     def make_one(index: int) -> dm_env.Environment:
@@ -138,6 +142,19 @@ def _refuse(id: str, **options: Any) -> None:
     given = [name for name, value in options.items() if value is not None and value is not False]
     if given:
         raise InvalidOptionError(f"{id} takes no {', '.join(given)}")
+
+
+def _functional(
+    id: str, seed: int, num_envs: int | None, *, reward_clip: float | None, **options: Any
+) -> dm_env.Environment | Vector:
+    """An environment written in JAX, or a vector of them in one program."""
+    from . import functional  # Only who has one pays for jax.
+
+    environment = functional.make(id, reward_clip=reward_clip, **options)
+    if num_envs is None:
+        return functional.HostedEnvironment(environment, id, seed, reward_clip)
+    seeds = [derive_seed(seed, index) for index in range(num_envs)]
+    return functional.FunctionalVector(environment, id, seeds, reward_clip)
 
 
 def _fake(

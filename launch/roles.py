@@ -11,7 +11,7 @@ from ..agents.programs.placement import Partition
 from . import extras
 from .errors import RequestError
 
-KINDS = ("one-process", "threads", "processes", "ray")
+KINDS = ("one-process", "threads", "processes", "ray", "compiled")
 """Kinds of launch."""
 
 LAUNCHPAD, RAY = ENGINES = "launchpad", "ray"
@@ -140,7 +140,7 @@ def choose_engine(kind: str, roles: Mapping[str, Any], engine: str | None = None
         is installed, else Ray.
 
     Returns:
-      The engine; None: it is a launch in one process.
+      The engine; None: it is a launch in this process.
 
     Raises:
       RequestError: if there is no such kind or engine, the roles cannot be, or these do not go
@@ -156,7 +156,7 @@ def choose_engine(kind: str, roles: Mapping[str, Any], engine: str | None = None
             f"--learner-hosts {hosts} needs --launch processes or --launch ray: the hosts of a "
             "learner are processes that jax joins."
         )
-    if kind == "one-process":
+    if kind in ("one-process", "compiled"):
         for name in ("engine" if engine else None, *roles):
             if name is not None:
                 flag = name.replace("_", "-")

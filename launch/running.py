@@ -49,6 +49,10 @@ def runner(kind: str, roles: Mapping[str, Any], engine: str | None = None) -> La
     """
     chosen = choose_engine(kind, roles, engine)
     if chosen is None:
+        if kind == "compiled":
+            from .compiled import run as compiled
+
+            return compiled.run
         return local.run
     asked = f"--launch {kind}" + (f" --engine {chosen}" if kind == "processes" else "")
     if chosen == RAY:

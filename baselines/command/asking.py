@@ -11,13 +11,13 @@ from typing import Any
 
 from ...launch.specification import arguments, stored
 from ...launch.specification.recipe import Recipe
-from ..tuned import Tuned
+from ..tuned import Tuned, find
 
 
 def tuned_for(options: argparse.Namespace, settings: Sequence[Tuned]) -> Tuned:
     """Returns the settings tuned for an agent and an environment, or else the defaults."""
     asked = options.agent, options.env
-    return next((one for one in settings if (one.agent, one.env) == asked), Tuned(*asked))
+    return find(settings, *asked) or Tuned(*asked)
 
 
 def recipe(options: argparse.Namespace, tuned: Tuned, **more: Any) -> Recipe:

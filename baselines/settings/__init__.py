@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import tuned
 from ..tuned import Tuned
 from . import (
     bc,
@@ -44,7 +45,4 @@ SETTINGS: tuple[Tuned, ...] = (
 
 def find(agent: str, env: str) -> Tuned | None:
     """The tuned settings, or None where there are none."""
-    for settings in SETTINGS:
-        if (settings.agent, settings.env) == (agent, env):
-            return settings
-    return None
+    return tuned.find(SETTINGS, agent, env)

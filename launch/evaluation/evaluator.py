@@ -135,12 +135,16 @@ class Evaluator:
             evaluation=True,
         )
         try:
-            returns = play(environment, self._actor(num_envs), episodes, stop)
+            returns = self._play(environment, episodes, stop)
         finally:
             environment.close()
         if returns is None:
             return None
         return Outcome(actor_steps, tuple(returns), learner_steps)
+
+    def _play(self, environment: Any, episodes: int, stop: Stop) -> list[float] | None:
+        """Plays whole episodes: their returns, or None where it was stopped."""
+        return play(environment, self._actor(environment.num_envs), episodes, stop)
 
     def keep(self, best: BestPolicy, index: int, outcome: Outcome) -> bool:
         """Offers what the last evaluation judged as the best policy of the run.
@@ -156,12 +160,16 @@ class Evaluator:
         evaluation = {**outcome.summary(), "index": index}
         return best.offer(self._source.variables, evaluation, self._experiment.identity())
 
+    @property
+    def _key(self) -> jax.Array:
+        """From which the policy's states are made, the same at every evaluation."""
+        return jax.random.key(seeds.derive(self._experiment.seed, "evaluation_actor"))
+
     def _actor(self, num_envs: int) -> Any:
         """An actor as it was when it was made. Kept, because a new one compiles anew."""
         if num_envs not in self._actors:
-            key = jax.random.key(seeds.derive(self._experiment.seed, "evaluation_actor"))
             actor: Any = self._experiment.builder.make_actor(
-                key,
+                self._key,
                 self._policy,
                 self._spec,
                 self._source,

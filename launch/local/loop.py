@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import dm_env
 import numpy as np
@@ -18,6 +18,35 @@ if TYPE_CHECKING:
     from ...environments import Vector
 
 _FIRST, _MID, _LAST = (int(kind) for kind in dm_env.StepType)
+
+
+class TrainingLoop(Protocol):
+    """What goes on with training between evaluations and checkpoints."""
+
+    @property
+    def actor_steps(self) -> int:
+        """Actions taken, over all environments."""
+
+    @property
+    def episodes(self) -> int:
+        """Episodes ended."""
+
+    @property
+    def finished(self) -> Sequence[tuple[float, int]]:
+        """(return, length) of the newest hundred episodes, the newest last."""
+
+    @property
+    def steps(self) -> int:
+        """Of the run's clock."""
+
+    def advance(self, until: float, deadline: float, stop: Stop) -> None:
+        """Goes on until the steps are done, the time is over or a stop is requested.
+
+        Args:
+          until: value of `steps` to reach; passed by at most N - 1.
+          deadline: value of `time.perf_counter()`; at least one step is taken.
+          stop: looked at meanwhile.
+        """
 
 
 class CatchUp:

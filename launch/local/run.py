@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ... import environments
@@ -22,7 +23,7 @@ from ..files.writer import Written
 from ..logging import report
 from ..logging.monitor import Numbers
 from . import components, finite, saver
-from .loop import CatchUp, LearningLoop, Loop
+from .loop import CatchUp, LearningLoop, Loop, TrainingLoop
 
 
 def run(
@@ -55,6 +56,55 @@ def run(
       RunError: if it failed on its way; a checkpoint was saved before where that was possible.
       Interrupted: if a signal stopped it.
     """
+    return train(
+        experiment,
+        out,
+        kind="one-process",
+        make=functools.partial(components.make, check=True),
+        make_loop=_make_loop,
+        resume=resume,
+        progress=progress,
+        reporter=reporter,
+        request=request,
+    )
+
+
+def _make_loop(
+    experiment: Experiment, run: lifecycle.RunLifecycle, made: components.Components
+) -> Loop | LearningLoop:
+    if made.actor is None:
+        return LearningLoop(made.learner)
+    steps = experiment.builder.steps_per_dispatch
+    return Loop(
+        made.environment,
+        made.actor,
+        CatchUp(made.learner.step, made.replay, steps, run.stop),
+        actor_steps=run.before.get("actor_steps", 0),
+        episodes=run.before.get("episodes", 0),
+    )
+
+
+def train(
+    experiment: Experiment,
+    out: str | os.PathLike[str],
+    *,
+    kind: str,
+    make: Callable[[Experiment, environments.Vector], components.Components],
+    make_loop: Callable[[Experiment, lifecycle.RunLifecycle, components.Components], TrainingLoop],
+    resume: bool,
+    progress: bool,
+    reporter: report.Reporter | None,
+    request: Mapping[str, Any] | None,
+) -> Result:
+    """Runs an experiment in this process, with the parts and the loop of a kind of launch.
+
+    Args:
+      kind: of launch.
+      make: the parts around the environments.
+      make_loop: the loop that goes on with them, from the counters of `run.before`.
+      experiment, out, resume, progress, reporter, request: as of `run`, with what it returns and
+        raises.
+    """
     require_experiment(experiment)
     experiment.require_data()
     runtime.configure_cpu()
@@ -69,7 +119,7 @@ def run(
             if checkpoint is None and experiment.acts:
                 spec = environments.make_spec(environment)
                 check_budget(experiment, experiment.builder.make_replay_spec(spec))
-            made = stack.enter_context(components.make(experiment, environment, check=True))
+            made = stack.enter_context(make(experiment, environment))
             if checkpoint is not None:
                 saver.restore(checkpoint, made, run.warn)
             replay = made.replay
@@ -78,11 +128,12 @@ def run(
             def numbers() -> Numbers:
                 return Numbers(len(replay), replay.observed_samples_per_insert, watched())
 
+            loop = make_loop(experiment, run, made)
             max_size = replay.spec.max_size if experiment.acts else None
-            run.begin(request, max_size, numbers)
+            run.begin(request, max_size, numbers, launch=kind)
             if made.devices.note:
                 run.monitor.line(made.devices.note)
-            return _Trainer(experiment, run, made, resumed).run()
+            return _Trainer(experiment, run, made, loop, kind, resumed).run()
 
 
 class _Trainer:
@@ -93,6 +144,8 @@ class _Trainer:
         experiment: Experiment,
         run: lifecycle.RunLifecycle,
         made: components.Components,
+        loop: TrainingLoop,
+        kind: str,
         resumed: int,
     ):
         """Begins or goes on.
@@ -101,21 +154,8 @@ class _Trainer:
           resumed: how often it did.
         """
         self._experiment, self._run, self._parts = experiment, run, made
-        self._resumed = resumed
+        self._loop, self._kind, self._resumed = loop, kind, resumed
         self._evaluations = run.before.get("evaluations", 0)
-        self._loop: Loop | LearningLoop
-        if made.actor is None:
-            self._loop = LearningLoop(made.learner)
-        else:
-            self._loop = Loop(
-                made.environment,
-                made.actor,
-                CatchUp(
-                    made.learner.step, made.replay, experiment.builder.steps_per_dispatch, run.stop
-                ),
-                actor_steps=run.before.get("actor_steps", 0),
-                episodes=run.before.get("episodes", 0),
-            )
         kept = experiment.checkpointing
         store = Store(run.directory.checkpoints, kept.keep, address=kept.copies)
         self._saver = saver.Saver(experiment, store, made, self._loop.steps)
@@ -149,7 +189,7 @@ class _Trainer:
         pace = replay.spec.samples_per_insert, replay.observed_samples_per_insert
         actors = int(self._parts.actor is not None)
         devices = self._parts.devices.to_json()
-        return self._run.finish("one-process", self._counts(), pace, devices=devices, actors=actors)
+        return self._run.finish(self._kind, self._counts(), pace, devices=devices, actors=actors)
 
     def _train(self) -> None:
         loop, run, experiment = self._loop, self._run, self._experiment

@@ -30,6 +30,11 @@ def keeps_replay(experiment: Experiment, replay: Replay) -> bool:
     return setting == "always"
 
 
+def part_of(component: Any, name: str) -> str:
+    """Returns the name of a component's part of a checkpoint: one of its own, where it has one."""
+    return getattr(component, "part", name)
+
+
 class Saver:
     """Writes the checkpoints of one run, beside it; see `CheckpointWriter`.
 
@@ -73,11 +78,11 @@ class Saver:
         parts = {"learner": learner.live_state()}
         as_it_is: dict[str, Any] = {}
         if self._parts.actor is not None:
-            parts["actor"] = self._parts.actor.save()
+            parts[part_of(self._parts.actor, "actor")] = self._parts.actor.save()
             if keeps_replay(self._experiment, replay):
                 # Nobody is to need the memory of a large replay twice: the run waits for it.
                 small = replay.num_bytes <= REPLAY_LIMIT
-                (parts if small else as_it_is)["replay"] = replay.save()
+                (parts if small else as_it_is)[part_of(replay, "replay")] = replay.save()
         parts = self._writer.freeze(parts)
         self._writer.start(
             {**parts, **as_it_is},
@@ -142,13 +147,14 @@ def restore(checkpoint: Checkpoint, parts: Components, warn: Callable[[str], Non
     if actor is None:
         resume_data(parts.replay, learner)
         return
-    if "actor" in checkpoint.parts:
-        actor.restore(checkpoint.read("actor", like=actor.save()))
+    if (part := part_of(actor, "actor")) in checkpoint.parts:
+        actor.restore(checkpoint.read(part, like=actor.save()))
     elif hasattr(actor, "set_num_actions"):  # It was lost: its schedules go on, at the least.
         actor.set_num_actions(checkpoint.counters["actor_steps"] // parts.environment.num_envs)
-    if "replay" in checkpoint.parts:
-        parts.replay.restore(checkpoint.read("replay"))
-    else:
+    if (part := part_of(parts.replay, "replay")) in checkpoint.parts:
+        like = None if part == "replay" else parts.replay.save()
+        parts.replay.restore(checkpoint.read(part, like=like))
+    elif part == "replay":
         _restore_foreign(checkpoint, parts.replay, warn)
 
 

@@ -20,6 +20,8 @@ IDS = [
     "HalfCheetah-v5",
     "ALE/Pong-v5",
     "MinAtar/Breakout-v1",
+    "jax:CartPole-v1",
+    "jax:Pendulum-v1",
     "fake/continuous",
     "fake/discrete",
     "fake/image",

@@ -35,14 +35,20 @@ def make_windows(item: Item, num_envs: int | None) -> TransitionWindows | Sequen
 
 
 def row_fields(
-    windows: TransitionWindows | SequenceWindows, environment_spec: Any, extras_spec: Nest
+    stored: tuple[str, ...], environment_spec: Any, extras_spec: Nest
 ) -> dict[str, Nest]:
-    """Returns the specs of the fields that a row must have for these windows, by name."""
+    """Returns the specs of the fields of a row by name.
+
+    Args:
+      stored: of reward, discount and step type, what rows hold.
+      environment_spec: its `observations` and `actions` are held by every row.
+      extras_spec: of what the policy stores beside an action.
+    """
     return {
         "observation": environment_spec.observations,
         "action": environment_spec.actions,
         "extras": extras_spec,
-        **{name: _OUTCOMES[name] for name in windows.stored},
+        **{name: _OUTCOMES[name] for name in stored},
     }
 
 
@@ -132,7 +138,7 @@ class EmbeddedReplay:
             priority_exponent=spec.priority_exponent,
             seed=seed,
         )
-        fields = row_fields(self._windows, environment_spec, extras_spec)
+        fields = row_fields(self._windows.stored, environment_spec, extras_spec)
         capacity = first_capacity(spec.item, self._windows.span, max_size, streams)
         self._rows = Rows(fields, capacity, num_envs)
         self._windows.attach(self._rows, self._entries)

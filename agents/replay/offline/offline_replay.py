@@ -90,7 +90,9 @@ class OfflineReplay:
         entries.insert(tuple(map(np.asarray, zip(*found.items, strict=True))), count)
         # The dataset's own specs: it says which of its leaves are stacks of frames.
         specs = _Specs(dataset.observations, dataset.actions)
-        rows = Rows(row_fields(self._windows, specs, extras_spec), len(dataset.step_type), None)
+        rows = Rows(
+            row_fields(self._windows.stored, specs, extras_spec), len(dataset.step_type), None
+        )
         rows.lay(_arrays(dataset), np.asarray(dataset.step_type) == _FIRST)
         self._windows.attach(rows, entries)
         batch = spec.batch_size // size

@@ -137,7 +137,7 @@ class SharedReplay(RemoteProxy):
 
     def _make_source(self) -> _Source:
         windows = make_windows(self.spec.item, self._num_envs)
-        fields = row_fields(windows, *self._arguments)
+        fields = row_fields(windows.stored, *self._arguments)
         size = self._entries.max_size
         capacity = first_capacity(self.spec.item, windows.span, size, self._streams)
         source = _Source(Rows(fields, capacity, self._num_envs), windows)

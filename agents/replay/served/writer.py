@@ -100,7 +100,9 @@ class ChunkAdder:
         self._items = chunks.Items(windows.columns)
         windows.insert_into(self._items)
         capacity = 4 * windows.span + 4 * chunks.ROWS
-        self._rows = Rows(row_fields(windows, environment_spec, extras_spec), capacity, num_envs)
+        self._rows = Rows(
+            row_fields(windows.stored, environment_spec, extras_spec), capacity, num_envs
+        )
         # Who waits for a window is served at once.
         self._prompt = isinstance(spec.item, Rollouts)
         lock = threading.RLock()

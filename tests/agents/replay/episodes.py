@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 import dm_env
+import jax
 import numpy as np
 from dm_env import StepType, specs
 
@@ -14,6 +15,7 @@ from troupe.agents.replay import (
     ReplaySpec,
     Rollouts,
 )
+from troupe.agents.replay.device import DeviceReplay
 from troupe.agents.replay.served import ServedReader, ServedWriter, SharedReplay
 from troupe.environments.specs import EnvironmentSpec
 
@@ -235,3 +237,82 @@ class ChunkedReplay:
         if self._reader is not None:
             self._reader.close()
         self._writer.close()
+
+
+class DeviceReplayOnHost:
+    """A replay on a device with the methods of the others, to be written and read step by step.
+
+    Serves as its own adder. With `num_envs` None its one stream has no dimension.
+    """
+
+    def __init__(
+        self,
+        spec: ReplaySpec,
+        num_envs: int | None,
+        environment_spec: EnvironmentSpec = SPEC,
+        extras_spec: Any = EXTRAS,
+    ) -> None:
+        self.functions = DeviceReplay(spec, environment_spec, extras_spec, num_envs=num_envs or 1)
+        self.state = jax.jit(self.functions.init)()
+        names = ("add_first", "add", "sample", "update_priorities", "can_insert", "can_sample")
+        self._compiled = {name: jax.jit(getattr(self.functions, name)) for name in names}
+        self._one, self._specs = num_envs is None, (spec, environment_spec, extras_spec)
+        self._key = jax.random.key(0)
+        self._last: Any = None
+
+    def adder(self):
+        return self
+
+    def _rows(self, nest: Any) -> Any:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[None], nest) if self._one else nest
+
+    def add_first(self, timestep: dm_env.TimeStep) -> None:
+        timestep = self._rows(timestep)
+        if self._one and self._last is not None and self._last.step_type == StepType.LAST:
+            # Of one stream every episode begins so; in a vector it is a step as any other.
+            action, extras = self._answer
+            self.state = self._compiled["add"](self.state, action, timestep, extras)
+        else:
+            self.state = self._compiled["add_first"](self.state, timestep)
+        self._last = timestep
+
+    def add(self, action: Any, timestep: dm_env.TimeStep, extras: Any = ()) -> None:
+        self._answer = self._rows((action, extras))
+        timestep = self._rows(timestep)
+        self.state = self._compiled["add"](self.state, self._answer[0], timestep, self._answer[1])
+        self._last = timestep
+
+    def reset(self) -> None:
+        self._last = None
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def can_insert(self) -> bool:
+        return bool(self._compiled["can_insert"](self.state))
+
+    def can_sample(self) -> bool:
+        return bool(self._compiled["can_sample"](self.state))
+
+    def sample(self):
+        self._key, key = jax.random.split(self._key)
+        self.state, sample = self._compiled["sample"](self.state, key)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[0], sample)
+
+    def sample_shapes(self):
+        shapes = jax.eval_shape(self.functions.sample, self.state, self._key)[1]
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), shapes)
+
+    def update_priorities(self, keys: Any, priorities: Any) -> None:
+        arrays = np.asarray(keys, np.int32), np.asarray(priorities, np.float32)
+        self.state = self._compiled["update_priorities"](self.state, *arrays)
+
+    def __len__(self) -> int:
+        return int(self.functions.size(self.state))
+
+    @property
+    def inserted(self) -> int:
+        return int(self.state.items.next)

@@ -28,6 +28,7 @@ from .episodes import (
     SPEC,
     TWO,
     ChunkedReplay,
+    DeviceReplayOnHost,
     Episode,
     ServedReplay,
     act,
@@ -40,7 +41,7 @@ from .episodes import (
 
 
 @pytest.fixture(
-    params=["embedded", "chunks", pytest.param("reverb", marks=pytest.mark.distributed)]
+    params=["embedded", "device", "chunks", pytest.param("reverb", marks=pytest.mark.distributed)]
 )
 def make_replay(request):
     made: list[Any] = []
@@ -52,6 +53,8 @@ def make_replay(request):
     ) -> Any:
         if request.param == "embedded":
             replay: Any = EmbeddedReplay(spec, environment_spec, EXTRAS, num_envs=num_envs, seed=0)
+        elif request.param == "device":
+            replay = DeviceReplayOnHost(spec, num_envs, environment_spec)
         elif request.param == "chunks":
             replay = ChunkedReplay(spec, num_envs, environment_spec)
         else:

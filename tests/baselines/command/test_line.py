@@ -17,6 +17,7 @@ from troupe import partitioning as pt
 from troupe.agents import AGENTS, find_builder
 from troupe.agents.programs import dispatch
 from troupe.agents.wrappers import composition
+from troupe.baselines import settings
 from troupe.baselines.command.line import main
 from troupe.baselines.tuned import Tuned
 from troupe.launch import planning
@@ -204,6 +205,12 @@ def test_tuned_settings_are_where_a_run_starts_from(capsys, tmp_path, monkeypatc
     assert config["config"]["batch_size"] == 3
     assert main(arguments, [TUNED]) == 0
     assert sorted(path.name for path in out.parent.iterdir())[1] == "dqn-CartPole-v1-0-2"
+
+
+def test_an_environment_in_jax_has_the_settings_of_the_same_in_gymnasium():
+    tuned = settings.find("ppo", "jax:CartPole-v1")
+    assert tuned == dataclasses.replace(settings.find("ppo", "CartPole-v1"), env="jax:CartPole-v1")
+    assert settings.find("ppo", "jax:Catch-v0") is None
 
 
 def test_the_list_has_agents_and_tuned_settings(capsys):

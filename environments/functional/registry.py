@@ -1,0 +1,87 @@
+"""Ids of functional environments: "jax:CartPole-v1", or "jax:MODULE:NAME" for one of your own."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import InvalidOptionError, UnknownEnvironmentError
+from ..options import optional_integer
+from ..registry import check_arguments, check_known
+from ..spaces import ActionMode
+from . import transforms
+from .interface import FunctionalEnvironment
+from .tasks import acrobot, cartpole, catch, mountain_car, pendulum
+
+PREFIX = "jax:"
+TASKS: dict[str, Callable[..., FunctionalEnvironment]] = {
+    "Acrobot-v1": acrobot.acrobot,
+    "CartPole-v1": cartpole.cartpole,
+    "Catch-v0": catch.catch,
+    "MountainCar-v0": mountain_car.mountain_car,
+    "MountainCarContinuous-v0": mountain_car.continuous_mountain_car,
+    "Pendulum-v1": pendulum.pendulum,
+}
+"""What makes each environment of our own, by the id that follows `PREFIX`."""
+
+
+def make(
+    id: str,
+    *,
+    actions: ActionMode = "strict",
+    reward_clip: float | None = None,
+    max_episode_steps: int | None = None,
+    **arguments: Any,
+) -> FunctionalEnvironment:
+    """Makes a functional environment, with the options of `environments.make`.
+
+    Args:
+      id: `PREFIX` and a name of `TASKS`, or `PREFIX`, a module, ":" and the name of a function in
+        it that makes the environment.
+      actions: what becomes of actions in a box (`transforms.bound_actions`).
+      reward_clip: rewards are clipped to +- this; None leaves them as they are.
+      max_episode_steps: in place of the environment's own limit.
+      **arguments: for the function that makes the environment.
+
+    Raises:
+      UnknownEnvironmentError: if there is no such id; the message lists near ones.
+      InvalidOptionError: if an argument has a value that it cannot have.
+    """
+    optional_integer("max_episode_steps", max_episode_steps, 1, 10**9)
+    if reward_clip is not None and not (
+        isinstance(reward_clip, int | float) and 0 < reward_clip < float("inf")
+    ):
+        raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip!r}")
+    creator = _creator(id)
+    check_arguments(id, dict(inspect.signature(creator).parameters), arguments)
+    environment = creator(**arguments)
+    if not isinstance(environment, FunctionalEnvironment):
+        raise InvalidOptionError(
+            f"{id} makes a {type(environment).__name__}; it must return a FunctionalEnvironment"
+        )
+    limit = environment.max_episode_steps if max_episode_steps is None else max_episode_steps
+    if limit is not None:
+        environment = transforms.time_limit(environment, limit)
+    if reward_clip is not None:
+        environment = transforms.clip_rewards(environment, reward_clip)
+    return transforms.bound_actions(environment, actions)
+
+
+def _creator(id: str) -> Callable[..., FunctionalEnvironment]:
+    module, colon, name = id.removeprefix(PREFIX).rpartition(":")
+    if not colon:
+        check_known(id, [f"{PREFIX}{known}" for known in TASKS])
+        return TASKS[name]
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as error:  # It may have mistakes of any kind.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UnknownEnvironmentError(
+            f"unknown environment {id!r}; its module cannot be imported: {reason}"
+        ) from error
+    if not callable(found):
+        reason = f"{module} has no function {name}"
+        raise UnknownEnvironmentError(f"unknown environment {id!r}; {reason}")
+    return found

@@ -1,0 +1,1 @@
+"""Runs whose acting, environment, replay and learning are one program."""
