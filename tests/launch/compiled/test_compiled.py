@@ -297,20 +297,6 @@ CARTPOLE = functional.make("jax:CartPole-v1")
         (lambda: experiment(PPOBuilder(PPOConfig(**SMALL)), calling(CARTPOLE)), "the environment"),
         (lambda: experiment(Looking(PPOConfig(**SMALL)), CARTPOLE), "the policy calls the host"),
         (lambda: experiment(PPOBuilder(PPOConfig(**SMALL)), CARTPOLE, 2**31), "counts"),
-        (
-            lambda: dataclasses.replace(
-                DQN,
-                steps=10**6,
-                env="jax:Catch-v0",
-                config={
-                    **DQN.config,
-                    "max_replay_size": 10**8,
-                    "hidden_sizes": (8,),
-                    "num_envs": 1,
-                },
-            ).experiment(),
-            "GiB of the device's memory",
-        ),
     ],
 )
 def test_what_cannot_be_compiled_is_said_in_a_line(made, words, tmp_path):
@@ -323,3 +309,10 @@ def test_what_cannot_be_compiled_is_said_in_a_line(made, words, tmp_path):
 def test_roles_are_of_other_launches():
     with pytest.raises(RequestError, match="--actors needs"):
         running.runner("compiled", {"actors": 2})
+
+
+def test_a_replay_that_does_not_fit_is_refused_before_anything_is_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(components, "_memory", lambda device: 1_000)
+    with pytest.raises(RequestError, match="GiB of the device's memory"):
+        run(DQN, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
