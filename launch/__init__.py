@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from .experiment import Checkpointing, Evaluation, Experiment, Partition
     from .files.checkpoints import CheckpointError
     from .files.result import Result
-    from .local.run import run
     from .logging.wandb import WandbLogger
     from .roles import Roles
-    from .running import resume
+    from .running import resume, run
 
 __all__ = [
     "Callback",
@@ -67,7 +66,7 @@ _HOMES = {
     "load_policy": "evaluation.policy",
     "make_program": "distributed.engines.launchpad.program",
     "resume": "running",
-    "run": "local.run",
+    "run": "running",
 }
 
 

@@ -71,6 +71,50 @@ def runner(kind: str, roles: Mapping[str, Any], engine: str | None = None) -> La
     return functools.partial(launchpad_engine.run, kind=kind, roles=roles)
 
 
+def run(
+    experiment: Experiment,
+    out: str | os.PathLike[str],
+    *,
+    kind: str = KINDS[0],
+    resume: bool = False,
+    progress: bool = True,
+    reporter: Reporter | None = None,
+    request: Mapping[str, Any] | None = None,
+) -> Result:
+    """Runs an experiment in this process: step by step, or as one program.
+
+    Launches of other kinds have roles; `runner` returns what they are run with.
+
+    Args:
+      experiment: what is run.
+      out: directory of the run; new or empty, or with `resume` that of an earlier run.
+      kind: "one-process" or "compiled".
+      resume: go on from the newest complete checkpoint of `out`.
+      progress: show how it goes: a live line where standard output is a terminal, plain
+        lines elsewhere. The log file has the lines in any case.
+      reporter: where words go instead.
+      request: what `config.json` shall say; None: what the experiment does.
+
+    Returns:
+      What was also written to `result.json`.
+
+    Raises:
+      RequestError: if there is no such kind in one process.
+      ValueError: if the run cannot begin as asked (often its subclass `RequestError`).
+      RunError: if it failed on its way; a checkpoint was saved before where that was possible.
+      Interrupted: if a signal stopped it.
+    """
+    if kind not in ("one-process", "compiled"):
+        raise RequestError(
+            f"launch.run runs in one process, as one-process or compiled, not {kind!r}; take "
+            "launch.running.runner(kind, roles)."
+        )
+    launcher = runner(kind, {})
+    return launcher(
+        experiment, out, resume=resume, progress=progress, reporter=reporter, request=request
+    )
+
+
 def resume(
     run: str | os.PathLike[str],
     experiment: Experiment | None = None,

@@ -17,7 +17,7 @@ from .simulator.simulate import Simulation
 from .simulator.topology import Segment
 
 
-class Candidate(Protocol):
+class CandidatePlan(Protocol):
     """The plan of the present decisions, computed as far as it is asked.
 
     Attributes:
@@ -50,7 +50,7 @@ class PlanJudge:
     donated: tuple[str, ...]
     recompute: Recompute | None
     work: OpFlops
-    candidate: Callable[[], Candidate]
+    candidate: Callable[[], CandidatePlan]
 
     @property
     def device(self) -> Device:

@@ -20,7 +20,7 @@ from ..factory import ComponentFactory
 from ..local.components import Components
 from ..validation import updates
 from .evaluator import CompiledEvaluator
-from .views import CompiledActor, CompiledLearner, CompiledReplay, Running
+from .views import CompiledActor, CompiledLearner, CompiledReplay, RunningProgram
 
 if TYPE_CHECKING:
     from ...environments import Vector
@@ -64,7 +64,9 @@ def make(experiment: Experiment, environment: Vector) -> Components:
             f"{name} calls the host (a print or a callback), for which no program of many steps "
             f"waits; {_OTHERS}."
         )
-    running = Running(loop, loop.init(vector.keys, factory.key("actor"), factory.key("learner")))
+    running = RunningProgram(
+        loop, loop.init(vector.keys, factory.key("actor"), factory.key("learner"))
+    )
     names = jax.eval_shape(lambda: update.variables(running.state.learning.state))
     learner: Any = CompiledLearner(running, tuple(names))
     view: Any = CompiledReplay(running, replay)

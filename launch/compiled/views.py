@@ -22,7 +22,7 @@ _BLOCK_SECONDS = 0.1
 """Of one call of the program, after which signals are looked at."""
 
 
-class Running:
+class RunningProgram:
     """The state of a program, which every call of it replaces.
 
     Attributes:
@@ -45,7 +45,7 @@ class Running:
 class CompiledLearner:
     """The learning in a program, as a `ManagedLearner` that steps with it alone."""
 
-    def __init__(self, running: Running, names: Sequence[str]):
+    def __init__(self, running: RunningProgram, names: Sequence[str]):
         """Takes the program's state, and the names of the variables of its update."""
         self._running = running
         self.variable_names = tuple(sorted(names))
@@ -113,7 +113,7 @@ class CompiledActor:
     part = "streams"
     """Name in checkpoints: it is no other actor's state."""
 
-    def __init__(self, running: Running, set_num_actions: Any):
+    def __init__(self, running: RunningProgram, set_num_actions: Any):
         """Takes the program's state, and the policy's function of that name."""
         self.running, self._set_num_actions = running, set_num_actions
 
@@ -147,7 +147,7 @@ class CompiledReplay:
     part = "device_replay"
     """Name in checkpoints: its arrays are no other replay's."""
 
-    def __init__(self, running: Running, functions: DeviceReplay):
+    def __init__(self, running: RunningProgram, functions: DeviceReplay):
         self._running, self._functions = running, functions
         self._inserted = self._sampled = 0
 
@@ -203,7 +203,7 @@ class CompiledLoop:
 
     def __init__(
         self,
-        running: Running,
+        running: RunningProgram,
         replay: CompiledReplay,
         key: jax.Array,
         *,

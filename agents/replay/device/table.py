@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ..items import SampleInfo
 from . import sum_tree
-from .windows import Found
+from .windows import FoundItems
 
 _DTYPES = {"reward": jnp.float32, "discount": jnp.float32}
 
@@ -49,7 +49,7 @@ class Table:
         zero = jnp.int32(0)
         return TableState(columns, zero, zero, zero, weights, jnp.float32(1.0))
 
-    def insert(self, state: TableState, found: Found) -> TableState:
+    def insert(self, state: TableState, found: FoundItems) -> TableState:
         """Inserts the items that were found; the oldest make room."""
         count = found.valid.sum(dtype=jnp.int32)
         keys = state.next + jnp.cumsum(found.valid, dtype=jnp.int32) - 1

@@ -20,7 +20,7 @@ _FIELDS = ("observation", "action", "extras", "reward", "discount", "step_type")
 _OUTCOMES = ("action", "extras", "reward", "discount")
 
 
-class Found(NamedTuple):
+class FoundItems(NamedTuple):
     """Places for the items that a row may complete, [M], in the order of insertion."""
 
     valid: jax.Array
@@ -47,7 +47,7 @@ class Windows(Protocol):
 
     def advance(
         self, state: Nest, row: jax.Array, reward: jax.Array, discount: jax.Array, kinds: jax.Array
-    ) -> tuple[Nest, Found]:
+    ) -> tuple[Nest, FoundItems]:
         """Finds what `row`, just begun with these step types, completes.
 
         Args:
@@ -107,11 +107,11 @@ class TransitionFinder:
         reward: jax.Array,
         discount: jax.Array,
         kinds: jax.Array,
-    ) -> tuple[_Pending, Found]:
+    ) -> tuple[_Pending, FoundItems]:
         if self._n == 1:
             rows = jnp.full_like(self._streams, row - 1)
             columns = self._columns(rows, self._streams, jnp.ones_like(rows), reward, discount)
-            return state, Found(kinds != _FIRST, columns)
+            return state, FoundItems(kinds != _FIRST, columns)
         newest = (row - 1) % self._n
         returns, discounts = state.returns.at[newest].set(0.0), state.discounts.at[newest].set(1.0)
         returns = returns + discounts * reward
@@ -127,7 +127,7 @@ class TransitionFinder:
         discounts: jax.Array,
         actions: jax.Array,
         kinds: jax.Array,
-    ) -> Found:
+    ) -> FoundItems:
         """Finds the transition that is full in each stream, then those that an end cuts short."""
         n, count = self._n, len(self._streams)
         full = (actions >= n) & (kinds != _LAST)
@@ -142,7 +142,7 @@ class TransitionFinder:
         columns = self._columns(
             begun, stream, span, returns[place, stream], discounts[place, stream]
         )
-        return Found(jnp.concatenate([full, cut]), columns)
+        return FoundItems(jnp.concatenate([full, cut]), columns)
 
     def _columns(self, *columns: jax.Array) -> dict[str, jax.Array]:
         return dict(zip(("row", "stream", "span", "reward", "discount"), columns, strict=True))
@@ -191,7 +191,7 @@ class SequenceFinder:
         reward: jax.Array,
         discount: jax.Array,
         kinds: jax.Array,
-    ) -> tuple[jax.Array, Found]:
+    ) -> tuple[jax.Array, FoundItems]:
         del reward, discount
         spans = jnp.full_like(state, self._length)
         if self._is_rollout:
@@ -216,9 +216,9 @@ class SequenceFinder:
         row: jax.Array,
         span: jax.Array,
         stream: jax.Array | None = None,
-    ) -> Found:
+    ) -> FoundItems:
         stream = self._streams if stream is None else stream
-        return Found(valid, {"row": row, "stream": stream, "span": span})
+        return FoundItems(valid, {"row": row, "stream": stream, "span": span})
 
     def gather(self, ring: Ring, rows: RingState, items: dict[str, jax.Array]) -> Sequence:
         spans = items["span"][..., None]
