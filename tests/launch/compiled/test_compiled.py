@@ -210,7 +210,7 @@ def test_a_run_that_is_stopped_or_killed_goes_on(number, tmp_path):
             "--steps",
             "1000000000",
         ),
-        *("--checkpoint-every", "2000", "--out", str(out)),
+        *("--checkpoint-every", "0.5", "--out", str(out)),
     ]
     process = subprocess.Popen([sys.executable, "-c", TRAIN, *arguments], stdout=subprocess.DEVNULL)
     try:
