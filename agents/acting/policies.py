@@ -40,6 +40,20 @@ def batch(policy: ActorCore) -> Callable[..., tuple[Nest, Nest, Nest]]:
     return step
 
 
+def begin(policy: ActorCore, keys: jax.Array, first_stream: Any = 0) -> Nest:
+    """Returns the states [N, ...] of streams that begin, from their keys [N].
+
+    Args:
+      policy: any.
+      keys: one of each stream.
+      first_stream: number of the first of them among all that act.
+    """
+    state = jax.vmap(policy.init)(keys)
+    if policy.set_stream is not None:
+        state = jax.vmap(policy.set_stream)(state, first_stream + jnp.arange(len(keys)))
+    return state
+
+
 class StepState(NamedTuple):
     """State of a policy without memory."""
 

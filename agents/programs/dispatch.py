@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from .. import leading_axes
 from ..interfaces import Update
@@ -88,6 +89,19 @@ def fuse(step: Callable, num_steps: int) -> Callable:
 
         return single
     return lambda state, batches: jax.lax.scan(step, state, batches)
+
+
+def fuse_update(update: Update, num_steps: int) -> Callable:
+    """Fuses K steps of an update: by its own `steps` where it has them, else as of `fuse`."""
+    if update.steps is not None:
+        return update.steps(num_steps)
+    return fuse(update.step, num_steps)
+
+
+def copy_variables(update: Update, state: Nest, names: tuple[str, ...]) -> list[Nest]:
+    """Returns copies of the named variables, which outlive a state that is donated."""
+    variables = update.variables(state)
+    return jax.tree.map(jnp.copy, [variables[name] for name in names])
 
 
 def in_blocks(step_block: Callable, num_steps: int, size: int) -> Callable:

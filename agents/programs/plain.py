@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
@@ -47,7 +47,7 @@ class PlainProgram:
     def __init__(self, update: Update, num_steps: int, device: jax.Device, key: jax.Array):
         self._update, self._num_steps, self._device = update, num_steps, device
         self._run: Callable[..., Any] | None = None
-        self._copies = jax.jit(self._chosen, static_argnums=1)
+        self._copies = jax.jit(functools.partial(dispatch.copy_variables, update), static_argnums=1)
         self.state_shapes = jax.eval_shape(update.init, key)
 
     def init(self, key: jax.Array) -> Nest:
@@ -60,18 +60,10 @@ class PlainProgram:
     def __call__(self, state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
         sample = dispatch.without_keys(sample)
         if self._run is None:
-            steps = convolutions.for_device(self._steps(), self._device)
+            fused = dispatch.fuse_update(self._update, self._num_steps)
+            steps = convolutions.for_device(fused, self._device)
             self._run = jax.jit(steps, donate_argnums=0)
         return self._run(state, sample)
-
-    def _steps(self) -> Callable[..., Any]:
-        if self._update.steps is not None:
-            return self._update.steps(self._num_steps)
-        return dispatch.fuse(self._update.step, self._num_steps)
-
-    def _chosen(self, state: Nest, names: tuple[str, ...]) -> list[Nest]:
-        variables = self._update.variables(state)
-        return jax.tree.map(jnp.copy, [variables[name] for name in names])
 
     def variables(self, state: Nest, names: Sequence[str], keep: bool = True) -> list[Nest]:
         return self._copies(state, tuple(names))

@@ -121,10 +121,7 @@ class PolicyProgram:
 
     def _begin(self, keys: jax.Array, first_stream: Any, num_actions: Any, counts: bool) -> Parts:
         """The packed state of streams that begin; to be traced."""
-        state = jax.vmap(self._policy.init)(keys)
-        if self._policy.set_stream is not None:
-            numbers = first_stream + jnp.arange(len(keys))
-            state = jax.vmap(self._policy.set_stream)(state, numbers)
+        state = policies.begin(self._policy, keys, first_stream)
         if counts:
             change = jax.vmap(self._policy.set_num_actions, in_axes=(0, None))
             state = change(state, jnp.int32(num_actions))

@@ -7,6 +7,7 @@ learns from the same items at the same pace.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -90,13 +91,12 @@ class WholeLoop:
         self._environment, self._policy, self._update = environment, policy, update
         self._replay, self._steps_per_dispatch, self.device = replay, steps_per_dispatch, device
         self._act = policies.batch(policy)
-        if update.steps is not None:
-            self._learn = update.steps(steps_per_dispatch)
-        else:
-            self._learn = dispatch.fuse(update.step, steps_per_dispatch)
+        self._learn = dispatch.fuse_update(update, steps_per_dispatch)
         run = convolutions.for_device(self._advance, device)
         self._run = jax.jit(run, donate_argnums=0)
-        self._variables = jax.jit(self._copies, static_argnums=1)
+        self._variables = jax.jit(
+            functools.partial(dispatch.copy_variables, update), static_argnums=1
+        )
 
     def init(
         self, stream_keys: jax.Array, actor_key: jax.Array, learner_key: jax.Array
@@ -116,15 +116,13 @@ class WholeLoop:
     ) -> LoopState:
         n = stream_keys.shape[0]
         begun, timestep = streams.reset(self._environment, stream_keys)
-        policy = jax.vmap(self._policy.init)(jax.random.split(actor_key, n))
-        if self._policy.set_stream is not None:
-            policy = jax.vmap(self._policy.set_stream)(policy, jnp.arange(n))
+        policy = policies.begin(self._policy, jax.random.split(actor_key, n))
         zero = jnp.int32(0)
         acting = Acting(
             begun,
             timestep,
             policy,
-            self._replay.add_first(self._replay.init(), timestep),
+            self._begin_replay(timestep),
             actor_steps=zero,
             episodes=zero,
             returns=jnp.zeros(n, jnp.float32),
@@ -139,11 +137,10 @@ class WholeLoop:
 
     def empty_replay(self, timestep: dm_env.TimeStep) -> ReplayState:
         """Returns a replay whose next rows follow a time step [N, ...], on the device."""
+        return jax.device_put(jax.jit(self._begin_replay)(timestep), self.device)
 
-        def make(timestep: dm_env.TimeStep) -> ReplayState:
-            return self._replay.add_first(self._replay.init(), timestep)
-
-        return jax.device_put(jax.jit(make)(timestep), self.device)
+    def _begin_replay(self, timestep: dm_env.TimeStep) -> ReplayState:
+        return self._replay.add_first(self._replay.init(), timestep)
 
     def host_callers(self, num_envs: int) -> list[str]:
         """Returns which of the environment and the policy call the host; nothing runs."""
@@ -295,7 +292,3 @@ class WholeLoop:
     def variables(self, state: LoopState, names: tuple[str, ...]) -> list[Nest]:
         """Returns copies of the named variables, which outlive the state."""
         return self._variables(state.learning.state, names)
-
-    def _copies(self, state: Nest, names: tuple[str, ...]) -> list[Nest]:
-        variables = self._update.variables(state)
-        return jax.tree.map(jnp.copy, [variables[name] for name in names])

@@ -15,7 +15,7 @@ State = Any
 
 
 class StepOutput(NamedTuple):
-    """What one step of one environment gives."""
+    """Output of one step of one environment."""
 
     observation: Nest
     """Fits the environment's spec; at the end of an episode it is the final observation."""

@@ -24,7 +24,7 @@ TASKS: dict[str, Callable[..., FunctionalEnvironment]] = {
     "MountainCarContinuous-v0": mountain_car.continuous_mountain_car,
     "Pendulum-v1": pendulum.pendulum,
 }
-"""What makes each environment of our own, by the id that follows `PREFIX`."""
+"""The functions that make environments of our own, by the id that follows `PREFIX`."""
 
 
 def make(

@@ -66,9 +66,7 @@ def _compile(
 
     def begin(keys: jax.Array, key: jax.Array) -> Playing:
         begun, timestep = streams.reset(environment, keys)
-        states = jax.vmap(policy.init)(jax.random.split(key, n))
-        if policy.set_stream is not None:
-            states = jax.vmap(policy.set_stream)(states, jnp.arange(n))
+        states = policies.begin(policy, jax.random.split(key, n))
         zeros = jnp.zeros(n)
         return Playing(begun, timestep, states, zeros, jnp.zeros(episodes), jnp.zeros(n, int))
 

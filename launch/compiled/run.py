@@ -18,7 +18,7 @@ from . import components
 from .views import CompiledLoop
 
 _MOST_STEPS = 2**31 - 1
-"""That are counted on a device."""
+"""Of actor steps, which a device counts in 32 bits."""
 
 
 def run(

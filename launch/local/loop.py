@@ -21,7 +21,7 @@ _FIRST, _MID, _LAST = (int(kind) for kind in dm_env.StepType)
 
 
 class TrainingLoop(Protocol):
-    """What goes on with training between evaluations and checkpoints."""
+    """A loop that goes on with training between evaluations and checkpoints."""
 
     @property
     def actor_steps(self) -> int:

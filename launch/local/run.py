@@ -35,26 +35,10 @@ def run(
     reporter: report.Reporter | None = None,
     request: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Runs an experiment in this process.
+    """Runs an experiment in this process, step by step.
 
     SIGINT and SIGTERM save a checkpoint and end the run, where it is in the main thread.
-
-    Args:
-      experiment: what is run.
-      out: directory of the run; new or empty, or with `resume` that of an earlier run.
-      resume: go on from the newest complete checkpoint of `out`.
-      progress: show how it goes: a live line where standard output is a terminal, plain
-        lines elsewhere. The log file has the lines in any case.
-      reporter: where words go instead.
-      request: what `config.json` shall say; None: what the experiment does.
-
-    Returns:
-      What was also written to `result.json`.
-
-    Raises:
-      ValueError: if the run cannot begin as asked (often its subclass `RequestError`).
-      RunError: if it failed on its way; a checkpoint was saved before where that was possible.
-      Interrupted: if a signal stopped it.
+    Args, returns and raises as of `launch.run`.
     """
     return train(
         experiment,

@@ -42,7 +42,7 @@ def lower(graph: Graph, state: Decisions) -> Program:
 
 
 class _Tiling(NamedTuple):
-    """How an op is tiled: the axes of each factor, the layouts of operands and results, the local
+    """The tiling of an op: the axes of each factor, the layouts of operands and results, the local
     shapes of results, the params, and the (axes, monoid) over which results are reduced, if any.
     """
 

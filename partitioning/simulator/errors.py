@@ -1,4 +1,4 @@
-"""How far predicted times are off, by what they were held against (docs/simulator.md)."""
+"""Errors of predicted times, by what they were held against (docs/simulator.md)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TimeError:
         return self.small if seconds < _SMALL_SECONDS else self.large
 
     def beside(self, seconds: float) -> str:
-        """What stands behind a prediction of so many seconds: " +-10%", or "" if unmeasured."""
+        """Returns the text behind a prediction of seconds: " +-10%", or "" if unmeasured."""
         return f" +-{self.of(seconds):.0%}" if self.measured else ""
 
     def alike(self, seconds: float, other: float) -> bool:

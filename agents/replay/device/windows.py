@@ -26,7 +26,7 @@ class FoundItems(NamedTuple):
     valid: jax.Array
     """bool: there is one"""
     columns: dict[str, jax.Array]
-    """What the table keeps of each: "row" and "stream" of its first row, int32, and more"""
+    """Columns that the table keeps of each: "row" and "stream" of its first row, int32, and more"""
 
 
 class Windows(Protocol):
