@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from .meeting import Meeting
 from .program import LoopProgram
 
 Nest = Any
+_Question = TypeVar("_Question")
 _BLOCK_SECONDS = 0.1
 """Of one call of the program, after which signals are looked at."""
 
@@ -85,16 +86,12 @@ class Population:
         self._meeting.leave(index)
 
     def _answer(self, asked: Mapping[int, Any]) -> Mapping[int, Any]:
-        of_kind = {
-            kind: {index: one for index, one in asked.items() if isinstance(one, kind)}
-            for kind in (Keys, _Advance, _Play)
-        }
-        if begins := of_kind[Keys]:
+        if begins := _those(asked, Keys):
             return self._begin(begins)
         # Whoever has come to its evaluation waits for the others: they are judged together.
-        if goes_on := of_kind[_Advance]:
+        if goes_on := _those(asked, _Advance):
             return self._go_on(goes_on)
-        return self._play(of_kind[_Play])
+        return self._play(_those(asked, _Play))
 
     def _begin(self, begins: Mapping[int, Keys]) -> Mapping[int, Any]:
         self.program, self.episodes = self._build()
@@ -204,10 +201,15 @@ class Member:
         params: Nest,
         stopped: Callable[[], bool],
     ) -> list[float] | None:
-        """Returns the returns of whole episodes. Args: as of `EpisodePrograms.play`, of this run."""
+        """Returns returns of whole episodes. Args: as of `EpisodePrograms.play`, of this run."""
         asked = _Play(environment, episodes, keys, key, params, stopped)
         found: list[float] | None = self._meeting.ask(self._index, asked)
         return found
+
+
+def _those(asked: Mapping[int, Any], kind: type[_Question]) -> dict[int, _Question]:
+    """Returns the questions of one kind."""
+    return {index: one for index, one in asked.items() if isinstance(one, kind)}
 
 
 def _progress(loop: Any, state: LoopState) -> Progress:
