@@ -54,6 +54,7 @@ def entered(
     out: str | os.PathLike[str],
     reporter: report.Reporter | None,
     progress: bool = True,
+    stop: signals.Stop | None = None,
 ) -> Iterator[RunLifecycle]:
     """A run from its first signal to its last word. Its log has the error that ends it early, too.
 
@@ -62,6 +63,7 @@ def entered(
       out: directory of the run.
       reporter: where words go; None: to standard output, where there is to be `progress`.
       progress: whether words are shown.
+      stop: ends the run as a signal does; None: one of its own.
 
     Raises:
       RunError: in place of an OSError, naming the directory.
@@ -71,7 +73,7 @@ def entered(
         if reporter is None:
             reporter = report.for_stream() if progress else report.Reporter()
             stack.callback(reporter.close)
-        run = RunLifecycle(experiment, directory, reporter, stack)
+        run = RunLifecycle(experiment, directory, reporter, stack, stop)
         try:
             with run.watched():
                 yield run
@@ -107,8 +109,9 @@ class RunLifecycle:
         directory: RunDirectory,
         reporter: report.Reporter,
         stack: contextlib.ExitStack,
+        stop: signals.Stop | None = None,
     ):
-        self.directory, self.stop = directory, signals.Stop()
+        self.directory, self.stop = directory, stop or signals.Stop()
         self.before: Counts = {}
         self.train_seconds = 0.0
         self.warn = reporter.line

@@ -19,10 +19,17 @@ from ..experiment import Experiment
 from ..factory import ComponentFactory
 from ..local.components import Components
 from ..validation import updates
+from . import settings
+from .episodes import EpisodePrograms
 from .evaluator import CompiledEvaluator
-from .views import CompiledActor, CompiledLearner, CompiledReplay, RunningProgram
+from .population import Keys, Population
+from .program import LoopProgram, Settings
+from .views import CompiledActor, CompiledLearner, CompiledReplay
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...agents.interfaces import ActorCore
     from ...environments import Vector
 
 _OTHERS = "take --launch one-process, threads, processes or ray"
@@ -36,44 +43,93 @@ _OVERRIDDEN = (
 """Methods of a builder that make what a program cannot hold, where they are not the base's."""
 
 
-def make(experiment: Experiment, environment: Vector) -> Components:
-    """All parts of a run whose loop is one program.
+class Blueprint:
+    """What all runs of a population have in common, and how their program is made.
 
-    Args:
-      experiment: what is run.
-      environment: of training; its functions and its keys are taken into the program.
-
-    Raises:
-      RequestError: if something of it cannot be compiled, naming it and the launches that can.
+    Attributes:
+      experiments: one of each run.
+      size: S; None: one run, whose arrays have no leading dimension.
     """
-    vector = require_compilable(experiment, environment)
-    builder, num_envs = experiment.builder, environment.num_envs
-    spec = environments.make_spec(environment)
-    factory = ComponentFactory(experiment, spec, num_envs)
-    replay_spec = builder.make_replay_spec(spec)
-    extras_spec = builder.make_extras_spec(factory.policy)
-    updates.check(factory, factory.networks, sample_shapes(replay_spec, spec, extras_spec))
-    device = devices.named(experiment.learner_device, "learner") or jax.local_devices()[0]
-    steps = builder.steps_per_dispatch
-    replay = DeviceReplay(replay_spec, spec, extras_spec, num_envs=num_envs, steps_per_sample=steps)
-    _require_room(replay.num_bytes, device)
-    update = builder.make_update(factory.networks, spec)
-    loop = WholeLoop(vector.functions, factory.policy, update, replay, steps, device)
-    for name in loop.host_callers(num_envs):
-        raise RequestError(
-            f"{name} calls the host (a print or a callback), for which no program of many steps "
-            f"waits; {_OTHERS}."
+
+    def __init__(self, experiments: Sequence[Experiment]):
+        """Takes the runs.
+
+        Raises:
+          RequestError: if they differ in more than seeds and numbers of their config.
+        """
+        self.experiments = experiments
+        self.size = None if len(experiments) == 1 else len(experiments)
+        self._swept = settings.differing(experiments)
+        self._first: tuple[ComponentFactory, FunctionalVector] | None = None
+
+    def population(self) -> Population:
+        """Returns the population, none of whose members has begun."""
+        return Population(self.size, self._build)
+
+    def member(
+        self, population: Population, index: int, experiment: Experiment, environment: Vector
+    ) -> Components:
+        """All parts of a run whose loop is one program.
+
+        Args:
+          population: that it joins.
+          index: of the run.
+          experiment: what is run.
+          environment: of training; its functions and its keys are taken into the program.
+
+        Raises:
+          RequestError: if something of it cannot be compiled, naming it and the launches that can.
+        """
+        vector = require_compilable(experiment, environment)
+        spec = environments.make_spec(environment)
+        factory = ComponentFactory(experiment, spec, environment.num_envs)
+        self._first = self._first or (factory, vector)  # Whoever comes first stands for all.
+        keys = Keys(vector.keys, *(factory.key(role) for role in ("actor", "learner", "replay")))
+        member = population.join(index, keys)
+        learner: Any = CompiledLearner(member)
+        replay: Any = CompiledReplay(member)
+        actor = CompiledActor(member)
+        chosen = devices.ChosenDevices(member.device, member.device)
+        evaluator = CompiledEvaluator(
+            member, experiment, spec, factory.networks, learner, member.device
         )
-    running = RunningProgram(
-        loop, loop.init(vector.keys, factory.key("actor"), factory.key("learner"))
-    )
-    names = jax.eval_shape(lambda: update.variables(running.state.learning.state))
-    learner: Any = CompiledLearner(running, tuple(names))
-    view: Any = CompiledReplay(running, replay)
-    actor = CompiledActor(running, factory.policy.set_num_actions)
-    evaluator = CompiledEvaluator(experiment, spec, factory.networks, learner, device)
-    chosen = devices.ChosenDevices(device, device)
-    return Components(spec, environment, view, learner, actor, evaluator, chosen)
+        return Components(spec, environment, replay, learner, actor, evaluator, chosen)
+
+    def _build(self) -> tuple[LoopProgram, EpisodePrograms]:
+        """Makes the programs; see `Population`."""
+        assert self._first is not None
+        factory, vector = self._first
+        experiment, spec, num_envs = factory.experiment, factory.spec, vector.num_envs
+        builder, networks = factory.builder, factory.networks
+        settings.require_same_replay(self.experiments, spec)
+        replay_spec = builder.make_replay_spec(spec)
+        extras_spec = builder.make_extras_spec(factory.policy)
+        updates.check(factory, networks, sample_shapes(replay_spec, spec, extras_spec))
+        device = devices.named(experiment.learner_device, "learner") or jax.local_devices()[0]
+        steps = builder.steps_per_dispatch
+        replay = DeviceReplay(
+            replay_spec, spec, extras_spec, num_envs=num_envs, steps_per_sample=steps
+        )
+        _require_room(replay.num_bytes, self.size or 1, device)
+        swept = settings.values(self.experiments, self._swept)
+
+        def make(of_run: Settings, axis: str | None) -> WholeLoop:
+            own = settings.applied(builder, of_run)
+            policy = own.make_policy(networks, spec, num_streams=num_envs)
+            update = own.make_update(networks, spec)
+            return WholeLoop(vector.functions, policy, update, replay, steps, axis)
+
+        def judged(of_run: Settings) -> ActorCore:
+            return settings.applied(builder, of_run).make_policy(networks, spec, evaluation=True)
+
+        for name in make({}, None).host_callers(num_envs):
+            raise RequestError(
+                f"{name} calls the host (a print or a callback), for which no program of many "
+                f"steps waits; {_OTHERS}."
+            )
+        settings.require_program(make, swept, num_envs)
+        program = LoopProgram(make, swept, self.size, device)
+        return program, EpisodePrograms(judged, swept, self.size)
 
 
 def require_compilable(experiment: Experiment, environment: Vector) -> FunctionalVector:
@@ -106,14 +162,16 @@ def require_compilable(experiment: Experiment, environment: Vector) -> Functiona
     return environment
 
 
-def _require_room(num_bytes: int, device: jax.Device) -> None:
-    """Raises RequestError where the replay does not fit the device's memory."""
+def _require_room(num_bytes: int, num_runs: int, device: jax.Device) -> None:
+    """Raises RequestError where the replays of all runs do not fit the device's memory."""
     limit = _memory(device)
-    if limit is not None and num_bytes > limit:
+    if limit is not None and num_bytes * num_runs > limit:
+        whose = "the replay takes" if num_runs == 1 else f"the replays of {num_runs} runs take"
+        fewer = "" if num_runs == 1 else " or fewer runs at once"
         raise RequestError(
-            f"the replay takes {num_bytes / 2**30:.1f} GiB of the device's memory, and "
+            f"{whose} {num_bytes * num_runs / 2**30:.1f} GiB of the device's memory, and "
             f"{device.device_kind} has {limit / 2**30:.1f} GiB; choose a smaller replay "
-            "(--config.max_replay_size)."
+            f"(--config.max_replay_size){fewer}."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,50 +11,30 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...agents.programs.whole_loop import Acting, LoopState, WholeLoop
-from ...agents.replay.device import DeviceReplay
+from ...agents.programs.whole_loop import LoopState, WholeLoop
 from ...agents.replay.items import ReplaySpec
 from ...agents.snapshots import check, from_host, to_host, typed, word_shapes, words_of
 from ..signals import Stop
+from .population import Member
 
 Nest = Any
 _WRAP = 1 << 32
-_BLOCK_SECONDS = 0.1
-"""Of one call of the program, after which signals are looked at."""
-
-
-class RunningProgram:
-    """The state of a program, which every call of it replaces.
-
-    Attributes:
-      loop: the program.
-      state: of it.
-    """
-
-    def __init__(self, loop: WholeLoop, state: LoopState):
-        self.loop, self.state = loop, state
-
-    @property
-    def acting(self) -> Acting:
-        return self.state.acting
-
-    def set_acting(self, **fields: Any) -> None:
-        """Replaces fields of what acting changes."""
-        self.state = self.state._replace(acting=self.state.acting._replace(**fields))
+_KEPT = ("streams", "timestep", "policy", "returns", "lengths", "finished")
+"""Of what acting changes, what checkpoints hold beside the replay."""
 
 
 class CompiledLearner:
     """The learning in a program, as a `ManagedLearner` that steps with it alone."""
 
-    def __init__(self, running: RunningProgram, names: Sequence[str]):
-        """Takes the program's state, and the names of the variables of its update."""
-        self._running = running
-        self.variable_names = tuple(sorted(names))
+    def __init__(self, member: Member):
+        """Takes the run."""
+        self._member = member
+        self.variable_names: tuple[str, ...] = member.loop.variable_names
         self._restored = 0
 
     @property
     def steps(self) -> int:
-        return int(self._running.state.learning.steps)
+        return int(self._member.progress.learner_steps)
 
     @property
     def version(self) -> int:
@@ -63,20 +44,22 @@ class CompiledLearner:
         unknown = [name for name in names if name not in self.variable_names]
         if unknown:
             raise KeyError(f"No variables named {unknown}; there are {list(self.variable_names)}.")
-        return self._running.loop.variables(self._running.state, tuple(names))
+        found: list[Nest] = self._member.read(_variables(tuple(names)))
+        return found
 
     def metrics(self) -> Mapping[str, float]:
-        if not self.steps:
+        progress = self._member.progress
+        if not progress.learner_steps:
             return {}
-        return {name: float(value) for name, value in self._running.state.learning.metrics.items()}
+        return {name: float(value) for name, value in progress.metrics.items()}
 
     @property
     def saved_shapes(self) -> Nest:
-        shapes = jax.eval_shape(lambda: self._running.state.learning.state)
+        shapes = jax.eval_shape(lambda: self._member.read(_update_state))
         return {"steps": jax.ShapeDtypeStruct((), np.int64), "state": word_shapes(shapes)}
 
     def live_state(self) -> Nest:
-        state = jax.tree.map(words_of, self._running.state.learning.state)
+        state = jax.tree.map(words_of, self._member.read(_update_state))
         return {"steps": np.int64(self.steps), "state": state}
 
     def save(self) -> Nest:
@@ -84,14 +67,10 @@ class CompiledLearner:
 
     def restore(self, state: Nest) -> None:
         """Takes back what a learner of this update saved, in whatever launch."""
-        check(state["state"], self.saved_shapes["state"])
-        learning = self._running.state.learning
-        restored = jax.device_put(
-            jax.tree.map(typed, state["state"], learning.state), self._running.loop.device
-        )
-        steps = jax.numpy.int32(int(state["steps"]))
-        learning = learning._replace(state=restored, steps=steps)
-        self._running.state = self._running.state._replace(learning=learning)
+        like = self._member.read(_update_state)
+        check(state["state"], word_shapes(jax.eval_shape(lambda: like)))
+        restored = jax.tree.map(typed, state["state"], like)
+        self._member.change(_with_learner, restored, np.int32(int(state["steps"])))
         self._restored += 1
 
     def assist(self, names: Sequence[str]) -> None:
@@ -113,32 +92,20 @@ class CompiledActor:
     part = "streams"
     """Name in checkpoints: it is no other actor's state."""
 
-    def __init__(self, running: RunningProgram, set_num_actions: Any):
-        """Takes the program's state, and the policy's function of that name."""
-        self.running, self._set_num_actions = running, set_num_actions
-
-    def _kept(self) -> dict[str, Nest]:
-        acting = self.running.acting._asdict()
-        return {
-            name: acting[name]
-            for name in ("streams", "timestep", "policy", "returns", "lengths", "finished")
-        }
+    def __init__(self, member: Member):
+        """Takes the run."""
+        self.member = member
 
     def save(self) -> Nest:
-        return to_host(self._kept())
+        return to_host(self.member.read(_kept))
 
     def restore(self, state: Nest) -> None:
         """Takes back what `save` gave; the replay goes on with the present step of each episode."""
-        loop = self.running.loop
-        kept = jax.device_put(from_host(state, self._kept()), loop.device)
-        self.running.set_acting(**kept)
-        self.running.set_acting(replay=loop.empty_replay(kept["timestep"]))
+        self.member.change(_with_kept, from_host(state, self.member.read(_kept)))
 
     def set_num_actions(self, count: int) -> None:
         """Has schedules go on as if every stream had taken `count` actions."""
-        change = jax.vmap(self._set_num_actions, in_axes=(0, None))
-        policy = jax.jit(change)(self.running.acting.policy, np.int32(count))
-        self.running.set_acting(policy=policy)
+        self.member.change(WholeLoop.with_num_actions, np.int32(count))
 
 
 class CompiledReplay:
@@ -147,8 +114,9 @@ class CompiledReplay:
     part = "device_replay"
     """Name in checkpoints: its arrays are no other replay's."""
 
-    def __init__(self, running: RunningProgram, functions: DeviceReplay):
-        self._running, self._functions = running, functions
+    def __init__(self, member: Member):
+        """Takes the run."""
+        self._member, self._functions = member, member.loop.replay
         self._inserted = self._sampled = 0
 
     @property
@@ -161,12 +129,12 @@ class CompiledReplay:
 
     def count(self) -> None:
         """Counts on from the device's 32 bits, which a run may wrap around; call it often."""
-        items = self._running.acting.replay.items
-        self._sampled += (int(items.sampled) - self._sampled) % _WRAP
-        self._inserted = int(items.next)
+        progress = self._member.progress
+        self._sampled += (int(progress.sampled) - self._sampled) % _WRAP
+        self._inserted = int(progress.inserted)
 
     def __len__(self) -> int:
-        return int(self._functions.size(self._running.acting.replay))
+        return int(self._member.progress.size)
 
     @property
     def inserted(self) -> int:
@@ -182,13 +150,11 @@ class CompiledReplay:
         return self._sampled / since if since > 0 else 0.0
 
     def save(self) -> Nest:
-        return to_host(self._running.acting.replay)
+        return to_host(self._member.read(_replay))
 
     def restore(self, state: Nest) -> None:
         """Takes back what `save` gave."""
-        replay = self._running.acting.replay
-        kept = jax.device_put(from_host(state, replay), self._running.loop.device)
-        self._running.set_acting(replay=kept)
+        self._member.change(_with_replay, from_host(state, self._member.read(_replay)))
 
     def close(self) -> None:
         """Nothing is to be closed here."""
@@ -202,30 +168,21 @@ class CompiledLoop:
     """
 
     def __init__(
-        self,
-        running: RunningProgram,
-        replay: CompiledReplay,
-        key: jax.Array,
-        *,
-        actor_steps: int = 0,
-        episodes: int = 0,
+        self, member: Member, replay: CompiledReplay, *, actor_steps: int = 0, episodes: int = 0
     ):
-        """Goes on from the state of a program.
+        """Goes on from where a run is.
 
         Args:
-          running: the state.
+          member: the run.
           replay: whose counts it keeps.
-          key: of the draws from the replay.
           actor_steps: taken before.
           episodes: ended before.
         """
-        self._running, self._replay, self._key = running, replay, key
-        running.set_acting(
-            actor_steps=jax.numpy.int32(actor_steps), episodes=jax.numpy.int32(episodes)
-        )
+        self._member, self._replay = member, replay
+        if actor_steps or episodes:
+            member.change(_with_counts, np.int32(actor_steps), np.int32(episodes))
         self.actor_steps, self.episodes = actor_steps, episodes
         self.finished: collections.deque[tuple[float, int]] = collections.deque(maxlen=100)
-        self._turns = 1
 
     @property
     def steps(self) -> int:
@@ -237,30 +194,67 @@ class CompiledLoop:
 
         Args:
           until: value of `steps` to reach; passed by at most N - 1.
-          deadline: value of `time.perf_counter()`; at least one turn is taken.
+          deadline: value of `time.perf_counter()`; the program is called once at the least.
           stop: looked at every tenth of a second.
         """
-        running, clock = self._running, time.perf_counter
         most = int(min(until, 2**31 - 1))
         while self.actor_steps < until and stop.signal_number is None:
-            began = clock()
-            running.state = running.loop.advance(running.state, self._key, most, self._turns)
+            self._member.advance(most)
             self._read()
-            now = clock()
-            # The first call compiles, and says nothing of how long the next will take.
-            pace = _BLOCK_SECONDS / max(now - began, 1e-4)
-            self._turns = max(1, int(self._turns * min(max(pace, 0.5), 4.0)))
-            if now >= deadline:
+            if time.perf_counter() >= deadline:
                 break
 
     def _read(self) -> None:
         """Reads the counts and the episodes that have ended."""
-        acting = self._running.acting
+        progress = self._member.progress
         before = self.episodes
-        self.actor_steps, self.episodes = int(acting.actor_steps), int(acting.episodes)
+        self.actor_steps, self.episodes = int(progress.actor_steps), int(progress.episodes)
         self._replay.count()
-        if self.episodes > before:
-            rows = np.asarray(acting.finished)
-            for episode in range(max(before, self.episodes - len(rows)), self.episodes):
-                total, length = rows[episode % len(rows)]
-                self.finished.append((float(total), int(length)))
+        rows = progress.finished
+        for episode in range(max(before, self.episodes - len(rows)), self.episodes):
+            total, length = rows[episode % len(rows)]
+            self.finished.append((float(total), int(length)))
+
+
+# What views read and change, compiled once for all runs.
+
+
+@functools.cache
+def _variables(names: tuple[str, ...]) -> Any:
+    def select(loop: WholeLoop, state: LoopState) -> list[Nest]:
+        return loop.variables(state, names)
+
+    return select
+
+
+def _update_state(loop: WholeLoop, state: LoopState) -> Nest:
+    return state.learning.state
+
+
+def _with_learner(loop: WholeLoop, state: LoopState, restored: Nest, steps: jax.Array) -> LoopState:
+    return state._replace(learning=state.learning._replace(state=restored, steps=steps))
+
+
+def _kept(loop: WholeLoop, state: LoopState) -> dict[str, Nest]:
+    acting = state.acting._asdict()
+    return {name: acting[name] for name in _KEPT}
+
+
+def _with_kept(loop: WholeLoop, state: LoopState, kept: dict[str, Nest]) -> LoopState:
+    replay = loop.empty_replay(kept["timestep"])
+    return state._replace(acting=state.acting._replace(**kept, replay=replay))
+
+
+def _replay(loop: WholeLoop, state: LoopState) -> Nest:
+    return state.acting.replay
+
+
+def _with_replay(loop: WholeLoop, state: LoopState, replay: Nest) -> LoopState:
+    return state._replace(acting=state.acting._replace(replay=replay))
+
+
+def _with_counts(
+    loop: WholeLoop, state: LoopState, actor_steps: jax.Array, episodes: jax.Array
+) -> LoopState:
+    acting = state.acting._replace(actor_steps=actor_steps, episodes=episodes)
+    return state._replace(acting=acting)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ... import environments
 from ...agents.programs import runtime
-from .. import lifecycle
+from .. import lifecycle, signals
 from ..callbacks import CallbackError
 from ..errors import DivergedError, Interrupted, RunError
 from ..experiment import Experiment, require_experiment
@@ -79,6 +79,7 @@ def train(
     progress: bool,
     reporter: report.Reporter | None,
     request: Mapping[str, Any] | None,
+    stop: signals.Stop | None = None,
 ) -> Result:
     """Runs an experiment in this process, with the parts and the loop of a kind of launch.
 
@@ -88,12 +89,13 @@ def train(
       make_loop: the loop that goes on with them, from the counters of `run.before`.
       experiment, out, resume, progress, reporter, request: as of `run`, with what it returns and
         raises.
+      stop: ends the run as a signal does; None: one of its own.
     """
     require_experiment(experiment)
     experiment.require_data()
     runtime.configure_cpu()
     runtime.require_devices()
-    with lifecycle.entered(experiment, out, reporter, progress) as run:
+    with lifecycle.entered(experiment, out, reporter, progress, stop) as run:
         checkpoint = (
             run.reopen(lambda: lifecycle.newest(experiment, out, run.warn)) if resume else None
         )

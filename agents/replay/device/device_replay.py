@@ -121,11 +121,24 @@ class DeviceReplay:
         return state._replace(rows=rows, windows=self._windows.restart(state.windows, row))
 
     def add(
-        self, state: ReplayState, action: Nest, timestep: dm_env.TimeStep, extras: Nest = ()
+        self,
+        state: ReplayState,
+        action: Nest,
+        timestep: dm_env.TimeStep,
+        extras: Nest = (),
+        active: jax.Array | bool = True,
     ) -> ReplayState:
         """Adds actions [N, ...] with their extras, and the time step that followed them.
 
         Where that is FIRST, the stream's action began an episode and is not kept.
+
+        Args:
+          state: before.
+          action: that was taken.
+          timestep: what came of it.
+          extras: of the policy.
+          active: bool []; where it is False nothing is added. Then only the row that the next will
+            overwrite is written to, and no array is copied.
         """
         ring, rows = self._ring, state.rows
         written = {"action": action, "extras": extras}
@@ -139,6 +152,10 @@ class DeviceReplay:
         windows, found = self._windows.advance(
             state.windows, row, timestep.reward, timestep.discount, timestep.step_type
         )
+        if active is not True:
+            rows = rows._replace(written=jnp.where(active, rows.written, row))
+            windows = jax.tree.map(lambda a, b: jnp.where(active, a, b), windows, state.windows)
+            found = found._replace(valid=found.valid & active)
         before = state.items.next
         items = self._table.insert(state.items, found)
         # Rows that the next may overwrite, or that a stack of frames reaches back to.
@@ -196,7 +213,13 @@ class DeviceReplay:
         return state._replace(items=items, debt=debt), Sample(info, data)
 
     def update_priorities(
-        self, state: ReplayState, keys: jax.Array, priorities: jax.Array
+        self,
+        state: ReplayState,
+        keys: jax.Array,
+        priorities: jax.Array,
+        active: jax.Array | bool = True,
     ) -> ReplayState:
-        """Gives items new priorities, to which the exponent is applied here."""
+        """Gives items new priorities, to which the exponent is applied here; if `active`."""
+        if active is not True:
+            keys, priorities = jnp.where(active, keys, -1), jnp.where(active, priorities, 0.0)
         return state._replace(items=self._table.update_priorities(state.items, keys, priorities))

@@ -150,7 +150,8 @@ def test_evaluations_are_those_of_one_environment_after_the_other(tmp_path):
     """The compiled evaluation plays the episodes that the host's does."""
     experiment = PPO.experiment()
     with make_environment(experiment, 0) as environment:
-        made = components.make(experiment, environment)
+        blueprint = components.Blueprint([experiment])
+        made = blueprint.member(blueprint.population(), 0, experiment, environment)
         mine = made.evaluator.run(0, 5, 0, Stop())
         seed = seeds.derive(0, "evaluation_environment", 0)
         with experiment.make_environment(seed=seed, num_envs=2, evaluation=True) as other:
