@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from .... import environments
 from ....agents import find_builder
@@ -14,8 +15,8 @@ from ....agents.interfaces import ActorCore, Update
 from ....agents.programs.whole_loop import LoopState, WholeLoop
 from ....agents.replay.device import DeviceReplay
 from ....environments import functional
-from ....environments.functional.hosted import keys_of
 from ....launch import Callback, Checkpointing, Evaluation, Experiment
+from ....launch.compiled.program import LoopProgram
 from ...settings.dqn import CARTPOLE_ZOO
 
 MOST_STEPS = 2**31 - 1
@@ -50,29 +51,28 @@ def ppo(num_envs: int, rollout_length: int, **changes: Any) -> Case:
     return Case("ppo", config)
 
 
+_DQN = {
+    "double": False,
+    "hidden_sizes": (120, 84),
+    "batch_size": 128,
+    "max_replay_size": 10_000,
+    "min_replay_size": 1_000,
+    "samples_per_insert": 12.8,
+    "target_update_period": 50,
+    "learning_rate": 2.5e-4,
+    "epsilon_end": 0.05,
+    "epsilon_decay_steps": 250_000,
+}
 CASES: dict[str, Case] = {
     "ppo-4x128": ppo(4, 128),
     "ppo-256x32": ppo(256, 32),
-    # As many gradient steps to an env step as PureJaxRL's DQN takes.
-    "dqn": Case(
-        "dqn",
-        {
-            "double": False,
-            "hidden_sizes": (120, 84),
-            "num_envs": 10,
-            "batch_size": 128,
-            "max_replay_size": 10_000,
-            "min_replay_size": 1_000,
-            "samples_per_insert": 12.8,
-            "target_update_period": 50,
-            "learning_rate": 2.5e-4,
-            "epsilon_end": 0.05,
-            "epsilon_decay_steps": 250_000,
-        },
-    ),
+    "dqn-1": Case("dqn", {**_DQN, "num_envs": 1}),
+    "dqn-10": Case("dqn", {**_DQN, "num_envs": 10}),
     "dqn-zoo": Case("dqn", {**CARTPOLE_ZOO, "double": False}),
 }
-"""By name. The last learns half a gradient step of 256 x 256 units to an env step."""
+"""By name. DQN learns as CleanRL's does, with one environment, and PureJaxRL's, with ten: from a
+batch of 128 for every ten env steps. The zoo's learns half a gradient step of 256 x 256 units to an
+env step."""
 
 
 def experiment(
@@ -117,37 +117,44 @@ def experiment(
 
 
 class Alone(NamedTuple):
-    """A loop by itself, without a run around it."""
+    """The program of a loop by itself, without runs around it."""
 
-    loop: WholeLoop
+    program: LoopProgram
     state: LoopState
+    keys: jax.Array
+    """Of the draws from the replay, of each run"""
     environment: functional.FunctionalEnvironment
     policy: ActorCore
     update: Update
     replay: DeviceReplay
     num_envs: int
 
+    def advance(self, state: LoopState, turns: int) -> LoopState:
+        """Goes on with a state, which is donated, for so many turns."""
+        until = np.full(self.keys.shape, MOST_STEPS)
+        return self.program.advance(state, self.keys, until, turns)[0]
+
 
 def alone(
     case: Case,
     env: str,
     *,
+    num_runs: int | None = None,
     replay_class: type[DeviceReplay] = DeviceReplay,
     change_update: Callable[[Update], Update] = lambda update: update,
-    device: jax.Device | None = None,
 ) -> Alone:
-    """Builds the loop of a case.
+    """Builds the loop of a case, on jax's first device.
 
     Args:
       case: what learns.
       env: id of the task, `jax:...`.
+      num_runs: S, runs of different seeds; None: one, whose arrays have no leading dimension.
       replay_class: the replay, or one with a part left out.
       change_update: returns the update that is compiled in place of the builder's.
-      device: that runs it; None: jax's first.
     """
     builder = case.builder()
     n, k = builder.num_envs, builder.steps_per_dispatch
-    vector = environments.make(env, seed=0, num_envs=n, actions=builder.actions)
+    vector = environments.make(env, seed=0, num_envs=1, actions=builder.actions)
     spec = environments.make_spec(vector)
     environment = functional.make(env, actions=builder.actions)
     networks = builder.make_networks(spec)
@@ -157,6 +164,14 @@ def alone(
         builder.make_replay_spec(spec), spec, extras, num_envs=n, steps_per_sample=k
     )
     update = change_update(builder.make_update(networks, spec))
-    loop = WholeLoop(environment, policy, update, replay, k, device or jax.devices()[0])
-    state = loop.init(keys_of(range(n)), jax.random.key(0), jax.random.key(1))
-    return Alone(loop, state, environment, policy, update, replay, n)
+
+    def make(settings: Any, axis: str | None) -> WholeLoop:
+        del settings  # All runs have the same.
+        return WholeLoop(environment, policy, update, replay, k, axis)
+
+    program = LoopProgram(make, {}, num_runs, jax.devices()[0])
+    runs = () if num_runs is None else (num_runs,)
+    streams, actor, learner, draws = jax.random.split(jax.random.key(0), 4)
+    keys = [jax.random.split(key, runs) for key in (actor, learner, draws)]
+    state = program.init(jax.random.split(streams, (*runs, n)), *keys[:2])
+    return Alone(program, state, keys[2], environment, policy, update, replay, n)

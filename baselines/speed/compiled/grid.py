@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from . import cases
 
@@ -101,18 +102,14 @@ def measured(chosen: list[Cell], seconds: float, rollout_length: int) -> Iterato
 
 def _loop(cell: Cell, case: cases.Case) -> dict[str, Any]:
     """Times the loop of a cell by itself, whole rollouts with what is learned from them."""
-    if cell.seeds > 1:
-        raise NotImplementedError("a loop of many seeds")
-    made = cases.alone(case, cell.env)
-    advance, state = made.loop.advance, made.state
-    key, turns = jax.random.key(2), case.config["rollout_length"]
+    made = cases.alone(case, cell.env, num_runs=cell.seeds if cell.seeds > 1 else None)
+    state, turns = made.state, case.config["rollout_length"]
 
     def go_on(count: int) -> tuple[int, float]:
         nonlocal state
         before, start = _steps(state), time.perf_counter()
-        state = advance(state, key, cases.MOST_STEPS, count)
-        after = _steps(state)
-        return after - before, time.perf_counter() - start
+        state = made.advance(state, count)
+        return _steps(state) - before, time.perf_counter() - start
 
     start = time.perf_counter()
     go_on(turns)
@@ -124,16 +121,12 @@ def _loop(cell: Cell, case: cases.Case) -> dict[str, Any]:
         "env_steps_per_second": taken / spent,
         "seconds_of_a_turn": spent / (4 * count),
         "compile_seconds": round(compiled, 2),
-        "gradient_steps": int(state.learning.steps) * _gradient_steps(case),
     }
 
 
 def _steps(state: Any) -> int:
-    return int(state.acting.actor_steps)
-
-
-def _gradient_steps(case: cases.Case) -> int:
-    return case.config["num_epochs"] * case.config["num_minibatches"]
+    """Returns the actor steps of all runs; waits for them."""
+    return int(np.asarray(state.acting.actor_steps, np.int64).sum())
 
 
 def _run(cell: Cell, case: cases.Case) -> dict[str, Any]:

@@ -49,11 +49,11 @@ def measure(name: str, rounds: int, seconds: float) -> dict[str, Any]:
     whole = cases.alone(case, "jax:CartPole-v1")
     state = _learned(whole)
     programs = [*_without_replay(whole, state), *_without_learning(case, state)]
-    programs.append((lambda one, turns: whole.loop.advance(one, _key(), 2**31 - 1, turns), state))
+    programs.append((whole.advance, state))
     times: list[list[float]] = [[] for _ in programs]
     turns = [_turns_of(run, state, seconds) for run, state in programs]
-    before = whole.loop.advance(_copied(state), _key(), 2**31 - 1, turns[-1])
-    gradient_steps = int(before.learning.steps) - int(state.learning.steps)
+    after = whole.advance(_copied(state), turns[-1])
+    gradient_steps = int(after.learning.steps) - int(state.learning.steps)
     for _ in range(rounds):
         for found, (run, begun), count in zip(times, programs, turns, strict=True):
             found.append(_seconds(run, begun, count) / count)
@@ -72,30 +72,25 @@ def measure(name: str, rounds: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def _key() -> jax.Array:
-    return jax.random.key(2)
-
-
 def _learned(whole: cases.Alone) -> Any:
     """Returns the state of a loop that has learned for some seconds."""
     state, until = whole.state, time.perf_counter() + _WARM_UP_SECONDS
     while time.perf_counter() < until or not int(state.learning.steps):
-        state = whole.loop.advance(state, _key(), 2**31 - 1, _TURNS)
-        jax.block_until_ready(state)
+        state = jax.block_until_ready(whole.advance(state, _TURNS))
     return state
 
 
 def _without_replay(whole: cases.Alone, state: Any) -> list[tuple[Run, Any]]:
     """Returns programs of the environment alone, and with the policy; and their first states."""
     environment, act = whole.environment, policies.batch(whole.policy)
-    params = whole.loop.variables(state, ("policy",))[0]
+    params = jax.tree.map(jnp.copy, whole.update.variables(state.learning.state)["policy"])
     example = jax.eval_shape(act, params, *_seen(state.acting))[0]
     is_choice = jnp.issubdtype(jax.tree.leaves(example)[0].dtype, jnp.integer)
     if not is_choice:
         raise ValueError("the profile is of agents that choose among actions")
 
     def step_alone(begun: streams.Streams) -> streams.Streams:
-        bits = jax.random.bits(jax.random.fold_in(_key(), begun.step), (whole.num_envs,))
+        bits = jax.random.bits(jax.random.fold_in(jax.random.key(2), begun.step), (whole.num_envs,))
         most = whole.environment.actions.num_values
         after, timestep = streams.step(environment, begun, (bits % most).astype(jnp.int32))
         return _kept(after, timestep)
@@ -139,13 +134,9 @@ class _NeverDue(DeviceReplay):
 
 def _without_learning(case: cases.Case, state: Any) -> list[tuple[Run, Any]]:
     """Returns programs without batches, and with batches of which nothing is learned."""
-    adding = cases.alone(case, "jax:CartPole-v1", replay_class=_NeverDue).loop
-    drawing = cases.alone(case, "jax:CartPole-v1", change_update=_unlearned).loop
-
-    def advance(loop: Any) -> Run:
-        return lambda one, turns: loop.advance(one, _key(), 2**31 - 1, turns)
-
-    return [(advance(adding), state), (advance(drawing), state)]
+    adding = cases.alone(case, "jax:CartPole-v1", replay_class=_NeverDue)
+    drawing = cases.alone(case, "jax:CartPole-v1", change_update=_unlearned)
+    return [(adding.advance, state), (drawing.advance, state)]
 
 
 def _unlearned(update: Update) -> Update:
@@ -185,7 +176,7 @@ def _turns_of(run: Run, begun: Any, seconds: float) -> int:
 def _products(whole: cases.Alone) -> float:
     """Returns the seconds of the matrix products of one gradient step, or of one update."""
     state = whole.state
-    _, sample = jax.eval_shape(whole.replay.sample, state.acting.replay, _key())
+    _, sample = jax.eval_shape(whole.replay.sample, state.acting.replay, whole.keys)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), sample)
     one = one._replace(info=one.info._replace(keys=None))
     return arithmetic.seconds(arithmetic.products(whole.update.step, state.learning.state, one))

@@ -18,7 +18,7 @@ from ....launch import Callback, StopRun
 from .. import peers
 from . import cases, purejaxrl
 
-CHECKPOINT_SECONDS = 3.0
+CHECKPOINT_SECONDS = 4.0
 _PEER_STEPS = 1_000_000
 """Of the one call of PureJaxRL."""
 WAYS = {

@@ -70,7 +70,7 @@ def test_all_run_in_turn_and_ratios_are_of_one_round(monkeypatch):
     assert "0.50-2.00" in text
     # There is a peer of PPO alone.
     asked.clear()
-    rates.compare("dqn", 1, 1.0, ("python", "checkout"))
+    rates.compare("dqn-1", 1, 1.0, ("python", "checkout"))
     assert asked == ["compiled", "one-process", "one by one"]
 
 
