@@ -36,7 +36,7 @@ class Config:
     """gamma, per step."""
 
     bounds: ClassVar[AllBounds] = {
-        "num_envs": (1, 4096),
+        "num_envs": (1, 1 << 20),
         "steps_per_dispatch": (1, 10_000),
         "discount": (0.0, 1.0),
     }

@@ -19,7 +19,7 @@ from .spaces import ActionMode
 from .stacking import StackFrames
 from .vector import Vector
 
-MOST_ENVIRONMENTS = 4096
+MOST_ENVIRONMENTS = 1 << 20
 """In one vector, which steps them one after another."""
 
 

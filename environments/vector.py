@@ -53,6 +53,8 @@ class Vector(specs.Specified):
         self._environments = list(environments)
         self._spec = specs.make_spec(self._environments[0])
         for i, environment in enumerate(self._environments):
+            if environment is self._environments[0]:  # One description may stand for all of them.
+                continue
             for field, spec in specs.make_spec(environment)._asdict().items():
                 if not _equal(spec, getattr(self._spec, field)):
                     raise InvalidOptionError(

@@ -204,18 +204,35 @@ def measure(python: str, settings: PeerRun) -> dict[str, Any]:
       The fields that `run` describes.
 
     Raises:
+      ValueError: of `run_file`.
+    """
+    return run_file(python, __file__, dataclasses.asdict(settings), settings.peer)
+
+
+def run_file(python: str, path: str, settings: dict[str, Any], name: str) -> dict[str, Any]:
+    """Runs a file in another interpreter.
+
+    Args:
+      python: The interpreter.
+      path: Of the file, which imports nothing of this package.
+      settings: Its argument, as JSON.
+      name: Of the library that it runs.
+
+    Returns:
+      The JSON object that it prints in its last line.
+
+    Raises:
       ValueError: If the interpreter cannot be run, or the run fails; the message ends with the
         last line that it wrote.
     """
-    # -I keeps this file's folder, whose modules are not meant for it, off the import path.
+    # -I keeps the file's folder, whose modules are not meant for it, off the import path.
     interpreter = os.path.abspath(python) if os.path.dirname(python) else python
-    text = json.dumps(dataclasses.asdict(settings))
-    command = [interpreter, "-I", os.path.abspath(__file__), text]
+    command = [interpreter, "-I", os.path.abspath(path), json.dumps(settings)]
     # The other library must not see the variables with which this process was set up.
     environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "JAX_", "XLA_")) and name != "NPROC"
+        variable: value
+        for variable, value in os.environ.items()
+        if not variable.startswith(("PYTHON", "JAX_", "XLA_")) and variable != "NPROC"
     }
     try:
         # MuJoCo writes its warnings to a file where the process runs.
@@ -229,10 +246,10 @@ def measure(python: str, settings: PeerRun) -> dict[str, Any]:
                 check=False,
             )
     except OSError as error:
-        raise ValueError(f"{settings.peer} with {python}: {error}") from error
+        raise ValueError(f"{name} with {python}: {error}") from error
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise ValueError(f"{settings.peer} with {python} failed: {last}")
+        raise ValueError(f"{name} with {python} failed: {last}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
