@@ -48,7 +48,8 @@ def _rewritten(part: Any) -> Any:
     if isinstance(part, jex_core.ClosedJaxpr):
         return part.replace(jaxpr=_rewritten(part.jaxpr))
     if isinstance(part, tuple | list) and any(map(_is_program, part)):
-        return type(part)(map(_rewritten, part))
+        make = getattr(part, "_make", type(part))  # Linear solves have a named tuple of programs.
+        return make(map(_rewritten, part))
     return part
 
 

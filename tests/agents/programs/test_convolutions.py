@@ -110,3 +110,16 @@ def test_keys_and_structures_pass():
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     assert found[1][1] == expected[1][1]
     assert jnp.all(jax.random.key_data(found[0]["key"]) == jax.random.key_data(expected[0]["key"]))
+
+
+def test_programs_in_named_tuples_stay():
+    """A linear solve of the user's has its programs in one."""
+
+    def solve(a, b):
+        return jax.lax.custom_linear_solve(
+            lambda x: a @ x, b, lambda _, y: jnp.linalg.solve(a, y), symmetric=True
+        )
+
+    a, b = jnp.eye(3) * 2.0, jnp.ones(3)
+    run = jax.jit(convolutions.for_device(solve, jax.devices("cpu")[0]))
+    assert (run(a, b) == 0.5).all()
