@@ -129,7 +129,7 @@ class Blueprint:
             )
         settings.require_program(make, swept, num_envs)
         program = LoopProgram(make, swept, self.size, device)
-        return program, EpisodePrograms(judged, swept, self.size)
+        return program, EpisodePrograms(judged, swept, self.size, device)
 
 
 def require_compilable(experiment: Experiment, environment: Vector) -> FunctionalVector:

@@ -40,7 +40,11 @@ class EpisodePrograms:
     """Plays episodes of S runs at once, each with parameters and environments of its own."""
 
     def __init__(
-        self, make_policy: Callable[[Settings], ActorCore], settings: Settings, num_runs: int | None
+        self,
+        make_policy: Callable[[Settings], ActorCore],
+        settings: Settings,
+        num_runs: int | None,
+        device: jax.Device,
     ):
         """Compiles nothing yet.
 
@@ -48,8 +52,10 @@ class EpisodePrograms:
           make_policy: makes the policy that is judged, from the settings of a run.
           settings: of all runs.
           num_runs: S; None: one run, whose arrays have no leading dimension.
+          device: that runs it all.
         """
-        self._make_policy, self._settings, self._num_runs = make_policy, settings, num_runs
+        self._make_policy, self._num_runs, self._device = make_policy, num_runs, device
+        self._settings = jax.device_put(dict(settings), device)
         self._compiled: dict[tuple[int, int], Any] = {}
 
     def play(
@@ -78,6 +84,8 @@ class EpisodePrograms:
         if sizes not in self._compiled:
             self._compiled[sizes] = self._compile(environment, *sizes)
         begin, go_on = self._compiled[sizes]
+        # Keys are made on the host; where they lie, the environments begin.
+        keys, key, params = jax.device_put((keys, key, params), self._device)
         playing, unfinished = begin(self._settings, keys, key), True
         while np.any(unfinished):
             if stopped():
