@@ -122,7 +122,11 @@ def test_a_program_is_compiled_once_where_types_are_weak():
         state, observation = inner.reset(key)
         return state._replace(steps=jax.random.bernoulli(key) * 0), observation
 
-    environment = inner._replace(reset=reset)
+    def step(state, action, key):
+        state, output = inner.step(state, action, key)
+        return state._replace(steps=state.steps + jnp.int32(0)), output
+
+    environment = inner._replace(reset=reset, step=step)
     step = jax.jit(functools.partial(streams.step, environment))
     state, _ = streams.reset(environment, keys_of([0, 1]))
     for _ in range(8):

@@ -15,11 +15,16 @@ from troupe.environments.functional.hosted import keys_of
 STREAMS = 3
 ROWS = [
     ("pgx", "jax:pgx/minatar-breakout", {}),
-    ("pgx", "jax:pgx/minatar-freeway", {"sticky_action_prob": 0.0}),
     ("pgx", "jax:pgx/tic_tac_toe", {}),
-    ("pgx", "jax:pgx/connect_four", {}),
-    ("pgx", "jax:pgx/2048", {}),
-    ("pgx", "jax:pgx/kuhn_poker", {}),
+    *(
+        pytest.param("pgx", id, arguments, marks=pytest.mark.long)
+        for id, arguments in [
+            ("jax:pgx/minatar-freeway", {"sticky_action_prob": 0.0}),
+            ("jax:pgx/connect_four", {}),
+            ("jax:pgx/2048", {}),
+            ("jax:pgx/kuhn_poker", {}),
+        ]
+    ),
     pytest.param(
         "brax", "jax:brax/inverted_pendulum", {"backend": "spring"}, marks=pytest.mark.long
     ),
@@ -112,15 +117,16 @@ def test_the_learner_sees_its_own_moves_and_others_move_between():
     """In a row are as many stones of others as of its own, or one more where they began."""
     pytest.importorskip("pgx")
     environment = functional.make("jax:pgx/tic_tac_toe")
+    reset, step = jax.jit(environment.reset), jax.jit(environment.step)
     began = set()
     for seed in range(8):
-        state, board = environment.reset(jax.random.key(seed))
+        state, board = reset(jax.random.key(seed))
         began.add(int(board.sum()))
         for move in range(9):
             free = np.flatnonzero(np.asarray(~board.any(-1)).reshape(-1))
             key = jax.random.key(100 * seed + move)
             before = board.sum((0, 1))
-            state, output = environment.step(state, jnp.int32(free[0]), key)
+            state, output = step(state, jnp.int32(free[0]), key)
             board = output.observation
             assert not output.truncated
             if output.terminated:
@@ -134,19 +140,18 @@ def test_the_learner_sees_its_own_moves_and_others_move_between():
 
 def test_an_illegal_move_loses_at_once():
     pytest.importorskip("pgx")
-    environment = functional.make("jax:pgx/connect_four")
-    state, _ = environment.reset(jax.random.key(0))
+    environment = functional.make("jax:pgx/tic_tac_toe")
+    state, board = environment.reset(jax.random.key(0))
+    free = jnp.int32(jnp.argmin(board.any(-1).reshape(-1)))
     step = jax.jit(environment.step)
-    for move in range(7):  # Four at the most fit on those of the other in a column of six.
-        state, output = step(state, jnp.int32(3), jax.random.key(move))
-        if output.terminated:
-            break
-    assert output.terminated
-    assert output.reward in (-1.0, 1.0)
+    state, output = step(state, free, jax.random.key(1))
+    assert (output.terminated, output.reward) == (False, 0.0)
+    state, output = step(state, free, jax.random.key(2))
+    assert (output.terminated, output.reward) == (True, -1.0)
 
 
-def test_players_of_random_moves_lose_to_the_first_row():
-    """The returns of a fixed player have the signs that the game gives the learner."""
+def test_rewards_are_the_learners():
+    """A hand of poker ends with a gain or a loss, for those moves too that others made."""
     pytest.importorskip("pgx")
     environment = functional.make("jax:pgx/kuhn_poker")
     steps = play(environment, np.zeros((60, STREAMS), np.int32))

@@ -24,11 +24,8 @@ SAC = Recipe(
 )
 
 
-@pytest.mark.parametrize(
-    ("package", "recipe"),
-    [("pgx", PPO), pytest.param("brax", SAC, marks=pytest.mark.long)],
-    ids=["pgx", "brax"],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("package", "recipe"), [("pgx", PPO), ("brax", SAC)], ids=["pgx", "brax"])
 def test_an_environment_of_a_suite_is_in_the_program(package, recipe, tmp_path):
     pytest.importorskip(package)
     launcher = running.runner("compiled", {})
