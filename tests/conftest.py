@@ -126,9 +126,9 @@ def pages():
 
 @pytest.fixture(scope="session")
 def documented(tmp_path_factory):
-    """A folder with the modules of docs/agents.md and docs/environments.md, on the path."""
+    """A folder with the modules of the pages of docs/ that have some, on the path."""
     folder = tmp_path_factory.mktemp("documented")
-    for page in ("agents.md", "environments.md"):
+    for page in ("agents.md", "compiled.md", "environments.md"):
         for name, code in code_of(page)[0].items():
             (folder / name).write_text(code)
     sys.path.insert(0, str(folder))

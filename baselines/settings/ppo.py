@@ -73,4 +73,25 @@ SETTINGS = (
         source=ZOO.format("ppo") + ", without state-dependent exploration, with a longer horizon "
         "and a falling step size; seeds 0 to 4 came to -177, -154, -143, -158, -156",
     ),
+    Tuned(
+        "ppo",
+        "jax:pgx/minatar-breakout",
+        config={
+            "hidden_sizes": (128,),
+            "num_envs": 64,
+            "rollout_length": 32,
+            "num_epochs": 4,
+            "num_minibatches": 8,
+            "learning_rate": 1e-3,
+            "entropy_cost": 0.01,
+            "anneal_steps": 1_000_000,
+        },
+        steps=1_000_000,
+        target=6.0,
+        # Its games have no end of their own where the ball is never lost.
+        environment={"max_episode_steps": 5_000},
+        source="chosen here; compiled, seeds 0 to 2 came to 11.1, 6.4, 11.6; actions drawn "
+        "uniformly come to 0.4",
+        evaluation_every=100_000,
+    ),
 )

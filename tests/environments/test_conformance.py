@@ -22,6 +22,8 @@ IDS = [
     "MinAtar/Breakout-v1",
     "jax:CartPole-v1",
     "jax:Pendulum-v1",
+    "jax:pgx/minatar-breakout",
+    "jax:pgx/tic_tac_toe",
     "fake/continuous",
     "fake/discrete",
     "fake/image",
@@ -56,6 +58,8 @@ CASES = [(id, name) for id in IDS for name in sorted(dir(Conformance)) if name.s
 
 @pytest.mark.parametrize(("id", "test"), CASES)
 def test_conforms_to_dm_env(id, test):
+    if id.startswith("jax:pgx/"):
+        pytest.importorskip("pgx")
     case = type("Case", (Conformance,), {"id": id})(test)
     result = case.run()
     assert result is not None

@@ -43,6 +43,9 @@ def test_an_id_unlike_any_other_lists_examples():
         ("LunarLander-v3", "Box2D", "box2d"),
         ("dm_control/cartpole-swingup", "dm_control", "dm_control"),
         ("bsuite/catch/0", "bsuite", "bsuite"),
+        ("jax:brax/halfcheetah", "brax", "brax"),
+        ("jax:craftax/Craftax-Classic-Symbolic-v1", "craftax", "craftax"),
+        ("jax:pgx/minatar-breakout", "pgx", "pgx"),
     ],
 )
 def test_a_missing_extra_is_named(monkeypatch, id, package, extra):

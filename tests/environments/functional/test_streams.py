@@ -44,15 +44,15 @@ def corridor(lengths=(3, 5), *, nan_at: int = -1):
     return functional.FunctionalEnvironment(reset, step, observations, actions)
 
 
+def play_in_scan(environment, keys, actions):
+    begun, first = streams.reset(environment, keys)
+    _, later = jax.lax.scan(functools.partial(streams.step, environment), begun, actions)
+    return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, later)
+
+
 def play(environment, keys, actions):
     """Time steps [T + 1, N, ...] of a scan."""
-
-    @jax.jit
-    def run(keys, actions):
-        begun, first = streams.reset(environment, keys)
-        _, later = jax.lax.scan(functools.partial(streams.step, environment), begun, actions)
-        return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first, later)
-
+    run = jax.jit(functools.partial(play_in_scan, environment))
     return jax.tree.map(np.asarray, run(keys, actions))
 
 
@@ -84,6 +84,54 @@ def test_a_stream_is_the_same_among_others_and_alone():
     together = play(corridor(), keys_of([4, 5, 6]), actions)
     alone = play(corridor(), keys_of([6]), actions[:, 2:])
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[:, 2:], b), together, alone)
+
+
+@pytest.mark.parametrize(("streams_of", "block"), [(6, 1), (160, 10)])
+def test_only_episodes_that_begin_are_begun(streams_of, block):
+    """To begin one may cost more than a step."""
+    inner, begun = corridor(), []
+
+    def reset(key):
+        jax.debug.callback(lambda bits: begun.append(bits), jax.random.bits(key))
+        return inner.reset(key)
+
+    environment = inner._replace(reset=reset)
+    steps = play(environment, keys_of(range(streams_of)), np.ones((30, streams_of, 2), np.float32))
+    jax.effects_barrier()
+    count = (steps.step_type == 0).sum(axis=1)
+    assert len(begun) == count[0] + sum(-(-several // block) * block for several in count[1:])
+    without = play(inner, keys_of(range(streams_of)), np.ones((30, streams_of, 2), np.float32))
+    jax.tree.map(np.testing.assert_array_equal, steps, without)
+
+
+def test_several_sets_of_streams_are_each_as_alone():
+    """As those of several seeds in one program."""
+    keys = jnp.stack([keys_of(range(4)), keys_of(range(4, 8))])
+    actions = np.ones((20, 4, 2), np.float32)
+    together = jax.vmap(lambda keys: play_in_scan(corridor(), keys, actions))(keys)
+    for index in range(2):
+        alone = play(corridor(), keys[index], actions)
+        jax.tree.map(lambda a, b, i=index: np.testing.assert_array_equal(a[i], b), together, alone)
+
+
+def test_a_program_is_compiled_once_where_types_are_weak():
+    """That of a first state is that of all others."""
+    inner = corridor()
+
+    def reset(key):
+        state, observation = inner.reset(key)
+        return state._replace(steps=jax.random.bernoulli(key) * 0), observation
+
+    def step(state, action, key):
+        state, output = inner.step(state, action, key)
+        return state._replace(steps=state.steps + jnp.int32(0)), output
+
+    environment = inner._replace(reset=reset, step=step)
+    step = jax.jit(functools.partial(streams.step, environment))
+    state, _ = streams.reset(environment, keys_of([0, 1]))
+    for _ in range(8):
+        state, _ = step(state, np.ones((2, 2), np.float32))
+    assert step._cache_size() == 1
 
 
 def test_a_vector_has_the_episodes_of_a_compiled_program():
