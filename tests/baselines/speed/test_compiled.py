@@ -117,6 +117,7 @@ def test_memory_is_read_at_times_and_compared_once_it_has_settled(clock, monkeyp
         clock[0] = 106
         with pytest.raises(StopRun):
             readings.on_metrics({"actor_steps": 106})
+        readings.on_metrics({"actor_steps": 106})  # The row that ends a run.
 
     monkeypatch.setattr(memory, "Readings", lambda *_: readings)
     monkeypatch.setattr(memory.launch, "run", run)
