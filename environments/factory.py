@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import logging
 import warnings
 from typing import Any, overload
 
@@ -22,7 +21,6 @@ from .vector import Vector
 
 MOST_ENVIRONMENTS = 1 << 20
 """In one vector, which steps them one after another."""
-_LOG = logging.getLogger(__name__)
 
 
 @overload
@@ -240,7 +238,7 @@ def _build(
 ) -> gymnasium.Env:
     extra = registry.extra_of(specification)
     if extra == "mujoco":
-        _log_mujoco()
+        rendering.log_mujoco()
         if render_mode is not None:
             rendering.prepare_mujoco()
     if extra == "box2d":
@@ -263,19 +261,7 @@ def _build(
     except Exception as error:  # What a constructor says of an argument that it cannot take.
         if not arguments:
             raise
-        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InvalidOptionError(f"{specification.id} cannot have {given}: {reason}") from error
-
-
-def _log_mujoco() -> None:
-    """Sends MuJoCo's warnings to `logging`; by default it writes a file where the process runs."""
-    try:
-        import mujoco
-    except ImportError:
-        return  # `make` is about to say so.
-    if mujoco.get_mju_user_warning() is None:
-        mujoco.set_mju_user_warning(lambda text: _LOG.info("MuJoCo: %s", text))
+        raise registry.invalid_arguments(specification.id, arguments, error) from error
 
 
 def _import_box2d(id: str) -> None:

@@ -111,6 +111,15 @@ def missing_extra(id: str, extra: str | None, error: Exception) -> MissingExtraE
     )
 
 
+def invalid_arguments(
+    id: str, arguments: Mapping[str, Any], error: Exception
+) -> InvalidOptionError:
+    """Builds the error that says what a constructor said of arguments that it cannot take."""
+    given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return InvalidOptionError(f"{id} cannot have {given}: {reason}")
+
+
 def parameters(
     specification: gymnasium.envs.registration.EnvSpec,
 ) -> Mapping[str, inspect.Parameter] | None:

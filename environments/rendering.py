@@ -1,7 +1,8 @@
-"""Images of environments, on machines with and without a display."""
+"""Images of environments, on machines with and without a display, and what MuJoCo prints."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -11,6 +12,8 @@ import numpy as np
 
 from .errors import RenderError
 
+_LOG = logging.getLogger(__name__)
+
 
 def prepare_mujoco() -> None:
     """Lets MuJoCo draw without a display where there is none, unless MUJOCO_GL says otherwise.
@@ -19,6 +22,16 @@ def prepare_mujoco() -> None:
     """
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+def log_mujoco() -> None:
+    """Sends MuJoCo's warnings to `logging`; by default it writes a file where the process runs."""
+    try:
+        import mujoco
+    except ImportError:
+        return  # Whoever needs it is about to say so.
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(lambda text: _LOG.info("MuJoCo: %s", text))
 
 
 def render_image(render: Callable[[], Any], name: str) -> np.ndarray:

@@ -114,8 +114,10 @@ def run(argv: Sequence[str]) -> int:
         **laid_out(args.placement),
     )
 
+    unpartitioned = partition(step.fn, mesh, (), options)
+
     def planned(mesh: Mesh, tactics: Sequence[Tactic]) -> Plan:
-        return partition(step.fn, mesh, tactics, options).plan(*step.arguments)
+        return unpartitioned.with_schedule(mesh, tactics).plan(*step.arguments)
 
     if args.devices is not None:
         chosen = choose(planned, args.devices, 1.0 if memory is None else memory)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from .decide.actions import label
 from .decide.blockers import Blocker, tiled_from
-from .decide.graph import Graph, Node
+from .decide.graph import Graph
+from .decide.node import Node
 from .decide.propagate import Conflict
 from .decide.repropagate import Repropagation
 from .decide.sharding import REPLICATED_DIM, Decisions

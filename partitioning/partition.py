@@ -11,12 +11,14 @@ import numpy as np
 
 from .compiled import Compiled, Unplanned, settings
 from .decide.actions import Tactic, axes_of
+from .decide.graph import Graph
 from .decisions import PlanDecisions
 from .ir.garbage import no_garbage_collection
 from .ir.trace import argument_names, trace
 from .mesh import Mesh
 from .options import PlanOptions
 from .plan import Plan
+from .record import graph_of
 
 _NO_MESH = jax.sharding.Mesh(np.empty((), object), ())
 
@@ -97,11 +99,22 @@ class Partitioned:
         self.schedule = schedule
         self.options = options
         self.decisions = decisions
+        self._graphs: dict[Any, Graph] = {}
         self._plans: dict[Any, Plan] = {}
         self._runs: dict[Any, Compiled] = {}
         self._last: Plan | None = None
         self._latest: Compiled | None = None
         self._alternates = False
+
+    def with_schedule(self, mesh: Mesh, schedule: Sequence[Tactic]) -> Partitioned:
+        """The same step on another mesh and under another schedule, traced once for all of them.
+
+        Raises:
+          ValueError, TypeError: as of `partition`.
+        """
+        other = partition(self.fn, mesh, schedule, self.options)
+        other._graphs = self._graphs
+        return other
 
     def plan(self, *args: Any, **keywords: Any) -> Plan:
         """The plan for arguments of these shapes; arrays or `jax.ShapeDtypeStruct`. Touches no
@@ -140,8 +153,11 @@ class Partitioned:
                         f"donate names {name!r}, which is no argument; the arguments are "
                         f"{list(names)}"
                     )
-            program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
-            plan = Plan(program, self.mesh, self.schedule, self.options, self.decisions)
+            graph = self._graphs.get(key)
+            if graph is None:
+                program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
+                graph = self._graphs[key] = graph_of(program, self.options)
+            plan = Plan(graph, self.mesh, self.schedule, self.options, self.decisions)
             self._plans[key] = plan
         self._last = plan
         return plan
@@ -177,8 +193,8 @@ class Partitioned:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out plans and compiled programs, which are made again where it is unpickled."""
-        made: dict[str, Any] = {"_plans": {}, "_runs": {}, "_last": None, "_latest": None}
-        return {**self.__dict__, **made}
+        made: dict[str, Any] = {"_graphs": {}, "_plans": {}, "_runs": {}}
+        return {**self.__dict__, **made, "_last": None, "_latest": None}
 
     def _compiled(self, tree: Any, leaves: list[Any]) -> Compiled:
         key = settings(), tree, tuple([_leaf_key(leaf) for leaf in leaves])

@@ -7,9 +7,12 @@ split further, such as into the stages of a pipeline, are further passes of the 
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
+
+import jax
 
 from .decide.actions import Tactic, axes_of, label
 from .decide.positions import Positions
@@ -25,6 +28,8 @@ from .rewritten import Rewritten, Saved
 from .rules import traits_of
 from .tactics.manual import hints
 from .tactics.search.automatic import SearchLog
+
+_OF_64_BITS = {"float64", "complex128", "int64", "uint64"}
 
 
 class Pass(Protocol):
@@ -56,8 +61,9 @@ class EnterTactics:
         """Enters every tactic.
 
         Raises:
-          ValueError: what a tactic cannot do, or an ordered callback on several devices.
+          ValueError: what a tactic cannot do, or a callback that several devices cannot do.
         """
+        _check_callbacks(record)
         for index, tactic in enumerate(record.schedule):
             record.state.tactic = index
             record.steps += (_entered(record, tactic),)
@@ -79,6 +85,7 @@ class EnterTactics:
 
     def restore(self, record: PlanRecord, decided: list[dict[str, Any]]) -> None:
         """Enters the journal again, and the steps with it."""
+        _check_callbacks(record)
         positions = Positions(record.graph)
         for index, saved in enumerate(decided):
             record.state.tactic = index
@@ -143,23 +150,43 @@ def _entered(record: PlanRecord, tactic: Tactic) -> PlanStep:
     return step
 
 
+def _check_callbacks(record: PlanRecord) -> None:
+    """Checks that jax can call the host on several devices as the step does.
+
+    Raises:
+      ValueError: a callback that jax does not order there, or of values that its threads round.
+    """
+    calls = [op for op, _ in record.graph.unruled if traits_of(op.name).host]
+    for op in calls if record.mesh.size > 1 else ():
+        where = f"{op.name} at {op.source or 'an unknown line'}"
+        if any(type(e).__name__ == "OrderedDebugEffect" for e in op.effects):
+            raise ValueError(
+                f"{where} is ordered, which jax does not do on several devices; use ordered=False, "
+                "or jax.experimental.io_callback(..., ordered=True)"
+            )
+        wide = {str(value.dtype) for value in (*op.inputs, *op.outputs)} & _OF_64_BITS
+        if wide and not _reaches_threads():
+            raise ValueError(
+                f"{where} is of {min(wide)} within enable_x64, which does not reach the threads "
+                "that call the host on several devices; turn it on for the whole process, by "
+                'jax.config.update("jax_enable_x64", True)'
+            )
+
+
+def _reaches_threads() -> bool:
+    """True if 64 bits are enabled for threads that are begun elsewhere, too."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return bool(thread.submit(lambda: jax.config.jax_enable_x64).result())
+
+
 def _gathered(record: PlanRecord) -> list[str]:
     """A line for each op without a rule that gets operands which are tiled, and for each that
     calls the host.
-
-    Raises:
-      ValueError: a callback that jax does not order on several devices.
     """
     found: dict[str, None] = {}
     for op, loops in record.graph.unruled:
         tiled = [v for v in op.inputs if any(record.state.layout(v))]
         host = traits_of(op.name).host and record.mesh.size > 1
-        if host and any(type(e).__name__ == "OrderedDebugEffect" for e in op.effects):
-            raise ValueError(
-                f"{op.name} at {op.source or 'an unknown line'} is ordered, which jax does not "
-                "do on several devices; use ordered=False, or "
-                "jax.experimental.io_callback(..., ordered=True)"
-            )
         if tiled or host:
             why = "is called on the first device alone" if host else "has no rule"
             names = ", ".join(label(v) for v in tiled)

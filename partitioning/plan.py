@@ -10,11 +10,11 @@ from typing import Any
 import jax
 
 from .decide.actions import Tactic
+from .decide.graph import Graph
 from .decide.propagate import Conflict
 from .decisions import PlanDecisions
 from .explain import explain, table
 from .ir.execute import spec_of
-from .ir.program import Program
 from .mesh import Mesh
 from .options import PlanOptions
 from .passes import PASSES
@@ -27,7 +27,7 @@ class Plan(PlanRecord):
     """The partitioning of a step: a record that every pass has been over.
 
     Args:
-      program: the traced step; its ops are put into canonical form.
+      graph: the traced step, which other plans may share.
       mesh: the mesh.
       schedule: tactics in order.
       options: the other options of the plan.
@@ -39,7 +39,7 @@ class Plan(PlanRecord):
 
     def __init__(
         self,
-        program: Program,
+        graph: Graph,
         mesh: Mesh,
         schedule: Sequence[Tactic] = (),
         options: PlanOptions | None = None,
@@ -48,7 +48,7 @@ class Plan(PlanRecord):
         options = options or PlanOptions()
         if decisions is not None:
             options = decisions.options(options)
-        super().__init__(program, mesh, schedule, options)
+        super().__init__(graph, mesh, schedule, options)
         if decisions is not None:
             decisions.check(self)
         for each in PASSES:

@@ -10,7 +10,6 @@ from typing import Any
 
 from .decide.actions import Context, Tactic
 from .decide.blockers import Blocker, blockers, unreached
-from .decide.flops import OpFlops
 from .decide.graph import Graph
 from .decide.propagate import Conflict
 from .decide.repropagate import Repropagation, summaries
@@ -216,18 +215,25 @@ def bytes_sent(op: Op, mesh: Mapping[str, int]) -> int:
     return (2 * sent if op.name == "all_reduce" else sent) // parts
 
 
+def graph_of(program: Program, options: PlanOptions) -> Graph:
+    """The graph of a traced step, whose ops are put into canonical form."""
+    if get_device(options.simulator.device).kind != "tpu":
+        write_ragged(program)
+    canonicalize(program)
+    return Graph(program)
+
+
 class PlanRecord:
     """A traced step, and the decisions of its passes so far.
 
     Args:
-      program: the traced step; its ops are put into canonical form.
+      graph: the traced step, which other plans may share.
       mesh: the mesh.
       schedule: tactics in order.
       options: the other options of the plan.
 
     Attributes:
-      mesh, schedule, options: as given.
-      graph: the traced program with its rules; `graph.program` is the program.
+      graph, mesh, schedule, options: as given; `graph.program` is the program.
       work: the floating point operations of the program's ops.
       state: every decision.
       judge: predicts costs while the plan is made.
@@ -236,17 +242,12 @@ class PlanRecord:
       parts: the axes that are cut in the program that runs, each with its parts, outermost first.
     """
 
-    def __init__(
-        self, program: Program, mesh: Mesh, schedule: Sequence[Tactic], options: PlanOptions
-    ):
-        if get_device(options.simulator.device).kind != "tpu":
-            write_ragged(program)
-        canonicalize(program)
+    def __init__(self, graph: Graph, mesh: Mesh, schedule: Sequence[Tactic], options: PlanOptions):
         self.mesh = mesh
         self.schedule = tuple(schedule)
         self.options = options
-        self.graph = Graph(program)
-        self.work = OpFlops(self.graph)
+        self.graph = graph
+        self.work = graph.work
         self.state = Decisions(mesh.axes)
         self.judge = PlanJudge(
             options.simulator, mesh.axes, options.donate, options.recompute, self.work,

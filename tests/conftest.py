@@ -1,4 +1,5 @@
-"""Sets the process up before jax is imported: eight virtual CPU devices, a quiet TensorFlow.
+"""Sets the process up before jax is imported: eight virtual CPU devices, a quiet TensorFlow, and
+a folder of compiled programs.
 
 Also runs small enough to be tests.
 """
@@ -6,7 +7,9 @@ Also runs small enough to be tests.
 import os
 import pathlib
 import re
+import shutil
 import sys
+import tempfile
 
 import pytest
 
@@ -16,6 +19,11 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("TROUPE_COMPILATION_CACHE", "off")
+# What one process of a session compiles the others read: workers, and the processes tests start.
+_COMPILED = None
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _COMPILED = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="troupe-compiled")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # The programs of tests are many and run little, also in the processes that tests start: those of
 # `TROUPE_FULL=1` alone, and of tests that ask for `optimized`, are compiled as users' are.
 if not os.environ.get("TROUPE_FULL"):
@@ -23,6 +31,11 @@ if not os.environ.get("TROUPE_FULL"):
 _DEVICES = "--xla_force_host_platform_device_count=8"
 if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
+
+
+def pytest_unconfigure():
+    if _COMPILED:
+        shutil.rmtree(_COMPILED, ignore_errors=True)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
-import os
 import pathlib
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Mapping
-from typing import Any
 
 from ...launch.files.directory import RunDirectory
 from ...launch.logging import metrics
 from ...launch.specification.recipe import Recipe
+from ..children import Child
+from ..together import Asked
 from .study import Proposal
 
-_PATIENCE = 30.0
-"""Seconds that a run has for its last checkpoint."""
 _WORST = float("-inf")
 """A return that is no number."""
-_MODULE = __name__.rpartition(".")[0] + ".trial"
 
 
 def path_of(folder: pathlib.Path, index: int, seed: int) -> pathlib.Path:
@@ -61,7 +52,7 @@ class Attempt:
             for number in range(seeds)
         ]
         self._finals: list[float] = []
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._seen = 0
         self._size = -1
         self._next()
@@ -78,34 +69,30 @@ class Attempt:
         """
         if self.ended:
             return []
-        code = self._process.poll() if self._process is not None else 0
-        found = self._read(code is not None)
-        if code == 0:
+        child = self._child
+        ended = child is None or child.ended
+        found = self._read(ended)
+        if child is not None and child.error is not None:
+            self.error = child.error
+        elif ended:
             self._finals.append(self._final())
             self._next()
-        elif code is not None:
-            self.error = self._reason(code)
         return found
 
     def stop(self) -> None:
         """Asks the run to save a checkpoint and end."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+        if self._child is not None:
+            self._child.stop()
 
     def wait(self) -> None:
         """Waits for a run that was asked to end, and ends it where it does not."""
-        if self._process is None:
-            return
-        try:
-            self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._close()
+        if self._child is not None:
+            self._child.wait()
+            self._child = None
 
     def _next(self) -> None:
         """Starts the run of the next seed; one that an earlier attempt has ended is only read."""
-        self._close()
+        self.wait()
         self._seen, self._size = 0, -1
         done = len(self._finals)
         if done == len(self._recipes):
@@ -117,25 +104,8 @@ class Attempt:
         resume = any(directory.checkpoints.glob("checkpoint-*"))
         if not resume and directory.path.exists():
             shutil.rmtree(directory.path)
-        logs = self._folder / "logs"
-        logs.mkdir(exist_ok=True)
-        with open(logs / f"{directory.path.name}.log", "ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        asked: Mapping[str, Any] = {
-            "recipe": self._recipes[done].to_json(),
-            "out": os.fspath(directory.path),
-            "resume": resume,
-        }
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # It has ended, and its code will say so.
-            self._process.stdin.write(json.dumps(asked).encode() + b"\n")
-            self._process.stdin.flush()  # And left open: the run ends when it is closed.
+        asked = Asked(self._recipes[done], directory.path, resume)
+        self._child = Child([asked], self._log)
 
     @property
     def _path(self) -> pathlib.Path:
@@ -160,14 +130,6 @@ class Attempt:
         assert result is not None
         return result["evaluation"][-1]["mean"]
 
-    def _reason(self, code: int) -> str:
-        log = self._folder / "logs" / f"{self._path.name}.log"
-        lines = log.read_text(errors="replace").strip().splitlines()
-        if code < 0:
-            return f"its process was ended by {signal.Signals(-code).name}"
-        return lines[-1] if lines else f"its process ended with code {code}"
-
-    def _close(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process = None
+    @property
+    def _log(self) -> pathlib.Path:
+        return self._folder / "logs" / f"{self._path.name}.log"

@@ -8,9 +8,10 @@ import pathlib
 import time
 from collections.abc import Iterator
 
-from ...launch import extras, seeds, signals
+from ...launch import extras, signals
 from ...launch.errors import Interrupted, RequestError, RunError
 from ...launch.logging import report
+from .. import together
 from . import chart, outcome
 from . import request as requests
 from .attempt import Attempt
@@ -54,7 +55,10 @@ def sweep(
     """
     extras.require("optuna", "optuna", "a sweep")
     reporter = reporter or report.Reporter()
-    evaluations = request.seeds * _check(request)
+    # The check fails once, and not in every trial.
+    experiment = together.check(request.recipe)
+    # One after each full period, and one at the end.
+    evaluations = request.seeds * ((experiment.budget - 1) // experiment.evaluation_period + 1)
     stop = signals.Stop()
     with _taken(out, resume), signals.caught(stop, reporter.line):
         if resume and not (out / study_file).exists():
@@ -199,26 +203,6 @@ def _tell_start(
     where = f"goes on in {out} after {begun - len(again)} trials" if begun else f"in {out}"
     redone = f" (again: {', '.join(map(str, again))})" if again else ""
     reporter.line(f"{what}; {where}{redone}")
-
-
-def _check(request: SweepRequest) -> int:
-    """Checks that a run can begin, and returns its number of evaluations.
-
-    Raises:
-      ValueError: if it cannot begin. The check fails once, and not in every trial.
-    """
-    from ... import environments
-
-    experiment = request.recipe.experiment()
-    seed = seeds.derive(experiment.seed, "environment")
-    builder = experiment.builder
-    with experiment.environment_factory(seed=seed, num_envs=1, evaluation=False) as environment:
-        spec = environments.make_spec(environment)
-    networks = experiment.make_networks(spec)
-    builder.make_policy(networks, spec, num_streams=builder.num_envs)
-    builder.make_replay_spec(spec)
-    # One after each full period, and one at the end.
-    return (experiment.budget - 1) // experiment.evaluation_period + 1
 
 
 @contextlib.contextmanager

@@ -16,6 +16,8 @@ from ..specs import Nest
 from .interface import FunctionalEnvironment, State
 
 _FIRST, _MID, _LAST = (int(kind) for kind in dm_env.StepType)
+_MANY, _BLOCKS = 128, 16
+"""Fewer environments than the first begin episodes one by one, more in parts of 1 / 16 of all."""
 
 
 class Streams(NamedTuple):
@@ -40,7 +42,7 @@ def reset(environment: FunctionalEnvironment, keys: jax.Array) -> tuple[Streams,
     """
     n = keys.shape[0]
     now = jnp.int32(0)
-    states, observation = jax.vmap(environment.reset)(_keys_of_step(keys, now))
+    states, observation = _strong(jax.vmap(environment.reset)(_keys_of_step(keys, now)))
     streams = Streams(states, keys, now + 1, jnp.zeros(n, bool))
     return streams, _first(n, observation)
 
@@ -61,18 +63,13 @@ def step(
     """
     over = streams.over
     keys = _keys_of_step(streams.keys, streams.step)
-    states, outcome = jax.vmap(environment.step)(streams.environments, actions, keys)
+    states, outcome = _strong(jax.vmap(environment.step)(streams.environments, actions, keys))
     last = (outcome.terminated | outcome.truncated) & ~over
     kinds = jnp.where(over, _FIRST, jnp.where(last, _LAST, _MID)).astype(jnp.int32)
     reward = jnp.where(over, 0.0, outcome.reward).astype(jnp.float32)
     discount = jnp.where(outcome.terminated & ~over, 0.0, 1.0).astype(jnp.float32)
 
-    def begin() -> tuple[State, Nest]:
-        begun = jax.vmap(environment.reset)(keys)
-        return _choose(over, begun, (states, outcome.observation))
-
-    # Most steps begin no episode, and to begin one may cost more than a step.
-    states, observation = jax.lax.cond(over.any(), begin, lambda: (states, outcome.observation))
+    states, observation = _begin(environment, over, keys, (states, outcome.observation))
     streams = Streams(states, streams.keys, streams.step + 1, last)
     return streams, dm_env.TimeStep(kinds, reward, discount, observation)
 
@@ -87,10 +84,36 @@ def _first(n: int, observation: Nest) -> dm_env.TimeStep:
     return dm_env.TimeStep(jnp.full(n, _FIRST, jnp.int32), zeros, zeros + 1, observation)
 
 
-def _choose(rows: jax.Array, these: Nest, others: Nest) -> Nest:
-    """Returns `these` in rows [N] that are True, `others` elsewhere."""
+def _begin(
+    environment: FunctionalEnvironment, over: jax.Array, keys: jax.Array, others: Nest
+) -> tuple[State, Nest]:
+    """Begins episodes in some environments, a few at a time.
 
-    def choose(this: jax.Array, other: jax.Array) -> jax.Array:
-        return jnp.where(rows.reshape(rows.shape + (1,) * (this.ndim - 1)), this, other)
+    Most steps begin few episodes or none, and to begin one may cost more than a step. Under `vmap`
+    a loop goes on only as long as one of its rows does, where `cond` would always begin them all.
 
-    return jax.tree.map(choose, these, others)
+    Args:
+      environment: any.
+      over: bool [N], which.
+      keys: [N]
+      others: state and observation [N, ...] of the rest.
+    """
+    n = over.shape[0]
+    size = 1 if n < _MANY else n // _BLOCKS
+
+    def begin(carry: tuple[jax.Array, Nest]) -> tuple[jax.Array, Nest]:
+        waiting, found = carry
+        if size == 1:  # Without the sums and the gather that several take.
+            rows = jnp.argmax(waiting)[None]
+        else:
+            rows = jnp.nonzero(waiting, size=size, fill_value=n)[0]
+        begun = jax.vmap(environment.reset)(keys.at[rows].get(mode="clip"))
+        found = jax.tree.map(lambda old, new: old.at[rows].set(new, mode="drop"), found, begun)
+        return waiting.at[rows].set(False, mode="drop"), found
+
+    return jax.lax.while_loop(lambda carry: carry[0].any(), begin, (over, others))[1]
+
+
+def _strong(nest: Nest) -> Nest:
+    """Returns arrays without weak types, for a change of which a program is compiled anew."""
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), nest)

@@ -7,13 +7,13 @@ from typing import Any
 from ...environments.functional import FunctionalVector
 from ..evaluation.evaluator import Evaluator
 from ..signals import Stop
-from .population import Member
+from .population import PopulationMember
 
 
 class CompiledEvaluator(Evaluator):
     """An evaluator whose environments are written in JAX."""
 
-    def __init__(self, member: Member, *arguments: Any):
+    def __init__(self, member: PopulationMember, *arguments: Any):
         """Takes the run whose policy is judged, and what an `Evaluator` does."""
         super().__init__(*arguments)
         self._member = member

@@ -71,7 +71,7 @@ class Population:
         self.episodes: EpisodePrograms
         self.state: LoopState
 
-    def join(self, index: int, keys: Keys) -> Member:
+    def join(self, index: int, keys: Keys) -> PopulationMember:
         """Returns a member that begins, once all do.
 
         Args:
@@ -79,7 +79,7 @@ class Population:
           keys: of its run.
         """
         self._meeting.ask(index, keys)
-        return Member(self, self._meeting, index)
+        return PopulationMember(self, self._meeting, index)
 
     def leave(self, index: int) -> None:
         """Has the others go on alone."""
@@ -145,7 +145,7 @@ class Population:
         return nest if self._size is None else jax.tree.map(lambda leaf: leaf[index], nest)
 
 
-class Member:
+class PopulationMember:
     """One run of a population, as its parts see it.
 
     Attributes:

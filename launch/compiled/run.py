@@ -70,7 +70,7 @@ def run_population(
       experiments: at least one. The first one's environments and networks are those of all.
       outs: directory of each.
       resume: which of them go on from the newest checkpoint; None: none does.
-      reporters: where the words of each go; None: nowhere.
+      reporters: where the words of each go; closed as it ends. None: nowhere.
       requests: what the `config.json` of each shall say; None: what the experiments do.
 
     Returns:
@@ -104,6 +104,8 @@ def run_population(
             ended[index] = error
         finally:
             population.leave(index)
+            if reporters:
+                reporters[index].close()
 
     threads = [threading.Thread(target=live, args=(index,), daemon=True) for index in range(size)]
     with signals.caught(stop):

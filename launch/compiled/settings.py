@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _APART = "train these one after another, or with --parallel"
 _MAY_DIFFER = ("seed", "callbacks", "evaluation", "checkpointing")
 _NOT_COMPARED = ("builder", "environment_factory", "network_factory")
-"""Fields of an experiment that are compared otherwise, or are functions, which differ by name."""
+"""Fields that are compared elsewhere, or are functions, which cannot be."""
 _SHAPING = ("num_envs", "steps_per_dispatch")
 """Fields of every config that decide the shapes of a loop."""
 

@@ -15,7 +15,7 @@ from ...agents.programs.whole_loop import LoopState, WholeLoop
 from ...agents.replay.items import ReplaySpec
 from ...agents.snapshots import check, from_host, to_host, typed, word_shapes, words_of
 from ..signals import Stop
-from .population import Member
+from .population import PopulationMember
 
 Nest = Any
 _WRAP = 1 << 32
@@ -26,7 +26,7 @@ _KEPT = ("streams", "timestep", "policy", "returns", "lengths", "finished")
 class CompiledLearner:
     """The learning in a program, as a `ManagedLearner` that steps with it alone."""
 
-    def __init__(self, member: Member):
+    def __init__(self, member: PopulationMember):
         """Takes the run."""
         self._member = member
         self.variable_names: tuple[str, ...] = member.loop.variable_names
@@ -92,7 +92,7 @@ class CompiledActor:
     part = "streams"
     """Name in checkpoints: it is no other actor's state."""
 
-    def __init__(self, member: Member):
+    def __init__(self, member: PopulationMember):
         """Takes the run."""
         self.member = member
 
@@ -114,7 +114,7 @@ class CompiledReplay:
     part = "device_replay"
     """Name in checkpoints: its arrays are no other replay's."""
 
-    def __init__(self, member: Member):
+    def __init__(self, member: PopulationMember):
         """Takes the run."""
         self._member, self._functions = member, member.loop.replay
         self._inserted = self._sampled = 0
@@ -168,7 +168,12 @@ class CompiledLoop:
     """
 
     def __init__(
-        self, member: Member, replay: CompiledReplay, *, actor_steps: int = 0, episodes: int = 0
+        self,
+        member: PopulationMember,
+        replay: CompiledReplay,
+        *,
+        actor_steps: int = 0,
+        episodes: int = 0,
     ):
         """Goes on from where a run is.
 

@@ -12,7 +12,8 @@ from ..simulator.device import Device
 from ..simulator.simulate import Simulation
 from ..simulator.topology import Segment
 from .flops import OpFlops
-from .graph import Graph, Node
+from .graph import Graph
+from .node import Node
 from .propagate import Conflict, assign_factor, fits, propagate
 from .sharding import REPLICATED_DIM, Decision, Decisions
 from .turns import split_turns

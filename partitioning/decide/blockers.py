@@ -8,7 +8,8 @@ from collections.abc import Collection
 from ..ir.program import Op, Value
 from ..rules import REPLICATED_FACTOR
 from .flops import OpFlops
-from .graph import Graph, Node
+from .graph import Graph
+from .node import Node
 from .propagate import fits
 from .sharding import REPLICATED_DIM, Decisions
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from ..ir.program import Op
+from ..ir.program import Op, Program
 from ..simulator.costs import op_flops
-from .graph import Graph, Node
+from .node import Node
 from .sharding import Decision
 
 
@@ -22,13 +22,13 @@ class OpFlops:
       total: of all ops.
     """
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, program: Program):
+        self.program = program
 
     @functools.cached_property
     def of(self) -> dict[Op, float]:
         found: dict[Op, float] = {}
-        for op, times in self.graph.program.walk_counted():
+        for op, times in self.program.walk_counted():
             if not op.regions and (flops := sum(op_flops(op)) * times):
                 found[op] = flops
         return found

@@ -7,49 +7,16 @@ independent turns is a node besides, through which nothing propagates.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 
 from ..ir.program import Op, Program, Value
 from ..rules import rule_of, traits_of
-from ..rules.factor import REPLICATED_FACTOR, Dims, Rule
+from ..rules.factor import REPLICATED_FACTOR, Rule
 from ..rules.turns import turns_of
-
-
-class Node:
-    """An op with its rule, or a tie.
-
-    Attributes:
-      op: the op; None for a tie that belongs to `owner`.
-      owner: the op for messages; None for the tie of a program's output to its input.
-      rule: which factors there are.
-      values: operands, then results.
-      dims: the factor of each dimension of each of `values`.
-      tileable: (value, its dims) of the values that may be tiled and that a factor is carried by.
-      loops: how many loops it is inside.
-    """
-
-    __slots__ = ("dims", "loops", "op", "owner", "rule", "tileable", "values")
-
-    def __init__(
-        self, op: Op | None, owner: Op | None, rule: Rule, values: tuple[Value, ...], loops: int
-    ):
-        self.op = op
-        self.owner = owner
-        self.rule = rule
-        self.values = values
-        self.dims: tuple[Dims, ...] = rule.operands + rule.results
-        self.tileable = tuple(
-            [
-                (value, dims)
-                for value, dims in zip(values, self.dims, strict=True)
-                if value.data is None and any(f != REPLICATED_FACTOR for f in dims)
-            ]
-        )
-        self.loops = loops
-
-    def __repr__(self) -> str:
-        name = self.owner.name if self.owner else "state"
-        return f"Node({name}{' tie' if self.op is None else ''} {self.rule})"
+from .flops import OpFlops
+from .node import Node
+from .structure import Structure
 
 
 class Graph:
@@ -82,6 +49,16 @@ class Graph:
         self.updated = {before: after for before, after, _ in self.state}
         for before, after, _ in self.state:
             self._tie(None, [(before, 0), (after, 0)], 0)
+
+    @functools.cached_property
+    def structure(self) -> Structure:
+        """The parts of the step by their structure."""
+        return Structure(self.program, self.nodes, self.touching, self.makers, self.updated)
+
+    @functools.cached_property
+    def work(self) -> OpFlops:
+        """The floating point operations of the program's ops."""
+        return OpFlops(self.program)
 
     def _add_program(self, program: Program, loops: int) -> None:
         for op in program.ops:

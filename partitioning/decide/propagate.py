@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from ..ir.program import Value
 from ..rules.factor import REPLICATED_FACTOR
-from .graph import Graph, Node
+from .graph import Graph
+from .node import Node
 from .sharding import REPLICATED_DIM, Decisions
 
 

@@ -19,7 +19,8 @@ from ..ir.program import Op, Value
 from ..rules import REPLICATED_FACTOR, traits_of
 from .actions import Action, Context, ForceFactor, apply_actions
 from .flops import OpFlops
-from .graph import Node, is_store
+from .graph import is_store
+from .node import Node
 from .propagate import Conflict, fits, propagate
 from .row_flow import RowFlow
 from .sharding import REPLICATED_DIM

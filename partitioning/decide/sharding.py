@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..ir.program import Layout, Value
-from .graph import Node
+from .node import Node
 
 #: Marks a value that is replicated on an axis, and through which nothing propagates.
 REPLICATED_DIM = -1

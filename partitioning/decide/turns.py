@@ -10,7 +10,8 @@ from collections.abc import Container, Iterator, Sequence
 
 from ..ir.program import Op, Program, Value
 from .flops import OpFlops
-from .graph import Graph, Node
+from .graph import Graph
+from .node import Node
 from .propagate import assign_factor, fits
 from .sharding import REPLICATED_DIM, Decisions
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections import Counter
 
 from ..decide.actions import REPLICATED, Action, Context, ForceFactor, Trial, label
+from ..decide.structure import is_matmul
 from ..ir.program import Value
-from .structure import data, is_matmul
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ def _fed(context: Context, names: tuple[str, ...], dim: int) -> list[Value]:
     """Arrays that are fed and share the most common size of `dim`; PRNG keys and the like have
     another.
     """
-    values = [v for v in data(context) if v.ndim > dim]
+    values = [v for v in context.graph.structure.data if v.ndim > dim]
     if names:
         return [v for v in values if v.path.split("/")[0] in names]
     if not values:

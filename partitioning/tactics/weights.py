@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from ..decide.actions import Action, Context, label
-from ..decide.graph import Node
+from ..decide.node import Node
 from ..ir.program import Value
 from ..rules import REPLICATED_FACTOR, traits_of
-from .structure import origins, weight_products
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Megatron:
         """Tiles the first matrix of every pair found; a note tells where there is none."""
         if context.mesh[self.axis] == 1:
             return []
-        products = weight_products(context)
+        products = context.graph.structure.weight_products
         weight_of = {node: weight for node, _, weight in products}
         contracted = {
             node: {f for f in node.rule.operands[held] if f in node.rule.monoids}
@@ -55,7 +55,7 @@ class Megatron:
     def _why_none(
         self,
         context: Context,
-        products: list[tuple[Node, int, Value]],
+        products: Sequence[tuple[Node, int, Value]],
         weight_of: dict[Node, Value],
         contracted: dict[Node, set[int]],
     ) -> str:
@@ -145,7 +145,7 @@ class Embedding:
 
     def actions(self, context: Context) -> list[Action]:
         """Tiles the looked-up dimension of every state array that a gather reads."""
-        origin = origins(context)
+        origin = context.graph.structure.origins
         actions = []
         for node in context.graph.nodes:
             if node.op is None or not traits_of(node.op.name).lookup:
@@ -181,7 +181,7 @@ class Expert:
     def actions(self, context: Context) -> list[Action]:
         """Tiles the batch dimension of weights that enter a contraction batched: the experts."""
         actions: dict[Value, Action] = {}
-        for node, held, _ in weight_products(context):
+        for node, held, _ in context.graph.structure.weight_products:
             assert node.op is not None
             value = node.op.inputs[held]
             batched = node.op.params["dimension_numbers"][1][held]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from ..decide.actions import FIRST_DIVISIBLE, REPLICATED, Action, Context
 from ..ir.program import Value
-from .structure import gradients, optimizer_state, parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +23,9 @@ class Zero1:
     name: str = "zero1"
 
     def actions(self, context: Context) -> list[Action]:
-        whole = [
-            Action(v, self.axis, REPLICATED) for v in (*parameters(context), *gradients(context))
-        ]
-        return whole + [Action(v, self.axis, FIRST_DIVISIBLE) for v in optimizer_state(context)]
+        parts = context.graph.structure
+        whole = [Action(v, self.axis, REPLICATED) for v in parts.parameters + parts.gradients]
+        return whole + [Action(v, self.axis, FIRST_DIVISIBLE) for v in parts.optimizer_state]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +42,10 @@ class Zero2:
     name: str = "zero2"
 
     def actions(self, context: Context) -> list[Action]:
-        whole = [Action(v, self.axis, REPLICATED) for v in parameters(context)]
-        shares = [Action(v, self.axis, FIRST_DIVISIBLE) for v in gradients(context)]
-        return _with_rest(context, whole + shares, optimizer_state(context), self.axis)
+        parts = context.graph.structure
+        whole = [Action(v, self.axis, REPLICATED) for v in parts.parameters]
+        shares = [Action(v, self.axis, FIRST_DIVISIBLE) for v in parts.gradients]
+        return _with_rest(context, whole + shares, parts.optimizer_state, self.axis)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,16 +64,17 @@ class Zero3:
     least: int = 0
 
     def actions(self, context: Context) -> list[Action]:
+        parts = context.graph.structure
         held, state = (
             [v for v in values if v.nbytes >= self.least]
-            for values in (parameters(context), optimizer_state(context))
+            for values in (parts.parameters, parts.optimizer_state)
         )
         shares = [Action(v, self.axis, FIRST_DIVISIBLE) for v in held]
         return _with_rest(context, shares, state, self.axis)
 
 
 def _with_rest(
-    context: Context, actions: list[Action], state: list[Value], axis: str
+    context: Context, actions: list[Action], state: Sequence[Value], axis: str
 ) -> list[Action]:
     """Adds shares of the state arrays that propagation from `actions` would leave open."""
     with context.trial(actions):

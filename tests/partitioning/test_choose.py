@@ -55,3 +55,21 @@ def test_what_cannot_be_is_told():
     example = models.make("mlp", batch=3, width=3, hidden=5)
     with pytest.raises(ValueError, match=r"no known schedule splits this step over 7 devices"):
         pt.choose(planner(example, pt.Simulator("h200")), 7)
+
+
+def test_plans_of_one_step_are_traced_once():
+    """And are as good as if each were traced for itself."""
+    example = models.make("mlp", batch=64, width=64, hidden=256, num_layers=2)
+    traced = []
+
+    def update(state, batch):
+        traced.append(None)
+        return example.update(state, batch)
+
+    step = pt.partition(update, pt.Mesh({"data": 1}), [], donate=("state",))
+    shapes = example.state_shapes, example.batch_shapes
+    found = pt.choose(lambda mesh, tactics: step.with_schedule(mesh, tactics).plan(*shapes), 4)
+    assert len(traced) == 1
+    alone = pt.choose(planner(example, pt.Simulator("auto")), 4)
+    assert found.to_json() == alone.to_json()
+    assert str(found.plan) == str(alone.plan)

@@ -46,6 +46,16 @@ def ordered(x: jax.Array) -> jax.Array:
     return x
 
 
+def in_doubles() -> Any:
+    doubles = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+    with doubles(True):
+        return planned(returned, jax.ShapeDtypeStruct((8, 6), jnp.float64), schedule=[ROWS])
+
+
+def returned(x: jax.Array) -> jax.Array:
+    return jax.pure_callback(lambda x: x, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
 def within() -> Any:
     step = pt.partition(twice, MESH, [])
     return jax.jit(lambda x: step(x))(jnp.ones((8, 6)))
@@ -68,6 +78,7 @@ def other_decisions() -> Any:
 REFUSED: dict[str, Callable[[], Any]] = {
     "which is partitioned already, by hand": lambda: planned(by_hand),
     "is ordered, which jax does not do on several devices": lambda: planned(ordered),
+    "which does not reach the threads": in_doubles,
     "the step was called within a transformation of jax's": within,
     "has the symbolic shape": symbolic,
     "which is no array": lambda: planned(twice, "text"),
@@ -95,3 +106,17 @@ def test_the_page_lists_them() -> None:
     _, section = PAGE.read_text().split("## What is refused")
     rows = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
     assert [row.strip("| `") for row in rows] == list(REFUSED)
+
+
+def test_callbacks_of_64_bits_run_where_no_other_thread_calls() -> None:
+    """On one device; where the whole process has 64 bits; and of 32 bits within enable_x64."""
+    doubles = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+    wide = jax.ShapeDtypeStruct((8, 6), jnp.float64)
+    with doubles(True):
+        assert planned(returned, schedule=[ROWS])
+        assert pt.partition(returned, pt.Mesh({"data": 1}), [ROWS]).plan(wide)
+    jax.config.update("jax_enable_x64", True)
+    try:
+        assert planned(returned, wide, schedule=[ROWS])
+    finally:
+        jax.config.update("jax_enable_x64", False)

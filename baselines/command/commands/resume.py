@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import pathlib
 from collections.abc import Sequence
 
+from ....launch.errors import RequestError
 from ....launch.files.directory import RunDirectory
 from ....launch.roles import KINDS
 from ....launch.specification import stored
 from ....launch.specification.begun import asked_of
+from ...grid.request import FILE as GRID
 from ...tuned import Tuned
 from .. import asking, running
 from ..parser import Commands, add_cluster, add_devices, add_partition, add_plan, count
 
+_NO_FLAGS = ("overrides", "environment", "config_file")
+"""What every command's options have."""
+
 
 def register(commands: Commands) -> None:
     parser = commands.add("resume", "go on with a run from its newest checkpoint", resume)
-    parser.add_argument("run", metavar="DIR", help="directory of the run")
+    parser.add_argument(
+        "run", metavar="DIR", help="directory of the run, or of several that were begun together"
+    )
     parser.add_argument("--steps", type=count, metavar="N", help="a new budget, in what it was in")
     parser.add_argument("--launch", choices=KINDS, help="another kind of launch than before")
     parser.add_argument("--actors", type=count, metavar="N", help="more or fewer than before")
@@ -29,6 +37,8 @@ def register(commands: Commands) -> None:
 
 
 def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
+    if pathlib.Path(options.run, GRID).exists():
+        return _resume_grid(options)
     recipe = asked_of(RunDirectory(options.run))
     if options.steps is not None:
         recipe = dataclasses.replace(recipe, steps=options.steps)
@@ -48,3 +58,23 @@ def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         where["engine"] = None  # The one of that launch.
     recipe = dataclasses.replace(recipe, launch=kind, roles=roles, **spread, **where)
     return running.run(recipe, options.run, resume=True)
+
+
+def _resume_grid(options: argparse.Namespace) -> int:
+    """Goes on with runs that were begun together."""
+    from ...grid.request import read
+    from .. import grids
+
+    for name, value in vars(options).items():
+        if name not in ("run", "steps", "command", "debug", *_NO_FLAGS) and value is not None:
+            raise RequestError(
+                f"--{name.replace('_', '-')} is of one run; {options.run} holds several, which go "
+                "on as they were begun (with --steps if you like)."
+            )
+    out = pathlib.Path(options.run)
+    request = read(out)
+    if options.steps is not None:
+        recipe = dataclasses.replace(request.recipe, steps=options.steps)
+        request = dataclasses.replace(request, recipe=recipe)
+        request.rewrite(out)
+    return grids.run(request, out)

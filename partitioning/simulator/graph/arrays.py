@@ -165,7 +165,10 @@ def filled(builder: GraphBuilder, op: Op, picked: ArrayNode, at: ArrayNode) -> A
     spread.reuses = True
     zeros = builder.zeros(out)
     node = builder.node(FUSIBLE, "select_n", out.nbytes, out.shape, [picked, spread, zeros], op)
-    node.elementwise, node.direct = True, frozenset(node.operands)
+    node.elementwise = True
+    node.direct = frozenset(n for n in node.operands if n.shape == out.shape)
+    if picked.shape != out.shape:
+        node.reshaped[picked] = out.shape
     node.flops = float(out.size)
     return node
 

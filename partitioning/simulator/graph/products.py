@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.program import Op, Value
 from .. import costs
 from .builder import GraphBuilder
-from .nodes import FUSIBLE, OPAQUE, ArrayNode
+from .nodes import FUSIBLE, NEWER, OPAQUE, ArrayNode
 
 _HALF = frozenset(["bfloat16", "float16"])
 
@@ -25,6 +25,9 @@ def dot(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
         and tuple(lhs_batch) == tuple(rhs_batch) == tuple(range(len(lhs_batch)))
         and all(v.ndim <= len(lhs_batch) + 2 for v in op.inputs)
     )
+    widened = builder.kind == "cpu" and not (
+        _in_bfloat16(op) and (not canonical or lhs_contract[0] == op.inputs[0].ndim - 1)
+    )
     parts = (lhs_batch, lhs_contract, False), (rhs_batch, rhs_contract, True)
     for value, operand, (batch, contract, contract_first) in zip(
         op.inputs, operands, parts, strict=True
@@ -36,10 +39,10 @@ def dot(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
         elif _swapped(operand, len(batch)):
             (operand,) = operand.operands  # the product reads it transposed
             folded = True
-        if builder.kind == "cpu" and str(value.dtype) in _HALF:
+        if widened and str(value.dtype) in _HALF:
             operand = convert(builder, op, operand, 2)
         sides.append(operand)
-    half = builder.kind == "cpu" and str(out.dtype) in _HALF
+    half = widened and str(out.dtype) in _HALF
     shapes = flat_shapes(op)
     shape = shapes[2] if builder.kind == "cpu" else out.shape
     node = builder.node(OPAQUE, "dot", out.nbytes * (2 if half else 1), shape, sides, op)
@@ -49,6 +52,16 @@ def dot(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     node.late = folded
     node.flops, node.transcendentals = costs.op_flops(op)
     return convert(builder, op, node, 0.5) if half else node
+
+
+def _in_bfloat16(op: Op) -> bool:
+    """True if a library for CPUs multiplies two matrices, or batches of them, in bfloat16.
+
+    It reads the left one row by row; one that is to be brought into order first, it can.
+    """
+    contract, batch = op.params["dimension_numbers"]
+    free = [v.ndim - len(c) - len(b) for v, c, b in zip(op.inputs, contract, batch, strict=True)]
+    return NEWER and min(free) > 0 and all(str(v.dtype) == "bfloat16" for v in op.inputs)
 
 
 def flat_shapes(op: Op) -> tuple[tuple[int, ...], ...]:

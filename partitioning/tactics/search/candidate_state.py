@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...decide.graph import Node
+from ...decide.node import Node
 from ...ir.program import Layout, Value
 from .timeline import Exchange
 

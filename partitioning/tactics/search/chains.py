@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
-from ...decide.graph import Node
+from ...decide.node import Node
 from ...decide.sharding import Decisions
 from ...ir.program import Value
 from ...rules import REPLICATED_FACTOR, Rule

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from ...decide.actions import Action, Context, ForceFactor
-from ...decide.graph import Graph, Node
+from ...decide.graph import Graph
+from ...decide.node import Node
 from ...decide.sharding import Decisions
 from ...ir.program import Value
 from ...rules import traits_of

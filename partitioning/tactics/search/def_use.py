@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...decide.graph import Node
+from ...decide.node import Node
 from ...ir.program import Op, Value
 from ...rules import traits_of
 from .baseline import Places

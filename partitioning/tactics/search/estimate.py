@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...decide.flops import splits
-from ...decide.graph import Node
+from ...decide.node import Node
 from ...decide.sharding import REPLICATED_DIM, Decision, Decisions, layout_of
 from ...ir.program import Layout, Value
 from ...lower.reshard import steps

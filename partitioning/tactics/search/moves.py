@@ -17,7 +17,6 @@ from ...decide.repropagate import apply_tactic
 from ...decide.sharding import Decisions
 from ...ir.program import Value
 from ..batch import BatchParallel, SequenceParallel
-from ..structure import optimizer_state, parameters
 from ..weights import Embedding, Expert, Megatron
 from ..zero import Zero1, Zero2, Zero3
 from .classes import ClassGraph
@@ -140,8 +139,8 @@ def tilings(
       axes: the axes to tile over.
       state: the decisions on the classes; left as it was.
     """
-    roles = dict.fromkeys(parameters(context), 0)
-    roles |= dict.fromkeys(optimizer_state(context), 2)
+    roles = dict.fromkeys(context.graph.structure.parameters, 0)
+    roles |= dict.fromkeys(context.graph.structure.optimizer_state, 2)
     inputs = sorted(
         classes.inputs, key=lambda v: (roles.get(v, 1), -v.nbytes, classes.colour.get(v, 0))
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...decide.graph import Node
+from ...decide.node import Node
 from ...ir.program import Value
 from .candidate_state import NO_AXES, CandidateState
 from .def_use import DefUse

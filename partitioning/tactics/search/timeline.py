@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...decide.graph import Node
+from ...decide.node import Node
 from ...ir.program import Value
 from ...simulator.device import Curve
 from ...simulator.timing import Wires

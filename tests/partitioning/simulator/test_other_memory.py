@@ -22,9 +22,6 @@ NEWER = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 7)
 KNOWN = {
     ("clipped_privately", 8): -0.43,
     ("rooted", 8): -0.12,
-    ("graph_attention", 1): -0.10,
-    ("half_precision_blocks", 1): 0.18,
-    ("half_precision_blocks", 8): 0.25,
     ("distinct_rows", 1): 0.23,
     ("long_convolution", 8): 0.28,
 }
@@ -66,6 +63,8 @@ KINDS = {
     "group_relative_policy": 0.05,  # products are flat, and what follows works on views
     "decoding": 0.05,  # products read transposed matrices as they lie
     "nearest_neighbours": 0.05,
+    "graph_attention": 0.05,  # what is read through a view is not written over
+    "half_precision_blocks": 0.1,  # a library multiplies bfloat16 as it is
 }
 
 
@@ -88,7 +87,7 @@ def test_memory_of_what_others_write():
     assert len(errors) >= 70
     sizes = sorted(abs(error) for error in errors.values())
     assert statistics.median(sizes) <= 0.01
-    assert sum(size <= 0.15 for size in sizes) >= 0.92 * len(sizes)
+    assert sum(size <= 0.15 for size in sizes) >= 0.95 * len(sizes)
     for case, error in errors.items():
         known = KNOWN.get(case, 0.0)
         assert -0.1 + min(known, 0.0) <= error <= 0.15 + max(known, 0.0), (case, error)

@@ -13,9 +13,7 @@ from jax.sharding import PartitionSpec
 from troupe import partitioning as pt
 from troupe.agents import examples
 from troupe.partitioning.decide.graph import Graph
-from troupe.partitioning.decide.sharding import Decisions
 from troupe.partitioning.ir.trace import trace
-from troupe.partitioning.tactics.structure import gradients, optimizer_state, parameters
 
 MESH = pt.Mesh({"data": 4, "model": 2})
 
@@ -34,9 +32,9 @@ def counts(found: pt.Plan) -> tuple[int, ...]:
 def test_parameters_moments_and_gradients_are_told_apart(name: str) -> None:
     example = examples.make(name)
     graph = Graph(trace(example.update, example.state_shapes, example.batch_shapes))
-    context = pt.Context(graph, Decisions(MESH.axes), ())
-    weights = {v.path for v in parameters(context)}
-    moments = {v.path for v in optimizer_state(context)}
+    parts = graph.structure
+    weights = {v.path for v in parts.parameters}
+    moments = {v.path for v in parts.optimizer_state}
     state, path = example.state_shapes, "state"
     if name == "ppo":  # What a policy runs with is more than parameters there.
         state, path = state.variables, "state/variables"
@@ -46,7 +44,7 @@ def test_parameters_moments_and_gradients_are_told_apart(name: str) -> None:
         leaf.ndim > 0 for leaf in leaves
     )
     assert all("/mu/" in path or "/nu/" in path for path in moments)
-    shapes = {v.shape for v in gradients(context)}
+    shapes = {v.shape for v in parts.gradients}
     assert {leaf.shape for leaf in leaves if leaf.size > 1} <= shapes
 
 

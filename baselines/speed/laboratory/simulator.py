@@ -1,10 +1,11 @@
-"""Holds predictions against one real device: `python -m troupe.baselines.speed.simulator
---out DIR`.
+"""Holds predictions against one real device:
+`python -m troupe.baselines.speed.laboratory.simulator --out DIR`.
 
-Calibrates the device, then measures step time and memory of training steps on it, each model in a
-process of its own so that the allocator's high-water mark is the model's. Writes `validation.json`
-(everything raw), `validation.md` (the table) and `programs.tar` (the optimised program of each
-model).
+Measures step time and memory of training steps, each model in a process of its own so that the
+allocator's high-water mark is the model's, and prints what was predicted beside it. Predictions are
+by a calibration of the device, made last, or by a preset: `--device h100`. With `--held-out` the
+steps are those that no preset was made from. Writes `validation.json` (everything raw),
+`validation.md` (the table) and `programs.tar` (the optimised program of each model).
 """
 
 from __future__ import annotations
@@ -19,77 +20,26 @@ import statistics
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from ...agents.examples import make
+import jax
+import jaxlib
 
-_AGENT = {"features": 64, "hidden_sizes": (512, 512), "actions": 8}
-_TRANSFORMER = {
-    "batch": 8,
-    "length": 1024,
-    "vocabulary": 32768,
-    "width": 1024,
-    "num_heads": 16,
-    "num_layers": 6,
-    "optimizer": "adam",
-    "clip": 1.0,
-}
-LARGE: dict[str, tuple[str, dict[str, Any]]] = {
-    "transformer-bf16": ("transformer", {**_TRANSFORMER, "dtype": "bfloat16"}),
-    "transformer-f32": ("transformer", _TRANSFORMER),
-    "transformer-f32-scan-remat": (
-        "transformer",
-        {**_TRANSFORMER, "scan": True, "checkpoint": "nothing"},
-    ),
-    "residual_net": (
-        "residual_net",
-        {"batch": 256, "size": 64, "width": 64, "groups": 8, "classes": 100},
-    ),
-    "dqn": ("dqn", {**_AGENT, "batch_size": 256}),
-    "c51": ("c51", {**_AGENT, "batch_size": 256, "num_atoms": 51}),
-    "impala": ("impala", {**_AGENT, "batch_size": 64, "rollout_length": 20}),
-    "ppo": ("ppo", {**_AGENT, "num_envs": 256, "rollout_length": 64}),
-    "sac": ("sac", {**_AGENT, "batch_size": 256}),
-    "mpo": ("mpo", {**_AGENT, "batch_size": 256}),
-    "r2d2": (
-        "r2d2",
-        {
-            **_AGENT,
-            "batch_size": 64,
-            "core_size": 256,
-            "sequence_length": 40,
-            "sequence_period": 40,
-            "burn_in": 10,
-        },
-    ),
-    "unet": ("unet", {"batch": 64, "size": 64, "width": 64, "groups": 8}),
-}
-SMALL: dict[str, tuple[str, dict[str, Any]]] = {
-    "transformer-f32": (
-        "transformer",
-        {
-            "batch": 8,
-            "length": 32,
-            "vocabulary": 128,
-            "width": 64,
-            "num_layers": 2,
-            "optimizer": "adam",
-        },
-    ),
-    "residual_net": ("residual_net", {"batch": 8, "size": 16, "width": 16}),
-    "dqn": ("dqn", {"batch_size": 32, "features": 8, "hidden_sizes": (32, 32)}),
-}
+from ....partitioning.ir.trace import trace
+from ....partitioning.simulator.calibration import calibrate
+from ....partitioning.simulator.presets import get_device
+from ....partitioning.simulator.simulate import simulate
+from .steps import HELD_OUT, LARGE, make, shrink
 
 
 def measure(
     model: str, sizes: dict[str, Any], out: pathlib.Path, name: str, seconds: float
 ) -> dict[str, Any]:
     """Step time and memory of one example on the default device, and its program."""
-    import jax
-
-    example = make(model, **sizes)
+    example = make(model, sizes)
     device = jax.devices()[0]
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         state, batch = (
@@ -127,6 +77,7 @@ def measure(
         "name": name,
         "model": model,
         "sizes": sizes,
+        "device": device.device_kind,
         "step_seconds": statistics.median(runs),
         "best_seconds": min(runs),
         "compile_seconds": compile_seconds,
@@ -144,10 +95,6 @@ def measure(
 
 def kernel_times(compiled: Any, state: Any, batch: Any) -> list[dict[str, Any]]:
     """Names and durations of the kernels of one step, where jax's profiler gives them."""
-    import tempfile
-
-    import jax
-
     if jax.devices()[0].platform == "cpu" or not hasattr(jax.profiler, "ProfileData"):
         return []
     with tempfile.TemporaryDirectory() as folder:
@@ -171,11 +118,8 @@ def kernel_times(compiled: Any, state: Any, batch: Any) -> list[dict[str, Any]]:
 
 
 def predict(result: dict[str, Any], device: Any) -> dict[str, Any]:
-    """Returns the simulator's prediction for a step that `measure` measured."""
-    from ...partitioning.ir.trace import trace
-    from ...partitioning.simulator.simulate import simulate
-
-    example = make(result["model"], **result["sizes"])
+    """Returns the prediction for a step that `measure` measured."""
+    example = make(result["model"], result["sizes"])
     program = trace(
         lambda state, batch: example.update(state, batch),
         example.state_shapes,
@@ -242,10 +186,30 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def line(result: dict[str, Any]) -> str:
+    """What was predicted of what was measured, and by how much it is off; or the latter alone."""
+    if "predicted" not in result:
+        return f"{result['name']}: {1e3 * result['step_seconds']:.3f} ms a step"
+    row = compare(result)
+    return (
+        f"{result['name']}: {1e3 * row['predicted_seconds']:.3f} of "
+        f"{1e3 * row['measured_seconds']:.3f} ms ({row['time_error']:+.1%}), "
+        f"{row['predicted_peak'] / 2**20:.4g} of {row['allocator_peak'] / 2**20:.4g} MiB "
+        f"({row['memory_error']:+.1%}; the compiler's figure {row['compiled_peak'] / 2**20:.4g}), "
+        f"compiled in {result['compile_seconds']:.0f} s"
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the validation, or with --model one measurement (used by the former)."""
-    parser = argparse.ArgumentParser(prog="troupe.baselines.speed.simulator", description=__doc__)
+    parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for the results")
+    parser.add_argument(
+        "--held-out", action="store_true", help="steps that no preset was made from"
+    )
+    parser.add_argument(
+        "--device", help="preset to predict by; without it the device is calibrated at the end"
+    )
     parser.add_argument(
         "--small", action="store_true", help="tiny models, to try the script itself on a CPU"
     )
@@ -255,32 +219,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="seconds of steps per model")
     parser.add_argument("--model", help="measure this model only, and write NAME.json")
     args = parser.parse_args(argv)
-    models = SMALL if args.small else LARGE
+    steps = HELD_OUT if args.held_out else LARGE
     args.out.mkdir(parents=True, exist_ok=True)
     if args.model:
-        model, sizes = models[args.model]
+        model, sizes = steps[args.model]
+        sizes = shrink(sizes) if args.small else sizes
         found = measure(model, sizes, args.out, args.model, args.seconds)
+        if args.device:
+            found["predicted"] = predict(found, get_device(args.device))
         (args.out / f"{args.model}.json").write_text(json.dumps(found))
         return 0
     started = time.monotonic()
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    passed_on = list(sys.argv[1:] if argv is None else argv)
     results, left_out = [], {}
-    for name in models:
+    for name in steps:
         left = args.budget - (time.monotonic() - started)
         if left < 20:
             left_out[name] = "no time left"
             continue
-        command = [
-            sys.executable,
-            "-m",
-            "troupe.baselines.speed.simulator",
-            "--out",
-            str(args.out),
-        ]
-        command += ["--model", name, "--seconds", str(args.seconds)] + ["--small"] * args.small
         try:
             run = subprocess.run(
-                command,
+                [sys.executable, "-m", __spec__.name, *passed_on, "--model", name],
                 check=False,
                 env=environment,
                 capture_output=True,
@@ -298,7 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         results.append(json.loads(path.read_text()))
         path.unlink()
-        print(f"{name}: {results[-1]['step_seconds'] * 1e3:.3f} ms a step", flush=True)
+        print(line(results[-1]), flush=True)
     (args.out / "measured.json").write_text(json.dumps(results))
     report = finish(results, left_out)
     (args.out / "validation.json").write_text(json.dumps(report))
@@ -312,25 +272,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def finish(results: list[dict[str, Any]], left_out: dict[str, str]) -> dict[str, Any]:
-    """Calibrates this process's first device and predicts what was measured."""
-    import jax
-    import jaxlib
+    """The report. Where a prediction is missing, this process's first device is calibrated for it.
 
-    from ...partitioning.simulator.calibration import calibrate
-
-    device = jax.devices()[0]
-    calibration = calibrate(jax.devices()[:1])
+    The device and the versions are those of the measurements, which tell them.
+    """
+    calibration = None
     for result in results:
-        result["predicted"] = predict(result, calibration.device)
+        if "predicted" not in result:
+            calibration = calibration or calibrate(jax.devices()[:1])
+            result["predicted"] = predict(result, calibration.device)
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "device": device.device_kind,
+        "device": results[0]["device"] if results else "no device",
         "versions": {
             "python": sys.version.split()[0],
             "jax": jax.__version__,
             "jaxlib": jaxlib.__version__,
         },
-        "calibration": calibration.to_json(),
+        "calibration": calibration and calibration.to_json(),
         "models": results,
         "left_out": left_out,
     }

@@ -1,20 +1,21 @@
 """The scripts that hold predictions against a machine: what they measure, and what they write."""
 
 import json
+import pathlib
 
 import jax
 import pytest
 
-from troupe.agents import examples
-from troupe.baselines.speed import simulator
+from troupe.baselines.speed.laboratory import simulator, steps
 from troupe.partitioning.simulator.presets import DEVICES
+
+TESTS = pathlib.Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
     folder = tmp_path_factory.mktemp("validation")
-    model, sizes = simulator.SMALL["dqn"]
-    found = simulator.measure(model, sizes, folder, "dqn", seconds=0.05)
+    found = simulator.measure("dqn", {}, folder, "dqn", seconds=0.05)
     assert (folder / "dqn.hlo.txt.gz").stat().st_size > 1000
     found["predicted"] = simulator.predict(found, DEVICES["h200"])
     return found
@@ -29,8 +30,7 @@ def test_a_measurement_holds_time_memory_and_flops(result):
 
 def test_a_compiler_that_tells_no_cost_is_no_failure(tmp_path, monkeypatch, result):
     monkeypatch.setattr(jax.stages.Compiled, "cost_analysis", lambda self: None)
-    model, sizes = simulator.SMALL["dqn"]
-    found = simulator.measure(model, sizes, tmp_path, "dqn", seconds=0.01)
+    found = simulator.measure("dqn", {}, tmp_path, "dqn", seconds=0.01)
     assert found["cost_analysis"] == {}
     assert simulator.compare({**found, "predicted": result["predicted"]})["flops_error"] is None
 
@@ -58,5 +58,27 @@ def test_the_page_names_date_device_versions_and_what_was_left_out(result):
 
 
 def test_every_model_of_the_scripts_exists():
-    for model, sizes in (*simulator.LARGE.values(), *simulator.SMALL.values()):
-        assert examples.make(model, **sizes).batch_shapes
+    for model, sizes in (*steps.LARGE.values(), *steps.HELD_OUT.values()):
+        assert steps.make(model, sizes).batch_shapes
+        assert steps.make(model, steps.shrink(sizes)).batch_shapes
+
+
+def test_steps_held_out_are_none_that_presets_were_made_from():
+    records = json.loads((TESTS / "partitioning" / "simulator" / "h100.json").read_text())["steps"]
+    known = [(record["model"], record["sizes"]) for record in records]
+    assert not [step for step in steps.HELD_OUT.values() if step in known]
+
+
+def test_steps_held_out_are_printed_as_measured_beside_the_preset(tmp_path, monkeypatch, capsys):
+    """A process each, which knows its own list: what is not there fails, and is named."""
+    held_out = {"mixer": ("mixer", {}), "lstm": ("lstm", {})}
+    monkeypatch.setattr(simulator, "HELD_OUT", held_out | {"unknown": ("mixer", {})})
+    arguments = ["--held-out", "--small", "--device", "h100", "--seconds", "0.01"]
+    assert simulator.main([*arguments, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.index("mixer: ") < printed.index("lstm: ") < printed.index("| model |")
+    assert " MiB (" in printed
+    assert "Not measured: unknown (failed: KeyError" in printed
+    report = json.loads((tmp_path / "validation.json").read_text())
+    assert report["calibration"] is None
+    assert [found["name"] for found in report["models"]] == list(held_out)

@@ -1,7 +1,7 @@
-"""One run of a trial, in a process of its own: `python -m troupe.baselines.sweep.trial`.
+"""Runs in a process of their own: `python -m troupe.baselines.child`.
 
-What it is to run stands in the first line of its standard input. When that ends, so has the sweep
-that wrote it, and this process with it.
+What is to run stands in the first line of its standard input. When that ends, so has whoever wrote
+it, and this process with it.
 """
 
 from __future__ import annotations
@@ -16,25 +16,23 @@ _STDIN = 0
 
 
 def main() -> int:
-    """Runs it; the exit code is that of `troupe train`, its last line of errors the reason."""
+    """Runs them; the exit code is that of `troupe train`, the last line of errors the reason."""
     asked = json.loads(_read_line())
     threading.Thread(target=_watch, daemon=True).start()
-    # Only now: this takes seconds, in which the sweep may have ended.
-    from ...launch.errors import Interrupted, RunError
-    from ...launch.logging import report
-    from ...launch.specification.recipe import Recipe
-    from ..command import running
+    # Only now: this takes seconds, in which whoever asked may have ended.
+    from ..launch.errors import Interrupted, RunError
+    from ..launch.logging import report
+    from ..launch.specification.recipe import Recipe
+    from . import together
 
     reporter = report.Plain(sys.stdout)
     try:
-        recipe = Recipe.from_json(asked["recipe"])
-        running.runner_of(recipe)(
-            recipe.experiment(),
-            asked["out"],
-            resume=asked["resume"],
-            reporter=reporter,
-            request=recipe.to_json(),
-        )
+        runs = [
+            together.Asked(**{**one, "recipe": Recipe.from_json(one["recipe"])}) for one in asked
+        ]
+        for found in together.run(runs, reporter):
+            if isinstance(found, Exception):
+                raise found
     except Interrupted as stop:
         return _say(stop, 128 + stop.signal_number)
     except RunError as error:

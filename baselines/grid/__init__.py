@@ -1,0 +1,1 @@
+"""Grids of runs: every setting with every seed."""
