@@ -158,9 +158,10 @@ class DeviceReplay:
             found = found._replace(valid=found.valid & active)
         before = state.items.next
         items = self._table.insert(state.items, found)
-        # Rows that the next may overwrite, or that a stack of frames reaches back to.
-        oldest = rows.written + 1 - ring.capacity + (ring.depth - 1)
-        items = self._table.drop_before(items, oldest)
+        if not self._queued:  # The rings hold all rows of a full queue: none is overwritten.
+            # Rows that the next may overwrite, or that a stack of frames reaches back to.
+            oldest = rows.written + 1 - ring.capacity + (ring.depth - 1)
+            items = self._table.drop_before(items, oldest)
         debt = state.debt
         if self._ratio is not None:
             debt = debt + self._ratio.numerator * (items.next - before)

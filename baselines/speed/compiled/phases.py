@@ -6,9 +6,6 @@ rows that are added to the replay, and items and episodes counted; with batches 
 with the learner's gradient steps, which is the whole. A part's time is the difference of two of
 them, so that the parts add up to the whole. What the compiler fuses across two parts counts for the
 later one. All begin from the state of a loop that has learned for a while.
-
-`matrix_products` is the time of the learner's matrix products alone (see `arithmetic`): the least
-that learning can take on this processor.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from ....agents.acting import policies
 from ....agents.interfaces import Update, UpdateOutput
 from ....agents.replay.device import DeviceReplay, ReplayState
 from ....environments.functional import streams
-from .. import arithmetic
 from . import cases
 
 PARTS = ("environment", "acting", "adding to the replay", "drawing batches", "learning")
@@ -52,15 +48,12 @@ def measure(name: str, rounds: int, seconds: float) -> dict[str, Any]:
     programs.append((whole.advance, state))
     times: list[list[float]] = [[] for _ in programs]
     turns = [_turns_of(run, state, seconds) for run, state in programs]
-    after = whole.advance(_copied(state), turns[-1])
-    gradient_steps = int(after.learning.steps) - int(state.learning.steps)
     for _ in range(rounds):
         for found, (run, begun), count in zip(times, programs, turns, strict=True):
             found.append(_seconds(run, begun, count) / count)
     totals = [statistics.median(found) for found in times]
     parts = [after - less for less, after in zip([0.0, *totals], totals, strict=False)]
     step = dict(zip(PARTS, parts, strict=True))
-    products = _products(whole) * gradient_steps / turns[-1]
     return {
         "case": name,
         "num_envs": whole.num_envs,
@@ -68,7 +61,6 @@ def measure(name: str, rounds: int, seconds: float) -> dict[str, Any]:
         "env_steps_per_cpu_second": whole.num_envs / totals[-1],
         "seconds": step,
         "shares": {part: value / totals[-1] for part, value in step.items()},
-        "matrix_products": products / totals[-1],
     }
 
 
@@ -173,15 +165,6 @@ def _turns_of(run: Run, begun: Any, seconds: float) -> int:
     return max(1, round(turns * seconds / taken))
 
 
-def _products(whole: cases.Alone) -> float:
-    """Returns the seconds of the matrix products of one gradient step, or of one update."""
-    state = whole.state
-    _, sample = jax.eval_shape(whole.replay.sample, state.acting.replay, whole.keys)
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), sample)
-    one = one._replace(info=one.info._replace(keys=None))
-    return arithmetic.seconds(arithmetic.products(whole.update.step, state.learning.state, one))
-
-
 def table(found: Sequence[Mapping[str, Any]]) -> str:
     """Returns the figures as lines: microseconds of a turn, and shares."""
     lines = [f"{'microseconds of a turn':24}" + "".join(f"{one['case']:>18}" for one in found)]
@@ -190,8 +173,6 @@ def table(found: Sequence[Mapping[str, Any]]) -> str:
         lines.append(f"{part:24}" + "".join(f"{cell:>18}" for cell in cells))
     wholes = (f"{one['seconds_of_a_turn'] * 1e6:11.1f}       " for one in found)
     lines.append(f"{'whole':24}" + "".join(f"{cell:>18}" for cell in wholes))
-    least = (f"{one['matrix_products']:.1%}" for one in found)
-    lines.append(f"{'matrix products alone':24}" + "".join(f"{cell:>18}" for cell in least))
     rates = (f"{one['env_steps_per_cpu_second']:,.0f}" for one in found)
     lines.append(f"{'env steps a CPU second':24}" + "".join(f"{cell:>18}" for cell in rates))
     return "\n".join(lines)

@@ -116,6 +116,21 @@ def test_rollouts_are_taken_once_each_in_order():
     assert seen == list(range(3 * 14))
 
 
+@pytest.mark.parametrize(("streams", "length", "batch_size"), [(1, 1, 1), (3, 4, 3), (8, 2, 3)])
+def test_rings_hold_all_rows_of_a_queue_that_is_full(streams, length, batch_size):
+    spec = ReplaySpec(Rollouts(length), batch_size=batch_size, max_size=batch_size)
+    functions = DeviceReplay(spec, SPEC, EXTRAS, num_envs=streams)
+    size = functions._table.size
+    # All that a table has room for, in whole windows of every stream, and one window in the making.
+    windows = -(-size // streams) + 1
+    assert functions._ring.capacity - (functions._ring.depth - 1) > windows * length
+    embedded, on_device = both(spec, streams)
+    play((embedded, on_device), length * (size // streams) + 1, streams)
+    assert len(on_device) == len(embedded) == size // streams * streams
+    items = (held(replay, range(len(embedded))) for replay in (embedded, on_device))
+    jax.tree.map(np.testing.assert_allclose, *items)
+
+
 @pytest.mark.parametrize("ratio", [8.0, 0.25, 1.3])
 def test_the_pace_is_the_embedded_replays(ratio):
     spec = ReplaySpec(

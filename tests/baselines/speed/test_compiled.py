@@ -117,6 +117,7 @@ def test_memory_is_read_at_times_and_compared_once_it_has_settled(clock, monkeyp
         clock[0] = 106
         with pytest.raises(StopRun):
             readings.on_metrics({"actor_steps": 106})
+        readings.on_metrics({"actor_steps": 106})  # The row that ends a run.
 
     monkeypatch.setattr(memory, "Readings", lambda *_: readings)
     monkeypatch.setattr(memory.launch, "run", run)
@@ -175,7 +176,6 @@ def test_the_parts_of_a_turn_add_up_to_the_whole(name, monkeypatch):
     found = phases.measure(name, 1, 0.05)
     assert sum(found["seconds"].values()) == pytest.approx(found["seconds_of_a_turn"])
     assert found["seconds"]["environment"] > 0
-    assert found["matrix_products"] > 0
     assert name in phases.table([found])
 
 
