@@ -210,9 +210,10 @@ _rows("cumlogsumexp cummax cummin cumprod cumsum", Traits("cumulative"))
 _rows("fft", Traits("fft"))
 _rows("cholesky", Traits("cholesky", overwrites=0))
 _rows("triangular_solve", Traits("triangular_solve", overwrites=1))
+_rows("eigh lu", Traits("uncounted", overwrites=0))
 _rows(
-    "cholesky_update eig eigh geqp3 geqrf hessenberg householder_product lu "
-    "lu_pivots_to_permutation qr schur svd symmetric_product tridiagonal tridiagonal_solve",
+    "cholesky_update eig geqp3 geqrf hessenberg householder_product lu_pivots_to_permutation qr "
+    "schur svd symmetric_product tridiagonal tridiagonal_solve",
     Traits("uncounted"),
 )
 

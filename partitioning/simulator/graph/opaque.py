@@ -64,18 +64,39 @@ def opaque(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNod
     if builder.kind == "cpu" and op.name in ("all_gather", "reduce_scatter", "all_to_all"):
         return laid_out(builder, op, operands)
     sizes = [v.nbytes for v in op.outputs]
+    traits = traits_of(op.name)
+    by_columns = builder.kind == "cpu" and traits.overwrites >= 0 and len(sizes) > 1
+    if by_columns:
+        at, value = traits.overwrites, op.inputs[traits.overwrites]
+        order = (*range(value.ndim - 2), value.ndim - 1, value.ndim - 2)
+        operands = [*operands]
+        operands[at] = ordered(builder, op, value, operands[at], order)
     if len(sizes) == 1:
         node = builder.node(OPAQUE, op.name, sizes[0], op.outputs[0].shape, operands, op)
         builder.env[op.outputs[0]] = node
     else:
         node = builder.node(OPAQUE, op.name, 0, (), operands, op)
         node.data = [builder.element(node, i, v) for i, v in enumerate(op.outputs)]
+        if by_columns:
+            node.data[0] = checked(builder, op, node.data[0])
     node.flops, node.transcendentals = costs.op_flops(op)
-    traits = traits_of(op.name)
     if traits.traffic == "scatter":
         node.in_place = 0
-    elif builder.kind == "cpu" and traits.overwrites >= 0:
+    elif builder.kind == "cpu" and traits.overwrites >= 0 and len(sizes) == 1:
         node.in_place = node.operands.index(operands[traits.overwrites])
+    return node
+
+
+def checked(builder: GraphBuilder, op: Op, matrices: ArrayNode) -> ArrayNode:
+    """Has a routine write its matrices, column by column, over its operand.
+
+    Returns:
+      What is read of them: the same row by row, or NaN where the routine failed.
+    """
+    matrices.in_place = traits_of(op.name).overwrites
+    value = op.outputs[0]
+    node = builder.node(FUSIBLE, "select_n", value.nbytes, value.shape, [matrices], op)
+    builder.env[value] = node
     return node
 
 
