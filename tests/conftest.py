@@ -40,12 +40,20 @@ def pytest_unconfigure():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Files stay whole; those with Ray clusters follow one another, for a start waits only 30 s."""
+    """Files stay whole but for the two longest, of which the tests of a model or an agent do; those
+    with Ray clusters follow one another, for a start waits only 30 s."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            return "ray" if "/distributed/ray/" in nodeid else super()._split_scope(nodeid)
+            if "/distributed/ray/" in nodeid:
+                return "ray"
+            file, case = super()._split_scope(nodeid), nodeid.partition("[")[2]
+            if file.endswith("semantics/test_semantics.py"):  # model-mesh-schedule
+                return f"{file} {case.partition('-')[0]}"
+            if file.endswith("agents/test_agents.py"):  # case, or schedule-case
+                return f"{file} {case.rpartition('-')[2]}"
+            return file
 
     return Scheduling(config, log)
 
