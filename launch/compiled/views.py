@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...agents.programs.whole_loop import LoopState, WholeLoop
+from ...agents.programs.whole_loop import MOST_EPISODES, LoopState, WholeLoop
 from ...agents.replay.items import ReplaySpec
 from ...agents.snapshots import check, from_host, to_host, typed, word_shapes, words_of
 from ..signals import Stop
@@ -187,7 +187,9 @@ class CompiledLoop:
         if actor_steps or episodes:
             member.change(_with_counts, np.int32(actor_steps), np.int32(episodes))
         self.actor_steps, self.episodes = actor_steps, episodes
-        self.finished: collections.deque[tuple[float, int]] = collections.deque(maxlen=100)
+        self.finished: collections.deque[tuple[float, int]] = collections.deque(
+            maxlen=MOST_EPISODES
+        )
 
     @property
     def steps(self) -> int:
@@ -216,7 +218,8 @@ class CompiledLoop:
         self.actor_steps, self.episodes = int(progress.actor_steps), int(progress.episodes)
         self._replay.count()
         rows = progress.finished
-        for episode in range(max(before, self.episodes - len(rows)), self.episodes):
+        newest = min(len(rows), MOST_EPISODES)
+        for episode in range(max(before, self.episodes - newest), self.episodes):
             total, length = rows[episode % len(rows)]
             self.finished.append((float(total), int(length)))
 

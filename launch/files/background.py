@@ -16,6 +16,7 @@ class Background(Generic[T]):
     def __init__(self, name: str):
         self._name = name
         self._job: concurrent.futures.Future[T] | None = None
+        self._thread: threading.Thread | None = None
 
     @property
     def busy(self) -> bool:
@@ -34,7 +35,8 @@ class Background(Generic[T]):
                 future.set_exception(error)
 
         # No executor: at its end a process waits for those, also for one that hangs.
-        threading.Thread(target=do, name=self._name, daemon=True).start()
+        self._thread = threading.Thread(target=do, name=self._name, daemon=True)
+        self._thread.start()
 
     def take(self, seconds: float | None = 0.0) -> T | None:
         """The outcome of a job that ends within so many seconds, once; None: there is none.
@@ -53,5 +55,7 @@ class Background(Generic[T]):
 
     def wait(self, seconds: float | None = None) -> None:
         """Waits until nothing is being done, at most so long; the outcome is still to be taken."""
-        if self._job is not None:
-            concurrent.futures.wait([self._job], seconds)
+        if self._thread is not None:
+            # The thread itself: as it ends it frees the arrays of its job, and a process that exits
+            # meanwhile is aborted within the device's library.
+            self._thread.join(seconds)
