@@ -16,7 +16,7 @@ from ..rules.factor import REPLICATED_FACTOR, Rule
 from ..rules.turns import turns_of
 from .flops import OpFlops
 from .node import Node
-from .structure import Structure
+from .structure import GraphStructure
 
 
 class Graph:
@@ -51,9 +51,9 @@ class Graph:
             self._tie(None, [(before, 0), (after, 0)], 0)
 
     @functools.cached_property
-    def structure(self) -> Structure:
+    def structure(self) -> GraphStructure:
         """The parts of the step by their structure."""
-        return Structure(self.program, self.nodes, self.touching, self.makers, self.updated)
+        return GraphStructure(self.program, self.nodes, self.touching, self.makers, self.updated)
 
     @functools.cached_property
     def work(self) -> OpFlops:

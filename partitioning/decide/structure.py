@@ -17,7 +17,7 @@ def is_matmul(op: Op) -> bool:
     return traits_of(op.name).flops == "matmul"
 
 
-class Structure:
+class GraphStructure:
     """The parts of a step, found when they are first asked for.
 
     Args:

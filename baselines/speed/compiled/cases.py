@@ -22,7 +22,7 @@ from ...settings.dqn import CARTPOLE_ZOO
 MOST_STEPS = 2**31 - 1
 
 
-class Case(NamedTuple):
+class CompiledCase(NamedTuple):
     """An agent with its config. Every case learns CartPole unless another task is named."""
 
     agent: str
@@ -34,7 +34,7 @@ class Case(NamedTuple):
         return builder_class(builder_class.config_class(**self.config))
 
 
-def ppo(num_envs: int, rollout_length: int, **changes: Any) -> Case:
+def ppo(num_envs: int, rollout_length: int, **changes: Any) -> CompiledCase:
     """PPO with the settings of PureJaxRL: two MLPs of 64 x 64, 4 epochs, 4 minibatches."""
     config = {
         "num_envs": num_envs,
@@ -48,7 +48,7 @@ def ppo(num_envs: int, rollout_length: int, **changes: Any) -> Case:
         "learning_rate": 2.5e-4,
         **changes,
     }
-    return Case("ppo", config)
+    return CompiledCase("ppo", config)
 
 
 _DQN = {
@@ -63,12 +63,12 @@ _DQN = {
     "epsilon_end": 0.05,
     "epsilon_decay_steps": 250_000,
 }
-CASES: dict[str, Case] = {
+CASES: dict[str, CompiledCase] = {
     "ppo-4x128": ppo(4, 128),
     "ppo-256x32": ppo(256, 32),
-    "dqn-1": Case("dqn", {**_DQN, "num_envs": 1}),
-    "dqn-10": Case("dqn", {**_DQN, "num_envs": 10}),
-    "dqn-zoo": Case("dqn", {**CARTPOLE_ZOO, "double": False}),
+    "dqn-1": CompiledCase("dqn", {**_DQN, "num_envs": 1}),
+    "dqn-10": CompiledCase("dqn", {**_DQN, "num_envs": 10}),
+    "dqn-zoo": CompiledCase("dqn", {**CARTPOLE_ZOO, "double": False}),
 }
 """By name. DQN learns as CleanRL's does, with one environment, and PureJaxRL's, with ten: from a
 batch of 128 for every ten env steps. The zoo's learns half a gradient step of 256 x 256 units to an
@@ -76,7 +76,7 @@ env step."""
 
 
 def experiment(
-    case: Case,
+    case: CompiledCase,
     env: str,
     callbacks: Sequence[Callback] = (),
     *,
@@ -116,7 +116,7 @@ def experiment(
     )
 
 
-class Alone(NamedTuple):
+class LoopAlone(NamedTuple):
     """The program of a loop by itself, without runs around it."""
 
     program: LoopProgram
@@ -136,13 +136,13 @@ class Alone(NamedTuple):
 
 
 def alone(
-    case: Case,
+    case: CompiledCase,
     env: str,
     *,
     num_runs: int | None = None,
     replay_class: type[DeviceReplay] = DeviceReplay,
     change_update: Callable[[Update], Update] = lambda update: update,
-) -> Alone:
+) -> LoopAlone:
     """Builds the loop of a case, on jax's first device.
 
     Args:
@@ -174,4 +174,4 @@ def alone(
     streams, actor, learner, draws = jax.random.split(jax.random.key(0), 4)
     keys = [jax.random.split(key, runs) for key in (actor, learner, draws)]
     state = program.init(jax.random.split(streams, (*runs, n)), *keys[:2])
-    return Alone(program, state, keys[2], environment, policy, update, replay, n)
+    return LoopAlone(program, state, keys[2], environment, policy, update, replay, n)

@@ -100,7 +100,7 @@ def measured(chosen: list[Cell], seconds: float, rollout_length: int) -> Iterato
         gc.collect()
 
 
-def _loop(cell: Cell, case: cases.Case) -> dict[str, Any]:
+def _loop(cell: Cell, case: cases.CompiledCase) -> dict[str, Any]:
     """Times the loop of a cell by itself, whole rollouts with what is learned from them."""
     made = cases.alone(case, cell.env, num_runs=cell.seeds if cell.seeds > 1 else None)
     state, turns = made.state, case.config["rollout_length"]
@@ -129,14 +129,17 @@ def _steps(state: Any) -> int:
     return int(np.asarray(state.acting.actor_steps, np.int64).sum())
 
 
-def _run(cell: Cell, case: cases.Case) -> dict[str, Any]:
+def _run(cell: Cell, case: cases.CompiledCase) -> dict[str, Any]:
     """Times a whole run, with metrics and checkpoints."""
     from . import rates
 
     return rates.measure("compiled", case, 2 * _SECONDS, cell.env)
 
 
-_MEASURES: dict[str, Callable[[Cell, cases.Case], dict[str, Any]]] = {"loop": _loop, "run": _run}
+_MEASURES: dict[str, Callable[[Cell, cases.CompiledCase], dict[str, Any]]] = {
+    "loop": _loop,
+    "run": _run,
+}
 
 
 def _memory(device: jax.Device) -> dict[str, int]:

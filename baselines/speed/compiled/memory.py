@@ -52,7 +52,7 @@ def resident() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def watch(case: cases.Case, seconds: float, every: float = _EVERY) -> dict[str, Any]:
+def watch(case: cases.CompiledCase, seconds: float, every: float = _EVERY) -> dict[str, Any]:
     """Runs a case for so many seconds.
 
     Returns:

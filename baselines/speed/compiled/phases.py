@@ -64,7 +64,7 @@ def measure(name: str, rounds: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def _learned(whole: cases.Alone) -> Any:
+def _learned(whole: cases.LoopAlone) -> Any:
     """Returns the state of a loop that has learned for some seconds."""
     state, until = whole.state, time.perf_counter() + _WARM_UP_SECONDS
     while time.perf_counter() < until or not int(state.learning.steps):
@@ -72,7 +72,7 @@ def _learned(whole: cases.Alone) -> Any:
     return state
 
 
-def _without_replay(whole: cases.Alone, state: Any) -> list[tuple[Run, Any]]:
+def _without_replay(whole: cases.LoopAlone, state: Any) -> list[tuple[Run, Any]]:
     """Returns programs of the environment alone, and with the policy; and their first states."""
     environment, act = whole.environment, policies.batch(whole.policy)
     params = jax.tree.map(jnp.copy, whole.update.variables(state.learning.state)["policy"])
@@ -124,7 +124,7 @@ class _NeverDue(DeviceReplay):
         return jnp.bool_(False)
 
 
-def _without_learning(case: cases.Case, state: Any) -> list[tuple[Run, Any]]:
+def _without_learning(case: cases.CompiledCase, state: Any) -> list[tuple[Run, Any]]:
     """Returns programs without batches, and with batches of which nothing is learned."""
     adding = cases.alone(case, "jax:CartPole-v1", replay_class=_NeverDue)
     drawing = cases.alone(case, "jax:CartPole-v1", change_update=_unlearned)

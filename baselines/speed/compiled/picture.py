@@ -25,15 +25,17 @@ def draw(file: str, png: str) -> None:
     for row in rows:
         if "env_steps_per_second" in row:
             lines.setdefault((row["env"], row["seeds"], row["what"]), []).append(row)
+    colors: dict[tuple[str, int], Any] = {}
     for (env, seeds, what), cells in sorted(lines.items()):
         cells.sort(key=lambda cell: cell["num_envs"])
         of = f"{env}, {seeds} seed{'s' * (seeds > 1)}"
         x, y = ([cell[name] for cell in cells] for name in ("num_envs", "env_steps_per_second"))
         if what == "run":
-            label = f"{of}: a run with metrics and checkpoints"
-            axes.plot(x, y, "k*", markersize=11, zorder=3, label=label)
+            label, color = f"{of}: a run with metrics and checkpoints", colors.get((env, seeds))
+            axes.plot(x, y, "*", color=color, mec="k", markersize=13, zorder=3, label=label)
         else:
-            axes.plot(x, y, "o-", label=of)
+            (line,) = axes.plot(x, y, "o-", label=of)
+            colors[env, seeds] = line.get_color()
     axes.axhline(BAR, color="0.6", linestyle=":")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:,.0f}")

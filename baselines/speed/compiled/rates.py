@@ -75,7 +75,7 @@ class Watch(Callback):
 
 
 def measure(
-    kind: str, case: cases.Case, seconds: float, env: str, **options: Any
+    kind: str, case: cases.CompiledCase, seconds: float, env: str, **options: Any
 ) -> dict[str, Any]:
     """Returns the rates of a run of ours.
 
@@ -109,7 +109,9 @@ def measure(
     }
 
 
-def measure_purejaxrl(python: str, source: str, case: cases.Case, steps: int) -> dict[str, Any]:
+def measure_purejaxrl(
+    python: str, source: str, case: cases.CompiledCase, steps: int
+) -> dict[str, Any]:
     """Returns the rates of PureJaxRL's PPO with the sizes of a case of ours.
 
     Raises:

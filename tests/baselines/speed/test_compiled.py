@@ -14,7 +14,7 @@ from troupe.launch import StopRun
 
 SMALL = {
     "ppo": cases.ppo(4, 8, hidden_sizes=(8,)),
-    "dqn": cases.Case(
+    "dqn": cases.CompiledCase(
         "dqn",
         {"hidden_sizes": (8,), "batch_size": 4, "min_replay_size": 16, "max_replay_size": 500},
     ),
