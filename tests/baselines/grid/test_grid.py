@@ -1,6 +1,7 @@
 """Several seeds and settings with one command: as one program, one by one, or in processes."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -47,10 +48,22 @@ def test_settings_and_seeds_are_one_program(tmp_path, capsys):
     assert result(out / "learning_rate=0.001" / "6")["actor_steps"] >= 497
 
 
-@pytest.mark.parametrize("parallel", [(), ("--parallel", "2")], ids=["in-turn", "processes"])
-def test_other_launches_take_several_seeds(parallel, tmp_path, capsys):
+@pytest.fixture(scope="module")
+def in_turn(tmp_path_factory):
+    """A grid whose runs came one after the other; its runs miss their target."""
+    out = tmp_path_factory.mktemp("in_turn") / "grid"
+    assert main([*DQN, "--seeds", "2", "--target", "1000", "--out", str(out)]) == 1
+    return out
+
+
+@pytest.mark.parametrize("parallel", [False, True], ids=["in-turn", "processes"])
+def test_other_launches_take_several_seeds(parallel, in_turn, tmp_path, capsys):
     out = tmp_path / "grid"
-    assert main([*DQN, "--seeds", "2", *parallel, "--out", str(out)]) == 0
+    if parallel:
+        assert main([*DQN, "--seeds", "2", "--parallel", "2", "--out", str(out)]) == 0
+    else:
+        shutil.copytree(in_turn, out)
+        assert main(["resume", str(out)]) == 1
     returns = [result(out / seed)["evaluation"][-1]["mean"] for seed in ("0", "1")]
     assert f"mean {np.mean(returns):.1f} +- {np.std(returns):.1f} over 2 seeds" in (
         capsys.readouterr().out
@@ -63,10 +76,10 @@ def test_compiled_runs_are_divided_among_processes(tmp_path):
     assert [result(out / str(seed))["seed"] for seed in range(3)] == [0, 1, 2]
 
 
-def test_one_that_fails_leaves_the_others(tmp_path, capsys):
-    """It was begun before, and its checkpoint is another's."""
+def test_one_that_fails_leaves_the_others(in_turn, tmp_path, capsys):
+    """Its checkpoint is damaged."""
     out = tmp_path / "grid"
-    assert main([*DQN, "--seeds", "2", "--out", str(out)]) == 0
+    shutil.copytree(in_turn, out)
     (out / "0" / "result.json").unlink()
     for path in (out / "0" / "checkpoints").rglob("learner.npz"):
         path.write_bytes(b"damaged")
@@ -77,10 +90,8 @@ def test_one_that_fails_leaves_the_others(tmp_path, capsys):
     assert result(out / "1")["actor_steps"] >= 320
 
 
-def test_the_mean_over_seeds_is_held_against_the_target(tmp_path, capsys):
-    out = tmp_path / "grid"
-    arguments = [*DQN, "--seeds", "2", "--target", "1000", "--out", str(out)]
-    assert main(arguments) == 1
+def test_the_mean_over_seeds_is_held_against_the_target(in_turn, capsys):
+    assert main(["resume", str(in_turn)]) == 1  # Nothing is left to do.
     assert "below the target of 1000" in capsys.readouterr().err
 
 
