@@ -40,19 +40,21 @@ def pytest_unconfigure():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Files stay whole but for the two longest, of which the tests of a model or an agent do; those
-    with Ray clusters follow one another, for a start waits only 30 s."""
+    """Files stay whole, but for the longest: of these, tests that share what is made for one case.
+    Those with Ray clusters follow one another, for a start waits only 30 s."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
             if "/distributed/ray/" in nodeid:
                 return "ray"
-            file, case = super()._split_scope(nodeid), nodeid.partition("[")[2]
-            if file.endswith("semantics/test_semantics.py"):  # model-mesh-schedule
-                return f"{file} {case.partition('-')[0]}"
-            if file.endswith("agents/test_agents.py"):  # case, or schedule-case
-                return f"{file} {case.rpartition('-')[2]}"
+            file, case = super()._split_scope(nodeid), nodeid.partition("[")[2].rstrip("]")
+            if file.endswith(("semantics/test_semantics.py", "programs/test_programs.py")):
+                return f"{file} {case.partition('-')[0]}"  # model-mesh-schedule, program-schedule
+            if file.endswith("agents/test_agents.py"):
+                return f"{file} {case.rpartition('-')[2]}"  # case, schedule-case
+            if file.endswith("compiled/test_compiled.py"):
+                return nodeid
             return file
 
     return Scheduling(config, log)
