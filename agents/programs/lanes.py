@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 Nest = Any
 Active = jax.Array | bool
-"""Whether a lane goes on: bool []; True where there are no lanes."""
+"""True for a lane that goes on: bool []; the Python value where there are no lanes."""
 
 
 def any_lane(flag: jax.Array, axis: str | None) -> jax.Array:

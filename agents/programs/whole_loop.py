@@ -68,7 +68,7 @@ class LoopState(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What a host looks at while the loop goes on: copies, which outlive its state."""
+    """Counts and metrics that a host reads as the loop goes on: copies, which outlive its state."""
 
     actor_steps: jax.Array
     """int32 []"""

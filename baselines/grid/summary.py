@@ -1,4 +1,4 @@
-"""What the runs of a grid came to, in lines."""
+"""Summarises the final returns of a grid's runs in lines."""
 
 from __future__ import annotations
 

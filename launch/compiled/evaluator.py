@@ -7,7 +7,7 @@ from typing import Any
 from ...environments.functional import FunctionalVector
 from ..evaluation.evaluator import Evaluator
 from ..signals import Stop
-from .population import PopulationMember
+from .population import Play, PopulationMember
 
 
 class CompiledEvaluator(Evaluator):
@@ -22,7 +22,7 @@ class CompiledEvaluator(Evaluator):
         if not isinstance(environment, FunctionalVector):  # Judged in another than it learns in.
             return super()._play(environment, episodes, stop)
         (params,) = self._source.get_variables(("policy",))
-        return self._member.play(
+        asked = Play(
             environment.functions,
             episodes,
             environment.keys,
@@ -30,3 +30,4 @@ class CompiledEvaluator(Evaluator):
             params,
             lambda: stop.requested,
         )
+        return self._member.play(asked)

@@ -42,8 +42,8 @@ class _Advance(NamedTuple):
     until: int
 
 
-class _Play(NamedTuple):
-    """Asks for whole episodes."""
+class Play(NamedTuple):
+    """Asks for whole episodes of one run. Fields: arguments of `EpisodePrograms.play`."""
 
     environment: FunctionalEnvironment
     episodes: int
@@ -91,7 +91,7 @@ class Population:
         # Whoever has come to its evaluation waits for the others: they are judged together.
         if goes_on := _those(asked, _Advance):
             return self._go_on(goes_on)
-        return self._play(_those(asked, _Play))
+        return self._play(_those(asked, Play))
 
     def _begin(self, begins: Mapping[int, Keys]) -> Mapping[int, Any]:
         self.program, self.episodes = self._build()
@@ -112,7 +112,7 @@ class Population:
         self._turns = max(1, int(self._turns * min(max(pace, 0.5), 4.0)))
         return {index: self._of_run(found, index) for index in asked}
 
-    def _play(self, asked: Mapping[int, _Play]) -> Mapping[int, list[float] | None]:
+    def _play(self, asked: Mapping[int, Play]) -> Mapping[int, list[float] | None]:
         first = next(iter(asked.values()))
         same = {
             index: one
@@ -192,17 +192,8 @@ class PopulationMember:
         """Goes on until a number of actor steps is taken, for about a tenth of a second."""
         self._progress = self._meeting.ask(self._index, _Advance(until))
 
-    def play(
-        self,
-        environment: FunctionalEnvironment,
-        episodes: int,
-        keys: jax.Array,
-        key: jax.Array,
-        params: Nest,
-        stopped: Callable[[], bool],
-    ) -> list[float] | None:
-        """Returns returns of whole episodes. Args: as of `EpisodePrograms.play`, of this run."""
-        asked = _Play(environment, episodes, keys, key, params, stopped)
+    def play(self, asked: Play) -> list[float] | None:
+        """Returns the returns of whole episodes; None: it was stopped."""
         found: list[float] | None = self._meeting.ask(self._index, asked)
         return found
 

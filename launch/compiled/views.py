@@ -68,7 +68,7 @@ class CompiledLearner:
     def restore(self, state: Nest) -> None:
         """Takes back what a learner of this update saved, in whatever launch."""
         like = self._member.read(_update_state)
-        check(state["state"], word_shapes(jax.eval_shape(lambda: like)))
+        check(state["state"], self.saved_shapes["state"])
         restored = jax.tree.map(typed, state["state"], like)
         self._member.change(_with_learner, restored, np.int32(int(state["steps"])))
         self._restored += 1

@@ -18,7 +18,7 @@ from .. import asking, running
 from ..parser import Commands, add_cluster, add_devices, add_partition, add_plan, count
 
 _NO_FLAGS = ("overrides", "environment", "config_file")
-"""What every command's options have."""
+"""Fields of every command's options that are no flags of `resume`."""
 
 
 def register(commands: Commands) -> None:

@@ -1,4 +1,4 @@
-"""What the benchmarks of compiled runs train: settings, experiments, and the loop alone."""
+"""Settings, experiments and loops that the benchmarks of compiled runs train."""
 
 from __future__ import annotations
 

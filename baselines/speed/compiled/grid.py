@@ -36,7 +36,7 @@ _LEAST_LEFT = 25.0
 
 
 class Cell(NamedTuple):
-    """What is measured: a "loop" or a "run"."""
+    """One measurement, of a "loop" or of a "run"."""
 
     what: str
     env: str

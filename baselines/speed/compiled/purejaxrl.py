@@ -18,7 +18,7 @@ import types
 from typing import Any
 
 UNUSED = {"brax.envs.wrappers.training": ("EpisodeWrapper", "AutoResetWrapper"), "navix": ()}
-"""What its wrappers import and CartPole does not use, by module."""
+"""Modules that its wrappers import and CartPole does not use."""
 
 
 def run(

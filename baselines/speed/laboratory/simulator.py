@@ -187,7 +187,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def line(result: dict[str, Any]) -> str:
-    """What was predicted of what was measured, and by how much it is off; or the latter alone."""
+    """Returns what was predicted and measured, with the error; or what was measured alone."""
     if "predicted" not in result:
         return f"{result['name']}: {1e3 * result['step_seconds']:.3f} ms a step"
     row = compare(result)
