@@ -19,6 +19,14 @@ from .request import GridRequest, GridRun
 _LOOK_SECONDS = 0.1
 
 
+def check(request: GridRequest) -> None:
+    """Raises ValueError where a run cannot begin."""
+    first, *others = request.runs()
+    together.check(first.recipe)
+    for run in others:
+        run.recipe.experiment()
+
+
 def conduct(request: GridRequest, out: pathlib.Path, reporter: Reporter) -> None:
     """Runs the runs of a grid that are not done, each in its directory within that of the grid.
 

@@ -13,7 +13,6 @@ from ...launch.errors import RequestError
 from ...launch.files.directory import RunDirectory
 from ...launch.specification import fields
 from ...launch.specification.recipe import Recipe
-from .. import together
 
 FILE = "grid.json"
 
@@ -56,13 +55,6 @@ class GridRequest:
                 recipe = dataclasses.replace(self.recipe, config=config, seed=seed)
                 found.append(GridRun(name, settings, recipe))
         return found
-
-    def check(self) -> None:
-        """Raises ValueError where a run cannot begin."""
-        first, *others = self.runs()
-        together.check(first.recipe)
-        for run in others:
-            run.recipe.experiment()
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes it into the grid's directory, which is made.

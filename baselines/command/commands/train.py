@@ -35,11 +35,12 @@ def train(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     several, options.overrides = _split(options)
     recipe = training.recipe(options, settings)
     if several or options.seeds is not None or options.parallel is not None:
+        from ...grid import conduct
         from ...grid.request import GridRequest
         from .. import grids
 
         request = GridRequest(recipe, several, options.seeds or 1, options.parallel or 1)
-        request.check()
+        conduct.check(request)
         out = pathlib.Path(options.out or asking.free_directory(recipe, "grid-"))
         request.write(out)
         return grids.run(request, out)
