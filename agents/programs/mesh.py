@@ -77,18 +77,12 @@ class MeshProgram:
         self._shares = self._shared(partition.mesh.axes, samples)
 
         batch = dispatch.on_device(samples, drop=1, times=self._size)
-        planned = planning.plan_update(update, partition, batch)
-        one, (shapes, _) = planned.compile(), planned.shapes
-        self.plan = one.plan
-        self._follow(one)
-        leaves, structure = jax.tree.flatten(shapes)
-        self._state_shardings = jax.tree.unflatten(structure, one.in_shardings[: len(leaves)])
-        self.state_shapes = jax.tree.map(
-            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-            shapes,
-            self._state_shardings,
-        )
-        self._sample_shardings, self._run = self._fused(one, shapes, batch)
+        spread = planning.spread_update(update, partition, batch)
+        self.plan = spread.step.plan
+        self._follow(spread.step)
+        self.state_shapes = spread.state_shapes
+        self._state_shardings = jax.tree.map(lambda shape: shape.sharding, self.state_shapes)
+        self._sample_shardings, self._run = self._fused(spread)
         self._sample_leaves = jax.tree.leaves(self._sample_shardings)
         self._gathers: dict[tuple[str, ...], tuple[Any, list[Callable[[Nest], list]]]] = {}
 
@@ -126,26 +120,22 @@ class MeshProgram:
             names = tuple(name for name, row in split.items() if row[-1] > 1)
             self._shares = NamedSharding(parts, PartitionSpec(None, names))
 
-    def _fused(self, one: Any, shapes: Nest, batch: Sample) -> tuple[Sample, Callable[..., Any]]:
+    def _fused(
+        self, spread: planning.SpreadUpdate
+    ) -> tuple[Sample, Callable[..., tuple[Nest, UpdateOutput]]]:
         """Returns the shardings of batches, and the program of a dispatch."""
-        count = len(jax.tree.leaves(shapes))
-
-        def step(state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
-            return jax.tree.unflatten(one.out_tree, one.jitted(*jax.tree.leaves((state, sample))))
 
         def stacked(sharding: NamedSharding) -> NamedSharding:
             """Adds the dimension K; with several processes each has its share of the rows."""
             spec = PartitionSpec(None, *sharding.spec)
             return self._shares if self._size > 1 else NamedSharding(self._mesh, spec)
 
-        placed = jax.tree.unflatten(jax.tree.structure(batch), one.in_shardings[count:])
-        _, output = jax.tree.unflatten(one.out_tree, one.out_shardings)
-        fused = dispatch.fuse(step, self._num_steps)
+        fused = dispatch.fuse(spread.update.step, self._num_steps)
         fused = convolutions.for_device(fused, self._device)
-        placed = jax.tree.map(stacked, placed)
+        placed = jax.tree.map(stacked, spread.sample)
         gathered = UpdateOutput(
-            jax.tree.map(lambda _: self._everywhere, output.metrics),
-            jax.tree.map(stacked, output.priorities),
+            jax.tree.map(lambda _: self._everywhere, spread.output.metrics),
+            jax.tree.map(stacked, spread.output.priorities),
         )
         run = jax.jit(
             fused,

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from ..interfaces import Update
+from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from . import dispatch, runtime
 from .placement import Partition
@@ -111,6 +111,54 @@ def plan_update(
 
     state = jax.eval_shape(lambda: update.init(jax.random.key(0)))
     return plan_step(step, partition, (state, sample), devices)
+
+
+class SpreadUpdate(NamedTuple):
+    """An update whose step runs over the devices of a mesh, within a program that jax compiles."""
+
+    update: Update
+    step: Any
+    """The step of the partitioner, bound to the devices (`partitioning.Partitioned.compile`)"""
+    state_shapes: Nest
+    """`jax.ShapeDtypeStruct` with shardings"""
+    sample: Sample
+    """Shardings of a batch"""
+    output: UpdateOutput
+    """Shardings of what a step gives"""
+
+
+def spread_update(update: Update, partition: Partition, sample: Sample) -> SpreadUpdate:
+    """Plans an update and binds it to devices; nothing is compiled yet.
+
+    Args:
+      update: written for one device and the global batch.
+      partition: where it runs.
+      sample: as of `plan_update`.
+
+    Raises:
+      ValueError: as of `plan_step`, or if there are too few devices.
+    """
+    planned = plan_update(update, partition, sample)
+    bound, (shapes, batch) = planned.compile(), planned.shapes
+    leaves, structure = jax.tree.flatten(shapes)
+    placed = [
+        jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+        for leaf, sharding in zip(leaves, bound.in_shardings[: len(leaves)], strict=True)
+    ]
+
+    def step(state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
+        found = bound.jitted(*jax.tree.leaves((state, sample)))
+        after: tuple[Nest, UpdateOutput] = jax.tree.unflatten(bound.out_tree, found)
+        return after
+
+    _, output = jax.tree.unflatten(bound.out_tree, bound.out_shardings)
+    return SpreadUpdate(
+        dispatch.strongly_typed(update)._replace(step=step, steps=None),
+        bound,
+        jax.tree.unflatten(structure, placed),
+        jax.tree.unflatten(jax.tree.structure(batch), bound.in_shardings[len(leaves) :]),
+        output,
+    )
 
 
 def _simulator(partition: Partition, devices: runtime.Devices) -> partitioning.Simulator:

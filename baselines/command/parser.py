@@ -187,12 +187,13 @@ def add_partition(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--mesh",
         metavar="AXES",
-        help="devices that share the learner's step: data=4,model=2",
+        help="devices that share the learner's step (a compiled run's environments and replay too, "
+        "or several runs): data=4,model=2",
     )
     command.add_argument(
         "--schedule",
         metavar="TACTICS",
-        help="how they share it: batch:data,zero3:data",
+        help="how they share it: batch:data,zero3:data; default: the batch over a mesh's only axis",
     )
     command.add_argument(
         "--recompute",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import jax
 
 from ... import environments
 from ...agents.builder import Builder
+from ...agents.programs import dispatch, planning
 from ...agents.programs.whole_loop import WholeLoop
 from ...agents.replay.device import DeviceReplay
 from ...agents.replay.shapes import sample_shapes
@@ -22,14 +24,16 @@ from ..validation import updates
 from . import settings
 from .episodes import EpisodePrograms
 from .evaluator import CompiledEvaluator
+from .layout import Layout, LoopOverMesh, RunsOverDevices
 from .population import Keys, Population
 from .program import LoopProgram, Settings
 from .views import CompiledActor, CompiledLearner, CompiledReplay
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from ...agents.interfaces import ActorCore
+    from ...agents.interfaces import ActorCore, Update
+    from ...agents.replay.items import Sample
     from ...environments import Vector
 
 _OTHERS = "take --launch one-process, threads, processes or ray"
@@ -60,6 +64,8 @@ class Blueprint:
         self.experiments = experiments
         self.size = None if len(experiments) == 1 else len(experiments)
         self._swept = settings.differing(experiments)
+        if self.size is not None:
+            require_spreadable(experiments[0], self.size)
         self._first: tuple[ComponentFactory, FunctionalVector] | None = None
 
     def population(self) -> Population:
@@ -89,7 +95,7 @@ class Blueprint:
         learner: Any = CompiledLearner(member)
         replay: Any = CompiledReplay(member)
         actor = CompiledActor(member)
-        chosen = devices.ChosenDevices(member.device, member.device)
+        chosen = devices.ChosenDevices(member.device, member.device, member.note)
         evaluator = CompiledEvaluator(
             member, experiment, spec, factory.networks, learner, member.device
         )
@@ -99,24 +105,29 @@ class Blueprint:
         """Makes the programs; see `Population`."""
         assert self._first is not None
         factory, vector = self._first
-        experiment, spec, num_envs = factory.experiment, factory.spec, vector.num_envs
+        spec, num_envs = factory.spec, vector.num_envs
         builder, networks = factory.builder, factory.networks
         settings.require_same_replay(self.experiments, spec)
         replay_spec = builder.make_replay_spec(spec)
         extras_spec = builder.make_extras_spec(factory.policy)
-        updates.check(factory, networks, sample_shapes(replay_spec, spec, extras_spec))
-        device = devices.named(experiment.learner_device, "learner") or jax.local_devices()[0]
         steps = builder.steps_per_dispatch
         replay = DeviceReplay(
             replay_spec, spec, extras_spec, num_envs=num_envs, steps_per_sample=steps
         )
-        _require_room(replay.num_bytes, self.size or 1, device)
+        batch = sample_shapes(replay_spec, spec, extras_spec)
+        updates.check(factory, networks, batch)
+        layout = self._layout(lambda: builder.make_update(networks, spec), batch, num_envs)
+        _require_room(replay.num_bytes * (self.size or 1), self.size or 1, layout)
         swept = settings.values(self.experiments, self._swept)
 
         def make(of_run: Settings, axis: str | None) -> WholeLoop:
             own = settings.applied(builder, of_run)
             policy = own.make_policy(networks, spec, num_streams=num_envs)
-            update = own.make_update(networks, spec)
+            update = (
+                layout.update
+                if isinstance(layout, LoopOverMesh)
+                else own.make_update(networks, spec)
+            )
             return WholeLoop(vector.functions, policy, update, replay, steps, axis)
 
         def judged(of_run: Settings) -> ActorCore:
@@ -128,8 +139,26 @@ class Blueprint:
                 f"steps waits; {_OTHERS}."
             )
         settings.require_program(make, swept, num_envs)
-        program = LoopProgram(make, swept, self.size, device)
-        return program, EpisodePrograms(judged, swept, self.size, device)
+        program = LoopProgram(make, swept, self.size, layout)
+        # A policy of one run is judged on one device.
+        judging = layout if self.size is not None else Layout(layout.device)
+        return program, EpisodePrograms(judged, swept, self.size, judging)
+
+    def _layout(self, make_update: Callable[[], Update], batch: Sample, num_envs: int) -> Layout:
+        """Lays out the arrays of a program.
+
+        Raises:
+          ValueError: if the update cannot be spread as it was asked to be.
+        """
+        experiment = self.experiments[0]
+        partition = experiment.partition
+        if partition is None:
+            named = devices.named(experiment.learner_device, "learner")
+            return Layout(named or jax.local_devices()[0])
+        if self.size is not None:
+            return RunsOverDevices(partition.mesh.devices(), self.size)
+        spread = planning.spread_update(make_update(), partition, dispatch.on_device(batch))
+        return LoopOverMesh(spread, num_envs)
 
 
 def require_compilable(experiment: Experiment, environment: Vector) -> FunctionalVector:
@@ -149,11 +178,6 @@ def require_compilable(experiment: Experiment, environment: Vector) -> Functiona
             f"{experiment.env} is not written in JAX, so that no program can hold it; {_OTHERS}, "
             f"or an environment whose id begins with jax: (see docs/compiled.md)."
         )
-    if experiment.partition is not None:
-        raise RequestError(
-            "--launch compiled runs on one device; leave out --mesh and --schedule, or take "
-            "--launch one-process."
-        )
     for name in _OVERRIDDEN:
         if getattr(type(builder), name) is not getattr(Builder, name):
             raise RequestError(
@@ -162,14 +186,38 @@ def require_compilable(experiment: Experiment, environment: Vector) -> Functiona
     return environment
 
 
-def _require_room(num_bytes: int, num_runs: int, device: jax.Device) -> None:
+def require_spreadable(experiment: Experiment, num_runs: int) -> None:
+    """Raises ValueError where several runs cannot be spread over a mesh as it was asked."""
+    partition = experiment.partition
+    if partition is None:
+        return
+    from ...partitioning.tactics.batch import BatchParallel  # Only who has a mesh pays for it.
+
+    others = (partition.recompute, partition.placement, partition.decisions)
+    if any(one is not None for one in others) or not all(
+        isinstance(one, BatchParallel) for one in partition.schedule
+    ):
+        raise RequestError(
+            f"{num_runs} runs of one program are spread over a mesh whole, as many on each device; "
+            "leave out all but --mesh and --schedule batch:AXIS, or train them with --parallel."
+        )
+    if num_runs % (size := partition.mesh.size):
+        raise RequestError(
+            f"{num_runs} runs cannot be divided by the {size} devices of the mesh; take "
+            f"{math.ceil(num_runs / size) * size} runs or a smaller mesh."
+        )
+    partition.mesh.devices()  # Are there so many?
+
+
+def _require_room(num_bytes: int, num_runs: int, layout: Layout) -> None:
     """Raises RequestError where the replays of all runs do not fit the device's memory."""
+    num_bytes, device = layout.replay_bytes(num_bytes), layout.device
     limit = _memory(device)
-    if limit is not None and num_bytes * num_runs > limit:
+    if limit is not None and num_bytes > limit:
         whose = "the replay takes" if num_runs == 1 else f"the replays of {num_runs} runs take"
         fewer = "" if num_runs == 1 else " or fewer runs at once"
         raise RequestError(
-            f"{whose} {num_bytes * num_runs / 2**30:.1f} GiB of the device's memory, and "
+            f"{whose} {num_bytes / 2**30:.1f} GiB of the device's memory, and "
             f"{device.device_kind} has {limit / 2**30:.1f} GiB; choose a smaller replay "
             f"(--config.max_replay_size){fewer}."
         )

@@ -14,6 +14,7 @@ from ...agents.acting import policies
 from ...agents.interfaces import ActorCore
 from ...agents.programs import lanes
 from ...environments.functional import FunctionalEnvironment, streams
+from .layout import Layout
 from .program import AXIS, Settings, over_runs
 
 Nest = Any
@@ -44,7 +45,7 @@ class EpisodePrograms:
         make_policy: Callable[[Settings], ActorCore],
         settings: Settings,
         num_runs: int | None,
-        device: jax.Device,
+        layout: Layout,
     ):
         """Compiles nothing yet.
 
@@ -52,10 +53,10 @@ class EpisodePrograms:
           make_policy: makes the policy that is judged, from the settings of a run.
           settings: of all runs.
           num_runs: S; None: one run, whose arrays have no leading dimension.
-          device: that runs it all.
+          layout: of its arrays.
         """
-        self._make_policy, self._num_runs, self._device = make_policy, num_runs, device
-        self._settings = jax.device_put(dict(settings), device)
+        self._make_policy, self._num_runs, self._layout = make_policy, num_runs, layout
+        self._settings = jax.device_put(dict(settings), layout.sharding)
         self._compiled: dict[tuple[int, int], Any] = {}
 
     def play(
@@ -85,7 +86,7 @@ class EpisodePrograms:
             self._compiled[sizes] = self._compile(environment, *sizes)
         begin, go_on = self._compiled[sizes]
         # Keys are made on the host; where they lie, the environments begin.
-        keys, key, params = jax.device_put((keys, key, params), self._device)
+        keys, key, params = jax.device_put((keys, key, params), self._layout.sharding)
         playing, unfinished = begin(self._settings, keys, key), True
         while np.any(unfinished):
             if stopped():
@@ -139,5 +140,8 @@ class EpisodePrograms:
             playing, _ = lanes.while_any(more, one, (playing, jnp.int32(0)), axis)
             return playing, unfinished(playing)
 
-        begin, go_on = (over_runs(fn, self._num_runs) for fn in (begin, go_on))
+        begin, go_on = (
+            self._layout.over_devices(over_runs(fn, self._num_runs), [True] * 3)
+            for fn in (begin, go_on)
+        )
         return jax.jit(begin), jax.jit(go_on, donate_argnums=1)

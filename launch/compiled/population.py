@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 
 from ...agents.programs.whole_loop import LoopState, Progress, WholeLoop
 from ...environments.functional import FunctionalEnvironment
@@ -96,7 +95,7 @@ class Population:
     def _begin(self, begins: Mapping[int, Keys]) -> Mapping[int, Any]:
         self.program, self.episodes = self._build()
         keys = self._together([begins[index] for index in self._filled(begins)])
-        self._replay_keys = jax.device_put(keys.replay, self.program.device)
+        self._replay_keys = jax.device_put(keys.replay, self.program.layout.sharding)
         self.state = self.program.init(keys.streams, keys.actor, keys.learner)
         return dict.fromkeys(begins)
 
@@ -139,7 +138,7 @@ class Population:
     def _together(self, nests: Sequence[Nest]) -> Nest:
         if self._size is None:
             return nests[0]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *nests)
+        return self.program.layout.together(nests)
 
     def _of_run(self, nest: Nest, index: int) -> Nest:
         return nest if self._size is None else jax.tree.map(lambda leaf: leaf[index], nest)
@@ -159,8 +158,13 @@ class PopulationMember:
 
     @property
     def device(self) -> jax.Device:
-        """Of the program."""
-        return self._population.program.device
+        """Of the program; the first of several."""
+        return self._population.program.layout.device
+
+    @property
+    def note(self) -> str:
+        """A line that says what of the run its mesh does not spread; empty: there is none."""
+        return self._population.program.layout.note
 
     @property
     def loop(self) -> WholeLoop:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from ...agents.programs import compilation, convolutions
 from ...agents.programs.whole_loop import LoopState, Progress, WholeLoop
+from .layout import Layout
 
 Nest = Any
 Settings = Mapping[str, jax.Array]
@@ -27,7 +28,7 @@ class LoopProgram:
     """The compiled functions of a loop's state; `advance` goes on with all runs in lockstep.
 
     Attributes:
-      device: that runs it all.
+      layout: of its arrays.
       loop: of one run, without settings.
     """
 
@@ -36,7 +37,7 @@ class LoopProgram:
         make: Callable[[Settings, str | None], WholeLoop],
         settings: Settings,
         num_runs: int | None,
-        device: jax.Device,
+        layout: Layout,
     ):
         """Compiles nothing yet.
 
@@ -45,10 +46,10 @@ class LoopProgram:
             axis of runs.
           settings: of all runs.
           num_runs: S; None: one run, whose arrays have no leading dimension.
-          device: that runs it all.
+          layout: of its arrays.
         """
-        self._settings = jax.device_put(dict(settings), device)
-        self._num_runs, self.device = num_runs, device
+        self._settings = jax.device_put(dict(settings), layout.sharding)
+        self._num_runs, self.layout = num_runs, layout
         self._axis = None if num_runs is None else AXIS
         self._make, self.loop = make, make({}, None)
 
@@ -62,17 +63,22 @@ class LoopProgram:
             state = loop.advance(state, key, until, turns)
             return state, loop.progress(state)
 
-        self._init = compilation.compile_once(over_runs(init, num_runs), device)
+        begin = layout.over_devices(over_runs(init, num_runs), [True] * 4)
         run = over_runs(advance, num_runs, in_axes=(0, 0, 0, 0, None))
-        self._advance = jax.jit(convolutions.for_device(run, device), donate_argnums=1)
+        run = layout.over_devices(run, [True] * 4 + [False])
+        self._begin, self._run = begin, convolutions.for_device(run, layout.device)
 
     def init(
         self, stream_keys: jax.Array, actor_keys: jax.Array, learner_keys: jax.Array
     ) -> LoopState:
-        """Returns the first state, on the device. Args: as of `WholeLoop.init`, of all runs."""
-        return jax.device_put(
-            self._init(self._settings, stream_keys, actor_keys, learner_keys), self.device
+        """Returns the first state, on the devices. Args: as of `WholeLoop.init`, of all runs."""
+        keys = jax.device_put((stream_keys, actor_keys, learner_keys), self.layout.sharding)
+        self._shardings = self.layout.shardings(jax.eval_shape(self._begin, self._settings, *keys))
+        begin = compilation.compile_once(
+            self._begin, self.layout.device, out_shardings=self._shardings
         )
+        state: LoopState = self.layout.call(begin, self._settings, *keys)
+        return state
 
     def advance(
         self, state: LoopState, keys: jax.Array, until: Any, turns: int
@@ -88,9 +94,11 @@ class LoopProgram:
         Returns:
           The state, and what is to be looked at.
         """
-        return self._advance(
-            self._settings, state, keys, jnp.asarray(until, jnp.int32), jnp.int32(turns)
+        counts = jnp.asarray(until, jnp.int32), jnp.int32(turns)
+        found: tuple[LoopState, Progress] = self.layout.call(
+            self._advance, self._settings, state, keys, *counts
         )
+        return found
 
     def read(self, state: LoopState, index: int, select: Callable[..., Nest]) -> Nest:
         """Returns what a function takes from the state of one run.
@@ -103,7 +111,8 @@ class LoopProgram:
         Returns:
           Arrays that may be those of the state, where there is one run: good until it goes on.
         """
-        return self._reader(select)(self._settings, state, index)
+        part, place = self.layout.part((self._settings, state), index)
+        return self.layout.call(self._reader(select), *part, place)
 
     def change(
         self, state: LoopState, index: int, change: Callable[..., LoopState], *arguments: Nest
@@ -116,7 +125,15 @@ class LoopProgram:
           change: `(loop, state, *arguments) -> state`, of one run; compiled once.
           *arguments: arrays.
         """
-        return self._changer(change)(self._settings, state, index, *arguments)
+        changed: LoopState = self.layout.call(
+            self._changer(change), self._settings, state, index, arguments
+        )
+        return changed
+
+    @functools.cached_property
+    def _advance(self) -> Callable[..., tuple[LoopState, Progress]]:
+        out = self._shardings, self.layout.sharding
+        return jax.jit(self._run, donate_argnums=1, out_shardings=out)
 
     @functools.cache  # noqa: B019 - as long as the run.
     def _reader(self, select: Callable[..., Nest]) -> Callable[..., Nest]:
@@ -129,15 +146,20 @@ class LoopProgram:
     @functools.cache  # noqa: B019 - as long as the run.
     def _changer(self, change: Callable[..., LoopState]) -> Callable[..., LoopState]:
         def put(
-            settings: Settings, state: LoopState, index: jax.Array, *arguments: Nest
+            settings: Settings, state: LoopState, index: jax.Array, arguments: Sequence[Nest]
         ) -> LoopState:
-            own, before = self._of_run((settings, state), index)
+            place = self.layout.place(index, jax.tree.leaves(state)[0].shape[0])
+            own, before = self._of_run((settings, state), place)
             after = change(self._make(own, None), before, *arguments)
             if self._num_runs is None:
                 return after
-            return jax.tree.map(lambda leaf, new: leaf.at[index].set(new), state, after)
+            # Nowhere on a device that does not hold the run.
+            return jax.tree.map(
+                lambda leaf, new: leaf.at[place].set(new, mode="drop"), state, after
+            )
 
-        return jax.jit(put, donate_argnums=1)
+        put = self.layout.over_devices(put, [True, True, False, False])
+        return jax.jit(put, donate_argnums=1, out_shardings=self._shardings)
 
     def _of_run(self, nest: Nest, index: jax.Array) -> Nest:
         return nest if self._num_runs is None else jax.tree.map(lambda leaf: leaf[index], nest)

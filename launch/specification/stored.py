@@ -74,7 +74,7 @@ def partition(
 
     Args:
       mesh: "data=4,model=2".
-      schedule: "batch:data,megatron:model".
+      schedule: "batch:data,megatron:model"; None: the batch over a mesh's only axis.
       recompute: "auto", to compute activations again where memory does not suffice.
       memory: how much of a device's memory the step may need, as a share of it.
       placement: "auto", to lay axes and sums onto the hierarchy of links.
@@ -99,9 +99,16 @@ def partition(
                 f"--{given[0]} was given without --mesh and --schedule, whose step it is of."
             )
         return None
-    if mesh is None or schedule is None:
-        one, missing = ("schedule", "mesh") if mesh is None else ("mesh", "schedule")
-        raise RequestError(f"--{one} was given without --{missing}; give both or neither.")
+    if mesh is None:
+        raise RequestError("--schedule was given without --mesh; give both or neither.")
+    if schedule is None:
+        axes = list(partitioning.parse_mesh(mesh).axes)
+        if len(axes) > 1:
+            raise RequestError(
+                f"--mesh {mesh} was given without --schedule, which says what its "
+                f"{len(axes)} axes divide; only over a mesh of one axis is it batch by default."
+            )
+        schedule = f"batch:{axes[0]}"
     tactics, again = partitioning.parse_spread(schedule, recompute, memory)
     partitioning.laid_out(placement)
     return Partition(partitioning.parse_mesh(mesh), tactics, again, placement, device)

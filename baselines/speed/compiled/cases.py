@@ -16,6 +16,7 @@ from ....agents.programs.whole_loop import LoopState, WholeLoop
 from ....agents.replay.device import DeviceReplay
 from ....environments import functional
 from ....launch import Callback, Checkpointing, Evaluation, Experiment
+from ....launch.compiled.layout import Layout
 from ....launch.compiled.program import LoopProgram
 from ...settings.dqn import CARTPOLE_ZOO
 
@@ -169,7 +170,7 @@ def alone(
         del settings  # All runs have the same.
         return WholeLoop(environment, policy, update, replay, k, axis)
 
-    program = LoopProgram(make, {}, num_runs, jax.devices()[0])
+    program = LoopProgram(make, {}, num_runs, Layout(jax.devices()[0]))
     runs = () if num_runs is None else (num_runs,)
     streams, actor, learner, draws = jax.random.split(jax.random.key(0), 4)
     keys = [jax.random.split(key, runs) for key in (actor, learner, draws)]

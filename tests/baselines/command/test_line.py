@@ -67,7 +67,11 @@ def fails(capsys, arguments, code, *words):
         ("train dqn --env CartPole-v1 --config.batch_size", ["batch_size needs a value"]),
         ("train dqn --env C --config.n_step 1 --config.n_step=2", ["n_step was given twice"]),
         ("train dqn --env Pendulum-v1", ["dqn", "discrete"]),
-        ("train dqn --env CartPole-v1 --mesh data=2", ["--mesh was given without --schedule"]),
+        (
+            "train dqn --env CartPole-v1 --mesh data=2,model=2",
+            ["--mesh data=2,model=2 was given without --schedule", "2 axes"],
+        ),
+        ("train dqn --env CartPole-v1 --schedule batch:data", ["was given without --mesh"]),
         ("train dqn --env C --recompute auto", ["--recompute was given without --mesh"]),
         ("train dqn --env C --mesh data:2 --schedule batch:data", ["'data:2' is not AXIS=SIZE"]),
         ("train dqn --env C --mesh data=2 --schedule bath:data", ["no tactic 'bath'", "batch"]),
@@ -254,7 +258,7 @@ def test_a_plan_needs_no_devices_and_predicts(capsys, tmp_path):
     )
     fails(capsys, [*arguments, "--recompute", "auto", "--memory", "0"], 2, "share of the device's")
     fails(capsys, [*arguments, "--device", "a11"], 2, "unknown device 'a11'", "h200")
-    fails(capsys, [*arguments[:4], "--mesh", "data=2"], 2, "--schedule")
+    fails(capsys, [*arguments[:4], "--mesh", "data=2,model=2"], 2, "--schedule")
 
 
 def test_a_search_is_drawn(capsys, tmp_path):

@@ -290,10 +290,6 @@ CARTPOLE = functional.make("jax:CartPole-v1")
     ("made", "words"),
     [
         (lambda: dataclasses.replace(PPO, env="CartPole-v1").experiment(), "not written in JAX"),
-        (
-            lambda: dataclasses.replace(PPO, mesh="data=2", schedule="batch:data").experiment(),
-            "one device",
-        ),
         (lambda: experiment(OwnActor(PPOConfig(**SMALL)), CARTPOLE), "make_actor of its own"),
         (lambda: experiment(PPOBuilder(PPOConfig(**SMALL)), calling(CARTPOLE)), "the environment"),
         (lambda: experiment(Looking(PPOConfig(**SMALL)), CARTPOLE), "the policy calls the host"),
