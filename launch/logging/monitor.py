@@ -136,9 +136,9 @@ class Monitor:
         episodes = summary["episodes"]
         row = {"kind": "evaluation", **counts, "evaluated": episodes, **numbers}
         self._rows.write(row)
-        self.line(
-            f"evaluation at {counts[self._clock.name]:,} {self._clock.words}: "
-            f"return {summary['mean']:.1f} +- {summary['std']:.1f} over {episodes} episodes"
+        steps, words = counts[self._clock.name], self._clock.words
+        self._reporter.evaluated(
+            report.Evaluated(steps, words, summary["mean"], summary["std"], episodes)
         )
         self._callbacks.call("on_evaluation", row)
 

@@ -92,6 +92,27 @@ class Starting:
         return f"starting {len(self.roles)} roles {since}"[:width]
 
 
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation of a run came to."""
+
+    steps: int
+    """Of the run's clock."""
+    clock: str
+    """In words: actor steps, or gradient steps."""
+    mean: float
+    """Of the returns."""
+    std: float
+    episodes: int
+
+    def text(self) -> str:
+        """In words."""
+        return (
+            f"evaluation at {self.steps:,} {self.clock}: return {self.mean:.1f} +- {self.std:.1f} "
+            f"over {self.episodes} episodes"
+        )
+
+
 def short(number: float) -> str:
     """A number in few letters: 950, 12.5k, 3.2M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -114,6 +135,10 @@ class Reporter:
 
     def line(self, text: str) -> None:
         """Reports an event, to be kept."""
+
+    def evaluated(self, evaluation: Evaluated) -> None:
+        """Reports an evaluation; a line, unless a reporter does otherwise."""
+        self.line(evaluation.text())
 
     def close(self) -> None:
         """Ends the reports: no others follow."""
@@ -188,6 +213,10 @@ class Logged(Reporter):
     def line(self, text: str) -> None:
         self._inner.line(text)
         self.note(text)
+
+    def evaluated(self, evaluation: Evaluated) -> None:
+        self._inner.evaluated(evaluation)
+        self.note(evaluation.text())
 
     def note(self, text: str) -> None:
         """Writes a line to the file alone; the other reporter shows the event otherwise."""

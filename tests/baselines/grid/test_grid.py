@@ -37,7 +37,10 @@ def test_settings_and_seeds_are_one_program(tmp_path, capsys):
             found = result(out / f"learning_rate={rate}" / seed)
             assert found["seed"] == int(seed)
             assert found["launch"] == "compiled"
-            assert f"learning_rate={rate}/{seed}: evaluation at" in printed
+        evaluations = [line for line in printed.splitlines() if "evaluation at" in line]
+        evaluations = [line for line in evaluations if line.startswith(f"learning_rate={rate}: ")]
+        assert evaluations
+        assert all(line.endswith("over 2 runs") for line in evaluations)
         assert f"learning_rate {rate}: return " in printed
     assert "over 2 seeds" in printed
     assert (out / "curve.png").stat().st_size > 0
