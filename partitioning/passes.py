@@ -197,17 +197,22 @@ def _gathered(record: PlanRecord) -> list[str]:
 
 
 def _not_followed(record: PlanRecord) -> list[str]:
-    """One line of the hints in the step's code that the plan does not follow, if there are any."""
-    found = []
+    """Lines of the hints in the step's code that the plan does not follow: one of those that the
+    tactic would, and one of those over an axis that the mesh lacks, if there are any."""
+    found: dict[str, list[str]] = {}
     for op in hints(record.graph.program):
-        layout = record.state.layout(op.outputs[0])
-        pairs = zip(op.params["layout"], layout, strict=True)
-        if not all(set(wanted) <= set(got) for wanted, got in pairs):
-            found.append(f"{op.params['name']} at {op.source or 'an unknown line'}")
-    if not found:
-        return []
-    several = f", and {len(found) - 1} more" if found[1:] else ""
-    return [f"not followed (tactic hints:AXIS does): with_sharding_constraint {found[0]}{several}"]
+        wanted, layout = op.params["layout"], record.state.layout(op.outputs[0])
+        lacking = sorted({axis for axes in wanted for axis in axes} - {*record.mesh.axes})
+        if all({*axes} <= {*got} for axes, got in zip(wanted, layout, strict=True)):
+            continue
+        why = f"mesh {record.mesh} has no axis {', '.join(map(repr, lacking))}"
+        hint = f"{op.params['name']} at {op.source or 'an unknown line'}"
+        found.setdefault(why if lacking else "tactic hints:AXIS does", []).append(hint)
+    return [
+        f"not followed ({why}): with_sharding_constraint {first}"
+        + (f", and {len(others)} more" if others else "")
+        for why, (first, *others) in found.items()
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

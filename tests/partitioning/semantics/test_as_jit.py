@@ -145,7 +145,10 @@ def test_hints_of_the_step_decide_nothing_and_the_plan_says_so(axis):
     fn = hinted(axis)
     for schedule in ([], [pt.Manual("rows", {"w": 0}, "model")]):
         step = pt.partition(fn, MESH, schedule)
-        (said,) = [line for line in step.plan(x, w).steps[-1].remarks() if "hints" in line]
+        remarks = step.plan(x, w).steps[-1].remarks()
+        (said,) = [line for line in remarks if "not followed" in line]
+        assert ("hints:AXIS" in said) == (axis == "data")
+        assert ("mesh data=4,model=2 has no axis 'fsdp'" in said) == (axis == "fsdp")
         assert f"with_sharding_constraint P('{axis}', None) at" in said
         assert "test_as_jit.py:" in said
         np.testing.assert_allclose(step(x, w), fn(x, w), rtol=1e-5)
