@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .. import environments
-from ..launch import running, seeds
+from ..launch import running, seeds, transfer
 from ..launch.errors import Interrupted
 from ..launch.experiment import Experiment
 from ..launch.files.result import Result
@@ -60,10 +60,11 @@ def run(runs: Sequence[Asked], reporter: report.Reporter) -> list[Result | Excep
         from ..launch.compiled.run import run_population
 
         combined = CombinedReporter(reporter, [one.name or str(one.out) for one in runs])
+        begun = [_is_begun(one, combined.of_run(index)) for index, one in enumerate(runs)]
         return run_population(
             [one.recipe.experiment() for one in runs],
             [one.out for one in runs],
-            resume=[one.resume for one in runs],
+            resume=begun,
             reporters=[combined.of_run(index) for index in range(len(runs))],
             requests=[one.recipe.to_json() for one in runs],
         )
@@ -75,7 +76,7 @@ def run(runs: Sequence[Asked], reporter: report.Reporter) -> list[Result | Excep
             result = launcher(
                 recipe.experiment(),
                 one.out,
-                resume=one.resume,
+                resume=_is_begun(one, reporter),
                 reporter=reporter,
                 request=recipe.to_json(),
             )
@@ -86,3 +87,8 @@ def run(runs: Sequence[Asked], reporter: report.Reporter) -> list[Result | Excep
         else:
             found.append(result)
     return found
+
+
+def _is_begun(one: Asked, reporter: report.Reporter) -> bool:
+    """Returns whether a run is to be gone on with; one that begins with weights of another is."""
+    return one.resume or transfer.begin_if_asked(one.recipe, one.out, reporter)

@@ -85,7 +85,7 @@ def make(
       episodic_life: in Atari games, whether the loss of a life terminates an episode. For
         training; evaluate without it.
       max_episode_steps: in place of the limit that the id comes with (Gymnasium only).
-      render_mode: "rgb_array" makes `render_frame` work.
+      render_mode: "rgb_array" makes `render_frame` work, "human" shows a window (Gymnasium only).
       **arguments: for the environment's own constructor (Gymnasium and fakes).
 
     Raises:
@@ -101,7 +101,7 @@ def make(
         raise UnknownEnvironmentError(f"an environment's id is a text, got {id!r}")
     num_envs = options.optional_integer("num_envs", num_envs, 1, MOST_ENVIRONMENTS)
     options.optional_integer("max_episode_steps", max_episode_steps, 1, 10**12)
-    options.choice("render_mode", render_mode, (None, "rgb_array"))
+    options.choice("render_mode", render_mode, (None, "rgb_array", "human"))
     options.choice("episodic_life", episodic_life, (True, False))
     common: dict[str, Any] = {
         "actions": actions,
@@ -122,6 +122,8 @@ def make(
             return _fake(id, one_seed, arguments, **common)
         if family in ("dm_control", "bsuite"):
             _refuse(id, episodic_life=episodic_life, **more)
+            if render_mode == "human":
+                raise InvalidOptionError(f"{id} has no window: film it with render_mode rgb_array")
             return getattr(suites, family)(id, seed=one_seed, **common)
         return _gymnasium(id, one_seed, episodic_life, **common, **more)
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .errors import Interrupted, RequestError, RunError, StopRun
     from .evaluation.checkpoint import evaluate
     from .evaluation.export import export
+    from .evaluation.learner import LoadedLearner, load_learner
     from .evaluation.policy import Policy, load_policy
     from .experiment import Checkpointing, Evaluation, Experiment, Partition
     from .files.checkpoints import CheckpointError
@@ -27,6 +28,7 @@ __all__ = [
     "Evaluation",
     "Experiment",
     "Interrupted",
+    "LoadedLearner",
     "Partition",
     "Policy",
     "RequestError",
@@ -38,6 +40,7 @@ __all__ = [
     "evaluate",
     "export",
     "launch",
+    "load_learner",
     "load_policy",
     "make_program",
     "resume",
@@ -52,6 +55,7 @@ _HOMES = {
     "Evaluation": "experiment",
     "Experiment": "experiment",
     "Interrupted": "errors",
+    "LoadedLearner": "evaluation.learner",
     "Partition": "experiment",
     "Policy": "evaluation.policy",
     "RequestError": "errors",
@@ -63,6 +67,7 @@ _HOMES = {
     "evaluate": "evaluation.checkpoint",
     "export": "evaluation.export",
     "launch": "distributed.engines.launchpad.launchpad_engine",
+    "load_learner": "evaluation.learner",
     "load_policy": "evaluation.policy",
     "make_program": "distributed.engines.launchpad.program",
     "resume": "running",

@@ -50,9 +50,9 @@ def _answer(arguments: list[str], settings: Sequence[Tuned], debug: bool) -> int
         except RequestError as error:
             raise RequestError(f"{error}{_hint(arguments)}") from None
         options.overrides, options.environment = overrides, environment
-        if (overrides or environment) and not hasattr(options, "agent"):
-            flags = [f"--config.{name}" for name in overrides]
-            flags += [f"--env.{name}" for name in environment]
+        flags = [] if hasattr(options, "agent") else [f"--config.{name}" for name in overrides]
+        flags += [] if hasattr(options, "env") else [f"--env.{name}" for name in environment]
+        if flags:
             raise RequestError(f"{flags[0]} belongs to a new run: `troupe train AGENT`.")
         if getattr(options, "config_file", None) is not None:
             options.overrides = {**config_file.read(options.config_file), **overrides}

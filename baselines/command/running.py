@@ -25,6 +25,10 @@ def run(recipe: Recipe | Begun, out: str | pathlib.Path, *, resume: bool) -> int
     experiment = recipe.experiment()
     reporter = report.for_stream()
     try:
+        if not resume:
+            from ...launch import transfer
+
+            resume = transfer.begin_if_asked(recipe, out, reporter)
         result = runner(experiment, out, resume=resume, reporter=reporter, request=recipe.to_json())
     finally:
         reporter.close()

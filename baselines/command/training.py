@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
 from collections.abc import Sequence
+from typing import Any
 
+from ...launch.errors import RequestError
 from ...launch.experiment import Checkpointing, Evaluation
 from ...launch.specification.recipe import Recipe
 from ..tuned import Tuned
@@ -31,6 +34,7 @@ def add_flags(
         help="actor steps, with --data gradient steps; default: as tuned, or 100000",
     )
     add_data(parser)
+    _add_origin(parser)
     parser.add_argument(
         "--target",
         type=float,
@@ -72,6 +76,40 @@ def add_flags(
     add_partition(parser)
     add_plan(parser)
     _add_config(parser, arguments)
+
+
+def _add_origin(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("weights of another run")
+    group.add_argument(
+        "--from",
+        dest="origin",
+        metavar="DIR",
+        help="begin with what the learner of that run has learned: parameters, targets and the "
+        "optimizer's state; the agent's config, the environment and the seed may be others",
+    )
+    group.add_argument(
+        "--best",
+        action="store_true",
+        help="with --from: with the parameters of its best policy alone",
+    )
+    group.add_argument(
+        "--from-only",
+        action="append",
+        metavar="PATTERN",
+        help="with --from: with those arrays alone, as in 'params/*' (`troupe weights DIR` lists "
+        "them); may be given several times",
+    )
+
+
+def _origin(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Returns where the weights of a run come from; None: it begins anew."""
+    if options.origin is None:
+        for name, value in (("--best", options.best), ("--from-only", options.from_only)):
+            if value:
+                raise RequestError(f"{name} says what to take of another run; name it with --from.")
+        return None
+    run = str(pathlib.Path(options.origin).resolve())  # To be found from elsewhere.
+    return {"run": run, "best": options.best, "only": list(options.from_only or ())}
 
 
 def _add_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
@@ -120,6 +158,7 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
         actor_device=options.actor_device,
         learner_device=options.learner_device,
         wandb=options.wandb,
+        origin=_origin(options),
         launch=options.launch,
         engine=options.engine,
         roles={

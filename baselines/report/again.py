@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...launch import transfer
 from ...launch.errors import RequestError
 from ...launch.specification import fields, origins
 from ...launch.specification.recipe import Recipe
@@ -70,6 +71,12 @@ def _words(recipe: Recipe, tuned: Tuned) -> Iterator[str]:
     for name, value in flags.items():
         if value is not None:
             yield from (f"--{name}", str(value))
+    if recipe.origin is not None:
+        origin = transfer.Origin(**recipe.origin)
+        yield from ("--from", origin.run)
+        yield from ["--best"] if origin.best else []
+        for pattern in origin.only:
+            yield from ("--from-only", pattern)
     if evaluation.stop_at_target:
         yield "--stop-at-target"
     config_class = origins.find_builder(recipe.agent, recipe.folders).config_class

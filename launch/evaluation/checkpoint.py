@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from ..errors import RequestError
 from ..experiment import Experiment
 from ..logging.report import Reporter
 from ..signals import Stop
-from . import video
+from . import elsewhere, video
 from .evaluator import Evaluator, Outcome, play
 from .loading import Learned, Which, learned
 
@@ -29,6 +30,9 @@ def evaluate(
     seed: int | None = None,
     experiment: Experiment | None = None,
     save_video: str | os.PathLike[str] | None = None,
+    render: bool = False,
+    env: str | None = None,
+    env_options: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
 ) -> Outcome:
     """Plays the evaluation policy of a run. Nothing in the run changes.
@@ -37,11 +41,14 @@ def evaluate(
       run: its directory; it may have ended or not.
       which: the policy of the "newest" checkpoint, or the "best" by the run's evaluations. The best
         plays the episodes of its evaluation again, whose returns it gives again, unless `episodes`,
-        `seed` or `save_video` are given.
+        `seed`, `save_video`, `render`, `env` or `env_options` are given.
       episodes: how many; None: 20.
       seed: of these episodes, which are none that the run saw; None: 0.
       experiment: that of the run; None: as its `config.json` says.
       save_video: file for a film of the episodes, played one after another.
+      render: shows the episodes in a window, played one after another.
+      env: id of another environment to play in; None: that of the run.
+      env_options: of `environments.make` to play with, beside those of the run's own.
       reporter: where warnings go.
 
     Raises:
@@ -54,26 +61,38 @@ def evaluate(
     runtime.configure_cpu()
     runtime.require_devices()
     found = learned(run, which, experiment, (reporter or Reporter()).line)
-    if which == "best" and (episodes, seed, save_video) == (None, None, None):
+    others = episodes, seed, save_video, env, env_options or None, render or None
+    if which == "best" and all(one is None for one in others):
         return _again(found)
     episodes, seed = episodes or 20, seed or 0
     seeds.check(seed)
+    if render and save_video is not None:
+        raise RequestError("--render shows the episodes and --video films them; leave one out.")
+    if env is not None or env_options:
+        found = elsewhere.moved(found, run, env, env_options or {})
     experiment, filmed = found.experiment, save_video is not None
     options: dict[str, Any] = {}
     if filmed:
         video.prepare()
-        options["render_mode"] = "rgb_array"
-        _check_films(experiment)
+    if filmed or render:
+        options["render_mode"] = "rgb_array" if filmed else "human"
+        _require_drawing(experiment)
     environment = experiment.make_environment(
         seed=seeds.derive(experiment.seed, "evaluation_environment", seed, 1),
-        num_envs=1 if filmed else min(episodes, experiment.evaluation.num_envs),
+        num_envs=1 if filmed or render else min(episodes, experiment.evaluation.num_envs),
         evaluation=True,
         **options,
     )
     try:
-        actor = make_actor(
-            found, environment, seeds.derive(experiment.seed, "evaluation_actor", seed, 1)
-        )
+        key = seeds.derive(experiment.seed, "evaluation_actor", seed, 1)
+        try:
+            actor = make_actor(found, environment, key)
+        except ValueError as error:
+            if env is None:
+                raise
+            raise RequestError(
+                f"the policy of {os.fspath(run)} cannot act in {env}: {error}"
+            ) from error
         if save_video is None:
             returns = play(environment, actor, episodes)
         else:
@@ -126,11 +145,11 @@ def _again(found: Learned) -> Outcome:
     return outcome
 
 
-def _check_films(experiment: Experiment) -> None:
+def _require_drawing(experiment: Experiment) -> None:
     """Raises RequestError where the environments cannot be asked to draw."""
     taken = inspect.signature(experiment.environment_factory).parameters.values()
     if not any(one.name == "render_mode" or one.kind is one.VAR_KEYWORD for one in taken):
         raise RequestError(
-            "no film can be made: the run's environment factory takes no render_mode; have it take "
-            "render_mode=None and hand it to environments.make."
+            "the environments cannot be drawn: the run's environment factory takes no render_mode; "
+            "have it take render_mode=None and hand it to environments.make."
         )

@@ -118,7 +118,8 @@ def require_same_data(checkpoint: Checkpoint, replay: Replay) -> None:
     """Raises RequestError where a run would go on with other data than it began with."""
     if isinstance(replay, OfflineReplay):
         before = checkpoint.counters.get("data")
-        if before != replay.fingerprint:
+        begun = checkpoint.counters["learner_steps"] > 0  # Weights of another run are of no data.
+        if begun and before != replay.fingerprint:
             raise RequestError(
                 f"{checkpoint.path} was written by a run that learned from other data ({before}, "
                 f"and here {replay.fingerprint}: steps and a sum); begin a new run with this."

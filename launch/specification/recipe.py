@@ -54,6 +54,8 @@ class Recipe:
     """On what the learner computes."""
     wandb: str | None = None
     """Project of Weights & Biases to which the run is logged too."""
+    origin: Mapping[str, Any] | None = None
+    """Fields of the `transfer.Origin` whose weights it begins with; None: its own."""
     launch: str = "one-process"
     """Kind of launch, one of `roles.KINDS`."""
     roles: Mapping[str, Any] = dataclasses.field(default_factory=dict)

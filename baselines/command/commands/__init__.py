@@ -19,6 +19,7 @@ from . import (
     resume,
     sweep,
     train,
+    weights,
 )
 
 ALL = (
@@ -27,6 +28,7 @@ ALL = (
     evaluate,
     export,
     record,
+    weights,
     plot,
     check,
     plan,

@@ -25,11 +25,19 @@ def register(commands: Commands) -> None:
     parser.add_argument("--episodes", type=count, metavar="N", help="default: 20")
     parser.add_argument("--seed", type=int, metavar="N", help="of the episodes; default: 0")
     parser.add_argument("--video", metavar="FILE", help="film the episodes (mp4 or gif)")
+    parser.add_argument(
+        "--env",
+        metavar="ID",
+        help="another environment, whose observations and actions are like the run's; "
+        "--env.KEY VALUE sets an option of it, or of the run's own",
+    )
+    parser.add_argument("--render", action="store_true", help="show the episodes in a window")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
 
 
 def evaluate(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     from ....launch.evaluation import checkpoint
+    from ....launch.specification import arguments
 
     outcome = checkpoint.evaluate(
         options.run,
@@ -37,6 +45,9 @@ def evaluate(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         episodes=options.episodes,
         seed=options.seed,
         save_video=options.video,
+        render=options.render,
+        env=options.env,
+        env_options=arguments.parse(options.environment),
         reporter=report.for_stderr(),
     )
     summary = outcome.summary()
