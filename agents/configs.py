@@ -120,23 +120,33 @@ class AdamConfig(Config):
     """Added to the root of Adam's second moment."""
     max_gradient_norm: float | None = 10.0
     """Gradients are scaled down to this global norm; None leaves them."""
+    learning_rate_schedule: str = "linear"
+    """Course of the step size in learning_rate_steps, down to 0: linear or cosine. Or MODULE:NAME
+    of a function from this config to an optax schedule, of the count of gradient steps."""
+    learning_rate_steps: int | None = None
+    """Gradient steps in which the step size falls to 0, after those of the warm-up; None: it
+    stays."""
+    learning_rate_warmup_steps: int = 0
+    """Gradient steps in which the step size first rises linearly from 0."""
 
     bounds: ClassVar[AllBounds] = {
         "learning_rate": (0.0, 100.0),
+        "learning_rate_steps": (1, MOST_STEPS),
+        "learning_rate_warmup_steps": (0, MOST_STEPS),
         # Less is 0 in 32 bits, and a gradient of 0 would be divided by it.
         "adam_epsilon": (1e-30, 1.0),
         "max_gradient_norm": Above(0.0, 1e6),
     }
 
-
-@dataclasses.dataclass(frozen=True)
-class AnnealedAdamConfig(AdamConfig):
-    """Of gradient descent by Adam, whose step size may fall."""
-
-    learning_rate_steps: int | None = None
-    """Gradient steps in which the step size goes linearly to 0; None keeps it."""
-
-    bounds: ClassVar[AllBounds] = {"learning_rate_steps": (1, MOST_STEPS)}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if ":" not in self.learning_rate_schedule:
+            require_choice(self, "learning_rate_schedule", ("linear", "cosine"))
+        elif self.learning_rate_steps is not None or self.learning_rate_warmup_steps:
+            raise ValueError(
+                f"learning_rate_schedule is {self.learning_rate_schedule}, which says the whole "
+                "course; leave out learning_rate_steps and learning_rate_warmup_steps."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -364,3 +374,14 @@ def require_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:
     value = getattr(config, name)
     if value not in choices:
         raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
+
+
+def forbid_two_schedules(config: Any) -> None:
+    """Checks that the step size goes by actor steps or by gradient steps, not by both."""
+    steps, kind = config.learning_rate_steps, config.learning_rate_schedule
+    if config.anneal_steps is not None and (steps is not None or ":" in kind):
+        given = "learning_rate_schedule" if steps is None else "learning_rate_steps"
+        raise ValueError(
+            f"anneal_steps is {config.anneal_steps} and {given} is given too; the learning rate "
+            "falls by actor steps or by gradient steps: give one."
+        )

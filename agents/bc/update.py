@@ -29,7 +29,7 @@ def make_update(networks: BCNetworks, config: BCConfig) -> Update:
     """Maximum likelihood of the data's actions: Pomerleau (1988), "ALVINN: an autonomous land
     vehicle in a neural network"."""
     policy, actions = networks
-    rate = schedules.annealed(config.learning_rate, config.learning_rate_steps)
+    rate = schedules.learning_rate(config)
     optimizer = optimizers.adam(rate, config.adam_epsilon)
 
     def init(key):

@@ -11,7 +11,7 @@ from dm_env import specs
 
 from ...environments.specs import EnvironmentSpec
 from ..interfaces import Update, UpdateOutput
-from ..learning import optimizers, targets
+from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
 from ..losses import actor_critic
 from ..losses import policy as regression
@@ -41,7 +41,7 @@ class CRRState(NamedTuple):
 def make_update(networks: CRRNetworks, spec: EnvironmentSpec, config: CRRConfig) -> Update:
     """Critic-regularised regression: Wang et al. (2020), https://arxiv.org/abs/2006.15134."""
     policy, critic, actions = networks
-    optimizer = optimizers.adam(config.learning_rate, config.adam_epsilon)
+    optimizer = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
 
     def init(key):
         key, policy_key, critic_key = jax.random.split(key, 3)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ..interfaces import Update, UpdateOutput
-from ..learning import optimizers, targets
+from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
 from ..losses import estimates
 from ..replay.items import Sample, Transition
@@ -29,7 +29,7 @@ class D4PGState(NamedTuple):
 def make_update(networks: D4PGNetworks, config: D4PGConfig) -> Update:
     """D4PG (Barth-Maron et al., 2018), https://arxiv.org/abs/1804.08617, algorithm 1."""
     policy, critic = networks
-    adam = optimizers.adam(config.learning_rate, config.adam_epsilon)
+    adam = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
     estimate = estimates.categorical(config.min_return, config.max_return, config.num_atoms)
 
     def init(key):

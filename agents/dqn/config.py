@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..bounds import Above, AllBounds
 from ..configs import (
-    AnnealedAdamConfig,
+    AdamConfig,
     AtomsConfig,
     EpsilonGreedyConfig,
     MLPConfig,
@@ -19,7 +19,7 @@ from ..configs import (
 
 @dataclasses.dataclass(frozen=True)
 class DQNConfig(
-    PriorityConfig, EpsilonGreedyConfig, TargetConfig, AnnealedAdamConfig, MLPConfig, AtomsConfig
+    PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, MLPConfig, AtomsConfig
 ):
     """Settings of DQN and its well-known additions. The defaults suit small control tasks."""
 

@@ -53,7 +53,7 @@ class TargetOutputs(NamedTuple):
 
 def make_update(network: Network, config: DQNConfig) -> Update:
     """Q-learning (Mnih et al., 2015) with the additions that the config turns on."""
-    rate = schedules.annealed(config.learning_rate, config.learning_rate_steps)
+    rate = schedules.learning_rate(config)
     optimizer = optimizers.adam(rate, config.adam_epsilon)
     prioritisation = Prioritisation(config)
     is_noisy = config.noisy_std is not None

@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from ..bounds import MOST_STEPS, Above, AllBounds
-from ..configs import AdamConfig, RecurrentConfig
+from ..configs import AdamConfig, RecurrentConfig, forbid_two_schedules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,3 +58,7 @@ class IMPALAConfig(AdamConfig, RecurrentConfig):
         # Of an action's deviation; outside, it is 0 or beyond all bounds in 32 bits.
         "initial_log_std": (-20.0, 20.0),
     }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        forbid_two_schedules(self)

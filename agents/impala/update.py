@@ -102,11 +102,13 @@ def make_update(networks: IMPALANetworks, config: IMPALAConfig) -> Update:
 
 
 def _make_optimizer(config: IMPALAConfig) -> optax.GradientTransformation:
-    rate: Any = config.learning_rate
+    rate: Any = schedules.learning_rate(config)
     if config.anneal_steps is not None:
         # Gradient steps in as many actor steps.
         steps = config.anneal_steps * config.num_passes
-        rate = schedules.linear(rate, 0.0, steps / (config.batch_size * config.rollout_length))
+        rate = schedules.linear(
+            config.learning_rate, 0.0, steps / (config.batch_size * config.rollout_length)
+        )
     if config.optimizer == "adam":
         return optimizers.adam(rate, epsilon=config.adam_epsilon)
     return optax.rmsprop(rate, decay=config.rmsprop_decay, eps=config.rmsprop_epsilon)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from ..interfaces import Update, UpdateOutput
-from ..learning import optimizers, targets
+from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
 from ..losses import actor_critic, values
 from ..losses import policy as regression
@@ -43,7 +43,7 @@ def make_update(networks: IQLNetworks, config: IQLConfig) -> Update:
     from it, and the policy makes those actions likely that are worth more (equations 5 to 7).
     """
     policy, critic, value, actions = networks
-    optimizer = optimizers.adam(config.learning_rate, config.adam_epsilon)
+    optimizer = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
 
     def init(key):
         keys = jax.random.split(key, 3)

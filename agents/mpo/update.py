@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from .. import leading_axes
 from ..interfaces import Update, UpdateOutput
-from ..learning import optimizers, targets
+from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
 from ..losses import estimates, mpo
 from ..losses.values import squared
@@ -57,7 +57,7 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
     observation: each costs one evaluation of the critic.
     """
     policy, critic, actions = networks
-    adam = optimizers.adam(config.learning_rate, config.adam_epsilon)
+    adam = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
     dual_adam = optimizers.adam(config.dual_learning_rate, config.adam_epsilon)
     limits = (config.epsilon_mean, config.epsilon_scale)
     estimate = estimates.mean(squared)

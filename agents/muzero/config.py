@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..bounds import Above, AllBounds
 from ..configs import (
-    AnnealedAdamConfig,
+    AdamConfig,
     AtomsConfig,
     MLPConfig,
     PriorityConfig,
@@ -18,7 +18,7 @@ from ..configs import (
 
 @dataclasses.dataclass(frozen=True)
 class MuZeroConfig(
-    PriorityConfig, SequenceConfig, AtomsConfig, TargetConfig, AnnealedAdamConfig, MLPConfig
+    PriorityConfig, SequenceConfig, AtomsConfig, TargetConfig, AdamConfig, MLPConfig
 ):
     """Settings of Gumbel MuZero. The defaults suit small tasks; replayed items are sequences."""
 

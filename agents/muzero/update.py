@@ -58,7 +58,7 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
     The model is unrolled from every row of a sequence, so that one search a row is the target of
     all states that stand for it. It learns where episodes end, in place of states that absorb.
     """
-    rate = schedules.annealed(config.learning_rate, config.learning_rate_steps)
+    rate = schedules.learning_rate(config)
     optimizer = optimizers.adam(rate, config.adam_epsilon)
     prioritisation = Prioritisation(config)
     atoms, search = make_atoms(config), make_search(networks, config)

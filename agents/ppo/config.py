@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar, Literal  # noqa: F401 - Literal: of inherited fields, read here
 
 from ..bounds import MOST_STEPS, Above, AllBounds
-from ..configs import AdamConfig, RecurrentConfig
+from ..configs import AdamConfig, RecurrentConfig, forbid_two_schedules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +66,7 @@ class PPOConfig(AdamConfig, RecurrentConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        forbid_two_schedules(self)
         rows = self.num_envs * (1 if self.is_recurrent else self.rollout_length)
         if rows % self.num_minibatches:
             what = "num_envs" if self.is_recurrent else "num_envs * rollout_length"

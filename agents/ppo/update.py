@@ -13,7 +13,7 @@ import optax
 from ...environments.specs import EnvironmentSpec
 from .. import leading_axes
 from ..interfaces import Update, UpdateOutput
-from ..learning import normalization, optimizers
+from ..learning import normalization, optimizers, schedules
 from ..learning.descent import descend
 from ..learning.normalization import Variables
 from ..losses import masks, policy, returns
@@ -56,6 +56,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
     is_recurrent = isinstance(network, RecurrentNetwork)
     steps_per_update = config.num_envs * config.rollout_length
     optimizer = optimizers.scale_by_adam(epsilon=config.adam_epsilon)
+    rate = schedules.learning_rate(config)
 
     def remaining(steps: jax.Array) -> jax.Array:
         """From 1 down to 0 in the course of the annealing; 1 without one."""
@@ -150,7 +151,7 @@ def make_update(networks: PPONetworks, spec: EnvironmentSpec, config: PPOConfig)
                 minibatch_rows,
                 part * config.clip,
                 max_norm=config.max_gradient_norm,
-                step_size=part * config.learning_rate,
+                step_size=part * (rate(opt_state.count) if callable(rate) else rate),
             )
             learned, metrics = (descent.params, descent.optimizer), descent.aux
             if config.target_kl is not None:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from ..bounds import AllBounds
 from ..configs import (
-    AnnealedAdamConfig,
+    AdamConfig,
     EpsilonGreedyConfig,
     PriorityConfig,
     RecurrentConfig,
@@ -22,7 +22,7 @@ class R2D2Config(
     SequenceConfig,
     EpsilonGreedyConfig,
     TargetConfig,
-    AnnealedAdamConfig,
+    AdamConfig,
     RecurrentConfig,
 ):
     """Settings of R2D2. The defaults suit small control tasks; replayed items are sequences."""

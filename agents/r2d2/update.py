@@ -34,7 +34,7 @@ class R2D2State(NamedTuple):
 def make_update(network: RecurrentNetwork, config: R2D2Config) -> Update:
     """Double Q-learning of n steps in replayed sequences (Kapturowski et al., 2019,
     https://openreview.net/forum?id=r1lyTjAqYX)."""
-    rate = schedules.annealed(config.learning_rate, config.learning_rate_steps)
+    rate = schedules.learning_rate(config)
     optimizer = optimizers.adam(rate, config.adam_epsilon)
     prioritisation = Prioritisation(config)
 

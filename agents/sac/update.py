@@ -12,7 +12,7 @@ import numpy as np
 
 from ...environments.specs import EnvironmentSpec
 from ..interfaces import Update, UpdateOutput
-from ..learning import optimizers, targets
+from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
 from ..losses import actor_critic
 from ..networks.core import require_box
@@ -61,7 +61,7 @@ def make_update(
       penalty: what the critics' loss has besides their errors; None: nothing.
     """
     policy, critic, _ = networks
-    adam = optimizers.adam(config.learning_rate, config.adam_epsilon)
+    adam = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
     target_entropy = config.target_entropy
     if target_entropy is None:
         box = require_box("sac", spec)

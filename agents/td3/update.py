@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
 from ..interfaces import Update, UpdateOutput
-from ..learning import optimizers, targets
+from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
 from ..losses import actor_critic
 from ..networks.core import require_box
@@ -42,7 +42,7 @@ class TD3State(NamedTuple):
 def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config) -> Update:
     """TD3 (Fujimoto et al., 2018), https://arxiv.org/abs/1802.09477, algorithm 1."""
     policy, critic = networks
-    adam = optimizers.adam(config.learning_rate, config.adam_epsilon)
+    adam = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
     box, period = require_box("td3", spec), config.target_update_period
 
     def init(key):

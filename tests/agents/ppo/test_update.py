@@ -92,8 +92,9 @@ def test_before_the_first_gradient_step_a_memory_unrolled_is_that_which_acted():
     assert metrics["entropy"] > 0.1
 
 
-def test_nothing_is_learned_once_the_rate_is_annealed_away():
-    made = train(PPOBuilder(dataclasses.replace(CONFIG, anneal_steps=64)), 100)
+@pytest.mark.parametrize("course", [{"anneal_steps": 64}, {"learning_rate_steps": 2}])
+def test_nothing_is_learned_once_the_rate_is_annealed_away(course):
+    made = train(PPOBuilder(dataclasses.replace(CONFIG, **course)), 100)
     before, steps = made.learner.get_variables(["policy"]), made.learner.steps
     assert steps >= 2
     made.replay.reset_adder()
