@@ -75,14 +75,18 @@ def decided(experiment: Experiment, spec: EnvironmentSpec, devices: runtime.Devi
       uses them and searches nothing.
 
     Raises:
-      RequestError: if it cannot be planned, or the library that saves its state is missing.
+      RequestError: if it cannot be planned, a device has too little memory for it, or the library
+        that saves its state is missing.
     """
     if experiment.partition is None:
         return experiment
     require_sharded(experiment.partition)
     with refused(experiment, spec):
-        made = _planned(experiment, spec, devices).plan
-    partition = dataclasses.replace(experiment.partition, decisions=made.decisions)
+        update, sample = _step(experiment, spec)
+        planned = planning.plan_update(update, experiment.partition, sample, devices)
+        planning.require_memory(planned, update, experiment.partition, sample, devices)
+        decisions = planned.plan.decisions
+    partition = dataclasses.replace(experiment.partition, decisions=decisions)
     return dataclasses.replace(experiment, partition=partition)
 
 

@@ -6,6 +6,7 @@ here: nobody else calls `partitioning.partition`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ... import partitioning
 
 Nest = Any
+_MEMORY_ERROR = 1.15
+"""Share of a step's memory that predictions stay below (docs/simulator.md)."""
 STATE = "state"
 """Name of the argument that a step donates."""
 
@@ -113,6 +116,54 @@ def plan_update(
     return plan_step(step, partition, (state, sample), devices)
 
 
+def require_memory(
+    planned: PlannedStep,
+    update: Update,
+    partition: Partition,
+    sample: Sample,
+    devices: runtime.Devices | None = None,
+) -> None:
+    """Refuses a gradient step for which a device has too little memory.
+
+    A plan whose decisions were made before is taken as it is.
+
+    Args:
+      planned: the step.
+      update, partition, sample, devices: that it was planned for.
+
+    Raises:
+      ValueError: if its predicted peak is beyond the memory by more than predictions err; with
+        a schedule for the same mesh that fits, where one of `partitioning.choose.SCHEDULES` does.
+    """
+    from ...partitioning.choose import SCHEDULES
+    from ...partitioning.tactics import parse_schedule
+
+    if partition.decisions is not None or not _is_too_large(planned):
+        return
+    cost = planned.plan.steps[-1].simulation
+    fitting = []
+    for schedule in SCHEDULES:
+        other = dataclasses.replace(partition, schedule=parse_schedule(schedule))
+        with contextlib.suppress(ValueError):  # This mesh or this step cannot have it.
+            tried = plan_update(update, other, sample, devices)
+            if not _is_too_large(tried):
+                found = tried.plan.steps[-1].simulation
+                fitting.append((found.predicted_seconds.total, schedule, found))
+    advice = "no known schedule of this mesh fits: take more devices, or --recompute auto"
+    if fitting:
+        _, schedule, found = min(fitting, key=lambda one: one[:2])
+        advice = f"--schedule {schedule} needs {found.peak_memory_bytes / 2**30:.2f} GiB"
+    raise ValueError(
+        f"it needs {cost.peak_memory_bytes / 2**30:.2f} GiB of each device's "
+        f"{cost.device.memory_bytes / 2**30:.2f} GiB ({cost.device.name}); {advice}"
+    )
+
+
+def _is_too_large(planned: PlannedStep) -> bool:
+    cost = planned.plan.steps[-1].simulation
+    return cost.peak_memory_bytes > _MEMORY_ERROR * cost.device.memory_bytes
+
+
 class SpreadUpdate(NamedTuple):
     """An update whose step runs over the devices of a mesh, within a program that jax compiles."""
 
@@ -136,9 +187,10 @@ def spread_update(update: Update, partition: Partition, sample: Sample) -> Sprea
       sample: as of `plan_update`.
 
     Raises:
-      ValueError: as of `plan_step`, or if there are too few devices.
+      ValueError: as of `plan_step` and `require_memory`, or if there are too few devices.
     """
     planned = plan_update(update, partition, sample)
+    require_memory(planned, update, partition, sample)
     bound, (shapes, batch) = planned.compile(), planned.shapes
     leaves, structure = jax.tree.flatten(shapes)
     placed = [

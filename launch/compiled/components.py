@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ...agents.interfaces import ActorCore, Update
     from ...agents.replay.items import Sample
-    from ...environments import Vector
+    from ...environments import EnvironmentSpec, Vector
 
 _OTHERS = "take --launch one-process, threads, processes or ray"
 _OVERRIDDEN = (
@@ -116,7 +116,7 @@ class Blueprint:
         )
         batch = sample_shapes(replay_spec, spec, extras_spec)
         updates.check(factory, networks, batch)
-        layout = self._layout(lambda: builder.make_update(networks, spec), batch, num_envs)
+        layout = self._layout(spec, lambda: builder.make_update(networks, spec), batch, num_envs)
         _require_room(replay.num_bytes * (self.size or 1), self.size or 1, layout)
         swept = settings.values(self.experiments, self._swept)
 
@@ -144,11 +144,17 @@ class Blueprint:
         judging = layout if self.size is not None else Layout(layout.device)
         return program, EpisodePrograms(judged, swept, self.size, judging)
 
-    def _layout(self, make_update: Callable[[], Update], batch: Sample, num_envs: int) -> Layout:
+    def _layout(
+        self,
+        spec: EnvironmentSpec,
+        make_update: Callable[[], Update],
+        batch: Sample,
+        num_envs: int,
+    ) -> Layout:
         """Lays out the arrays of a program.
 
         Raises:
-          ValueError: if the update cannot be spread as it was asked to be.
+          RequestError: if the update cannot be spread as it was asked to be.
         """
         experiment = self.experiments[0]
         partition = experiment.partition
@@ -157,7 +163,11 @@ class Blueprint:
             return Layout(named or jax.local_devices()[0])
         if self.size is not None:
             return RunsOverDevices(partition.mesh.devices(), self.size)
-        spread = planning.spread_update(make_update(), partition, dispatch.on_device(batch))
+        from .. import planning as plans  # Only who has a mesh pays for it.
+
+        plans.require_sharded(partition)
+        with plans.refused(experiment, spec):
+            spread = planning.spread_update(make_update(), partition, dispatch.on_device(batch))
         return LoopOverMesh(spread, num_envs)
 
 
