@@ -62,6 +62,32 @@ class MLPConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
+class CriticConfig(MLPConfig):
+    """Of critics of a state and an action, which may be larger than the policy."""
+
+    critic_network: Literal["mlp", "layer_norm", "residual"] = "mlp"
+    """Network of the critics: an MLP; one with layer normalisation; or normalised residual blocks
+    (SimBa), as many as critic_hidden_sizes has numbers, which are equal."""
+    critic_hidden_sizes: tuple[int, ...] | None = None
+    """Units of the critics' hidden layers; None: hidden_sizes."""
+
+    bounds: ClassVar[AllBounds] = {"critic_hidden_sizes": (1, 65_536)}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.critic_network == "residual" and len({*self.critic_sizes}) != 1:
+            raise ValueError(
+                f"critic_network is residual and its hidden sizes are {self.critic_sizes}; blocks "
+                "add to what they get, so that all must be equal (set critic_hidden_sizes)."
+            )
+
+    @property
+    def critic_sizes(self) -> tuple[int, ...]:
+        """Units of the critics' hidden layers."""
+        return self.hidden_sizes if self.critic_hidden_sizes is None else self.critic_hidden_sizes
+
+
+@dataclasses.dataclass(frozen=True)
 class RecurrentConfig(MLPConfig):
     """Of a network that may have a memory, in sizes from thousands of parameters to billions.
 
@@ -292,7 +318,7 @@ class AtomsConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class ActorCriticConfig(OffPolicyConfig, TargetConfig, AdamConfig, MLPConfig):
+class ActorCriticConfig(OffPolicyConfig, TargetConfig, AdamConfig, CriticConfig):
     """Of learning a policy, and critics that judge its actions, from a replay."""
 
     learning_rate: float = 3e-4

@@ -6,11 +6,11 @@ import dataclasses
 from typing import ClassVar
 
 from ..bounds import AllBounds
-from ..configs import AdamConfig, MLPConfig, WeightedConfig, require_choice
+from ..configs import AdamConfig, CriticConfig, WeightedConfig, require_choice
 
 
 @dataclasses.dataclass(frozen=True)
-class CRRConfig(WeightedConfig, AdamConfig, MLPConfig):
+class CRRConfig(WeightedConfig, AdamConfig, CriticConfig):
     """Settings of critic-regularised regression. The defaults are those of its authors."""
 
     weights: str = "exponential"

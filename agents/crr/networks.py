@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...environments.specs import EnvironmentSpec
+from ..networks import critics
 from ..networks.core import Network
-from ..networks.critics import make_critic
 from ..networks.distributions import Distribution, for_actions
 from ..networks.policies import make_stochastic_policy
 from .config import CRRConfig
@@ -30,4 +30,4 @@ def make_networks(spec: EnvironmentSpec, config: CRRConfig) -> CRRNetworks:
     """
     actions, sizes = for_actions("crr", spec.actions), config.hidden_sizes
     policy = make_stochastic_policy(spec, actions, sizes, **config.log_stds())
-    return CRRNetworks(policy, make_critic(spec, sizes), actions)
+    return CRRNetworks(policy, critics.of_config(spec, config), actions)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...environments.specs import EnvironmentSpec
+from ..networks import critics
 from ..networks.core import require_box
-from ..networks.critics import make_critic
 from ..networks.policies import make_deterministic_policy
 from .config import D4PGConfig
 
@@ -29,5 +29,5 @@ def make_networks(spec: EnvironmentSpec, config: D4PGConfig) -> D4PGNetworks:
     box = require_box("d4pg", spec)
     return D4PGNetworks(
         make_deterministic_policy(spec, box, config.hidden_sizes),
-        make_critic(spec, config.hidden_sizes, size=1, num_atoms=config.num_atoms),
+        critics.of_config(spec, config, size=1, num_atoms=config.num_atoms),
     )

@@ -6,11 +6,11 @@ import dataclasses
 from typing import ClassVar
 
 from ..bounds import AllBounds
-from ..configs import AdamConfig, MLPConfig, WeightedConfig
+from ..configs import AdamConfig, CriticConfig, WeightedConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class IQLConfig(WeightedConfig, AdamConfig, MLPConfig):
+class IQLConfig(WeightedConfig, AdamConfig, CriticConfig):
     """Settings of implicit Q-learning. The defaults are those of its authors for locomotion."""
 
     expectile: float = 0.7

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...environments.specs import EnvironmentSpec
+from ..networks import critics
 from ..networks.core import Network
-from ..networks.critics import make_critic, make_value
 from ..networks.distributions import Distribution, for_actions
 from ..networks.policies import make_stochastic_policy
 from .config import IQLConfig
@@ -32,4 +32,6 @@ def make_networks(spec: EnvironmentSpec, config: IQLConfig) -> IQLNetworks:
     """
     actions, sizes = for_actions("iql", spec.actions), config.hidden_sizes
     policy = make_stochastic_policy(spec, actions, sizes, **config.log_stds())
-    return IQLNetworks(policy, make_critic(spec, sizes), make_value(spec, sizes), actions)
+    return IQLNetworks(
+        policy, critics.of_config(spec, config), critics.make_value(spec, sizes), actions
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...environments.specs import EnvironmentSpec
+from ..networks import critics
 from ..networks.core import Network
-from ..networks.critics import make_critic
 from ..networks.distributions import Distribution, for_actions
 from ..networks.policies import make_stochastic_policy
 from .config import MPOConfig
@@ -32,9 +32,9 @@ def make_networks(spec: EnvironmentSpec, config: MPOConfig) -> MPONetworks:
     actions = for_actions("mpo", spec.actions, squashed=True)
     return MPONetworks(
         make_stochastic_policy(spec, actions, config.hidden_sizes),
-        make_critic(
+        critics.of_config(
             spec,
-            config.hidden_sizes,
+            config,
             size=1,
             num_atoms=config.num_atoms if config.distributional else None,
         ),

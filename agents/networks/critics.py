@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
+from ..configs import CriticConfig
 from . import heads
 from .core import Network, dummy, from_haiku
 from .torsos import flatten, make_torso
@@ -54,6 +55,15 @@ def make_value(spec: EnvironmentSpec, hidden_sizes: Sequence[int]) -> Network:
     return from_haiku(value, dummy(spec.observations, 1))
 
 
+def of_config(
+    spec: EnvironmentSpec, config: CriticConfig, *, size: int = 2, num_atoms: int | None = None
+) -> Network:
+    """The critics that a config asks for; see `make_critic`."""
+    return make_critic(
+        spec, config.critic_sizes, size=size, num_atoms=num_atoms, kind=config.critic_network
+    )
+
+
 def make_critic(
     spec: EnvironmentSpec,
     hidden_sizes: Sequence[int],
@@ -61,6 +71,7 @@ def make_critic(
     size: int = 2,
     num_atoms: int | None = None,
     activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
+    kind: str = "mlp",
 ) -> Network:
     """Values [E, B] of E critics, `apply(params, observation [B, ...], action [B, ...])`.
 
@@ -73,13 +84,50 @@ def make_critic(
       size: E.
       num_atoms: Z; None: values.
       activation: of the hidden layers.
+      kind: "mlp"; "layer_norm", an MLP whose hidden layers are normalised (Ball et al., 2023,
+        https://arxiv.org/abs/2302.02948); or "residual", normalised residual blocks (SimBa, Lee et
+        al., 2024, https://arxiv.org/abs/2410.09754), a block for each of the hidden sizes.
     """
+    torso = _TORSOS[kind]
 
     def value(observation: Nest, action: Nest) -> jax.Array:
         features = make_torso(spec.observations, ())(observation)
         x = jnp.concatenate([features, flatten(spec.actions)(action)], axis=-1)
-        out = hk.nets.MLP((*hidden_sizes, num_atoms or 1), activation=activation)(x)
+        out = torso(x, hidden_sizes, num_atoms or 1, activation)
         return out[..., 0] if num_atoms is None else out
 
     one = from_haiku(value, dummy(spec.observations, 1), dummy(spec.actions, 1))
     return ensemble(one, size)
+
+
+def _mlp(
+    x: jax.Array, sizes: Sequence[int], outputs: int, activation: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
+    return hk.nets.MLP((*sizes, outputs), activation=activation)(x)
+
+
+def _layer_norm(
+    x: jax.Array, sizes: Sequence[int], outputs: int, activation: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
+    for size in sizes:
+        x = activation(_normalized(hk.Linear(size)(x)))
+    return hk.Linear(outputs)(x)
+
+
+def _residual(
+    x: jax.Array, sizes: Sequence[int], outputs: int, activation: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
+    """Blocks of two layers, the first four times as wide, whose results are added."""
+    he = hk.initializers.VarianceScaling(2.0)
+    x = hk.Linear(sizes[0])(x)
+    for size in sizes:
+        wide = activation(hk.Linear(4 * size, w_init=he)(_normalized(x)))
+        x = x + hk.Linear(size, w_init=he)(wide)
+    return hk.Linear(outputs)(_normalized(x))
+
+
+def _normalized(x: jax.Array) -> jax.Array:
+    return hk.LayerNorm(axis=-1, create_scale=True, create_offset=True)(x)
+
+
+_TORSOS = {"mlp": _mlp, "layer_norm": _layer_norm, "residual": _residual}

@@ -6,11 +6,11 @@ import dataclasses
 from typing import ClassVar
 
 from ..bounds import Above, AllBounds
-from ..configs import ActorCriticConfig, AdamConfig, MLPConfig, TargetConfig
+from ..configs import ActorCriticConfig, AdamConfig, CriticConfig, TargetConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftConfig(TargetConfig, AdamConfig, MLPConfig):
+class SoftConfig(TargetConfig, AdamConfig, CriticConfig):
     """Of critics and a policy that is paid for its entropy, wherever transitions come from."""
 
     initial_temperature: float = 1.0
@@ -20,12 +20,24 @@ class SoftConfig(TargetConfig, AdamConfig, MLPConfig):
     action, where its range is from -1 to 1."""
     num_critics: int = 2
     """Critics, of which the least value counts."""
+    num_target_critics: int | None = None
+    """Critics, drawn anew for each gradient step, of whose target values the least counts; the
+    policy then learns from the mean of all (REDQ). None: all count, and their least."""
 
     bounds: ClassVar[AllBounds] = {
         "initial_temperature": Above(0.0, 1e6),
         "target_entropy": (-1e6, 1e6),
         "num_critics": (1, 100),
+        "num_target_critics": (1, 100),
     }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_target_critics is not None and self.num_target_critics > self.num_critics:
+            raise ValueError(
+                f"num_target_critics is {self.num_target_critics} of num_critics "
+                f"{self.num_critics}; no more can be drawn than there are."
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 
 from ...environments.specs import EnvironmentSpec
+from ..networks import critics
 from ..networks.core import Network, require_box
-from ..networks.critics import make_critic
 from ..networks.distributions import Distribution, tanh_gaussian
 from ..networks.policies import make_stochastic_policy
 from .config import SoftConfig
@@ -47,6 +47,6 @@ def make_networks(agent: str, spec: EnvironmentSpec, config: SoftConfig) -> SACN
     actions = tanh_gaussian(box.minimum, box.maximum)
     return SACNetworks(
         make_stochastic_policy(spec, actions, config.hidden_sizes),
-        make_critic(spec, config.hidden_sizes, size=config.num_critics),
+        critics.of_config(spec, config, size=config.num_critics),
         actions,
     )

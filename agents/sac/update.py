@@ -59,6 +59,9 @@ def make_update(
       spec: of the environment.
       config: the settings.
       penalty: what the critics' loss has besides their errors; None: nothing.
+
+    With `num_target_critics` targets are those of REDQ (Chen et al., 2021,
+    https://arxiv.org/abs/2101.05982), algorithm 1.
     """
     policy, critic, _ = networks
     adam = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
@@ -90,6 +93,8 @@ def make_update(
     def policy_loss(params, critic_params, temperature, data: Transition, key):
         action, log_prob = networks.draw(params, data.observation, key)
         q = critic.apply(critic_params, data.observation, action)
+        if config.num_target_critics is not None:
+            q = jnp.mean(q, axis=0, keepdims=True)
         return -jnp.mean(actor_critic.soft_value(q, log_prob, temperature)), log_prob
 
     def temperature_loss(log_temperature, log_prob):
@@ -114,6 +119,9 @@ def make_update(
 
         next_action, log_prob = networks.draw(params.policy, data.next_observation, next_key)
         q_t = critic.apply(state.target_critic, data.next_observation, next_action)
+        if config.num_target_critics is not None:
+            drawn = jax.random.permutation(jax.random.fold_in(state.key, 4), len(q_t))
+            q_t = q_t[drawn[: config.num_target_critics]]
         value_t = actor_critic.soft_value(q_t, log_prob, temperature)
         target = data.reward + config.discount * data.discount * value_t
         critics = descend_by(critic_loss, "critic", params.policy, data, target, penalty_key)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...environments.specs import EnvironmentSpec
+from ..networks import critics
 from ..networks.core import require_box
-from ..networks.critics import make_critic
 from ..networks.policies import make_deterministic_policy
 from .config import TD3Config
 
@@ -29,5 +29,5 @@ def make_networks(spec: EnvironmentSpec, config: TD3Config) -> TD3Networks:
     box = require_box("td3", spec)
     return TD3Networks(
         make_deterministic_policy(spec, box, config.hidden_sizes),
-        make_critic(spec, config.hidden_sizes, size=2),
+        critics.of_config(spec, config),
     )

@@ -158,6 +158,14 @@ RARE = {
         "normalized+rnd+impala", {**IMPALA, **GRU}, ("discrete",), recurrent=True
     ),
     "normalised sac": Row("normalized+sac", SAC, ("continuous",)),
+    "sac of residual critics": Row(
+        "sac",
+        {
+            **{**SAC, "critic_network": "residual", "critic_hidden_sizes": (16, 16)},
+            **{"num_critics": 4, "num_target_critics": 2},
+        },
+        ("continuous",),
+    ),
     "rnd, ppo": Row("rnd+ppo", PPO, ("continuous",)),
 }
 """With TROUPE_FULL=1, and of wrappers two always."""

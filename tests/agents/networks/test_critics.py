@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from dm_env import specs
 
+from troupe.agents import find_builder
 from troupe.agents.networks import critics
 from troupe.agents.networks.core import from_haiku
 from troupe.environments.specs import EnvironmentSpec
@@ -71,3 +72,52 @@ def test_a_critic_may_say_more_than_a_value(batch):
     network = critics.make_critic(SPEC, (8,), size=2, num_atoms=7)
     params = jax.jit(network.init)(jax.random.key(0))
     assert network.apply(params, *batch).shape == (2, 6, 7)
+
+
+@pytest.mark.parametrize(("kind", "layers"), [("layer_norm", 2), ("residual", 3)])
+def test_normalised_critics(batch, kind, layers):
+    """Of each hidden size; blocks once more before the value."""
+    network = critics.make_critic(SPEC, (16, 16), size=2, kind=kind)
+    params = jax.jit(network.init)(jax.random.key(0))
+    assert len([name for name in params if "layer_norm" in name]) == layers
+    values = jax.jit(network.apply)(params, *batch)
+    assert values.shape == (2, 6)
+    # A hidden layer's scale is taken out again, before a rectifier or the value.
+    scaled = {
+        name: {part: leaf * (3.0 if name == "linear" else 1.0) for part, leaf in layer.items()}
+        for name, layer in params.items()
+    }
+    same = np.allclose(network.apply(scaled, *batch), values, rtol=1e-3, atol=1e-3)
+    assert same == (kind == "layer_norm")  # A block adds to what it gets.
+
+
+def test_blocks_that_add_nothing_leave_a_linear_value(batch):
+    network = critics.make_critic(SPEC, (16, 16), size=1, kind="residual")
+    params = jax.jit(network.init)(jax.random.key(0))
+    for name in ("linear_2", "linear_4"):  # The second layer of each block.
+        params[name] = jax.tree.map(jnp.zeros_like, params[name])
+    observation, action = batch
+    x = np.concatenate([observation["far"], np.eye(2)[observation["on"]], action], 1)
+    one = jax.tree.map(lambda leaf: np.asarray(leaf)[0], params)
+    x = x @ one["linear"]["w"] + one["linear"]["b"]
+    x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    expected = (x @ one["linear_5"]["w"] + one["linear_5"]["b"])[:, 0]
+    np.testing.assert_allclose(network.apply(params, *batch)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "d4pg", "mpo", "cql", "iql", "crr"])
+def test_every_agent_with_critics_takes_them(name):
+    builder_class = find_builder(name)
+    config = builder_class.config_class(
+        critic_network="residual", critic_hidden_sizes=(24, 24), hidden_sizes=(8,)
+    )
+    networks = builder_class(config).make_networks(SPEC)
+    shapes = jax.eval_shape(networks.critic.init, jax.random.key(0))
+    assert {leaf.shape[-1] for leaf in jax.tree.leaves(shapes)} >= {24, 96}
+    policy = jax.eval_shape(networks.policy.init, jax.random.key(0))
+    assert {leaf.shape[-1] for leaf in jax.tree.leaves(policy)} >= {8}
+
+
+def test_blocks_are_of_one_size():
+    with pytest.raises(ValueError, match="all must be equal"):
+        find_builder("td3").config_class(critic_network="residual", critic_hidden_sizes=(8, 16))

@@ -38,3 +38,25 @@ def test_the_target_follows_the_critics(period, rate):
             before.target_critic,
             state.params.critic,
         )
+
+
+def test_targets_of_some_critics():
+    """With all of them drawn critics learn what they learn without, and the policy from the mean;
+    with one they learn something else."""
+
+    def after(**config):
+        update = make_update(num_critics=4, **config)
+        state, _ = jax.jit(update.step)(update.init(jax.random.key(1)), pendulum.sample())
+        return state.params
+
+    usual, whole, one = after(), after(num_target_critics=4), after(num_target_critics=1)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
+        usual.critic,
+        whole.critic,
+    )
+    for mine, other in ((usual.policy, whole.policy), (usual.critic, one.critic)):
+        pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(other), strict=True)
+        assert any(np.abs(a - b).max() > 1e-6 for a, b in pairs)
+    with pytest.raises(ValueError, match="no more can be drawn"):
+        SACConfig(num_target_critics=3)
