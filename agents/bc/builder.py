@@ -18,6 +18,7 @@ class BCBuilder(StochasticPolicy[BCConfig, BCNetworks], OfflineBuilder[BCConfig,
 
     name = "bc"
     config_class = BCConfig
+    honours_action_masks = True
     # The likelihood is that of the action in the data; the bounds are the environment's affair.
     actions: ClassVar[ActionMode] = "clip"
 

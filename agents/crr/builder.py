@@ -18,6 +18,7 @@ class CRRBuilder(StochasticPolicy[CRRConfig, CRRNetworks], OfflineBuilder[CRRCon
 
     name = "crr"
     config_class = CRRConfig
+    honours_action_masks = True
     # The likelihood is that of the action in the data; the bounds are the environment's affair.
     actions: ClassVar[ActionMode] = "clip"
 

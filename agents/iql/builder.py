@@ -18,6 +18,7 @@ class IQLBuilder(StochasticPolicy[IQLConfig, IQLNetworks], OfflineBuilder[IQLCon
 
     name = "iql"
     config_class = IQLConfig
+    honours_action_masks = True
     # The likelihood is that of the action in the data; the bounds are the environment's affair.
     actions: ClassVar[ActionMode] = "clip"
 
