@@ -279,6 +279,20 @@ class StochasticPolicy(Builder[ConfigT, NetworksT]):
         return policies.uniform_first(drawn, spec.actions, _random_steps(self.config, num_streams))
 
 
+class PolicyRegressionBuilder(
+    StochasticPolicy[OfflineConfigT, NetworksT], OfflineBuilder[OfflineConfigT, NetworksT]
+):
+    """An agent that learns from data alone, by making actions of the data likely.
+
+    Its policy is one of `networks.policies.make_stochastic_policy`, which gives illegal actions no
+    probability.
+    """
+
+    # The likelihood is that of the action in the data; the bounds are the environment's affair.
+    actions: ClassVar[ActionMode] = "clip"
+    honours_action_masks = True
+
+
 class DeterministicPolicy(Builder[ConfigT, NetworksT]):
     """An agent, besides, whose policy is one action, and explores by noise on it.
 
