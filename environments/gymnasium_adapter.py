@@ -136,7 +136,7 @@ class GymnasiumEnvironment(Adapter):
 
     def observation_spec(self) -> specs.Nest:
         """The spec of observations, for which the first episode is begun where it was not yet."""
-        if self._episodes == 0 and isinstance(self._spec.actions, specs.DiscreteArray):
+        if self._episodes == 0:
             self._begun = self.reset()
             self._over = True
         return self._spec.observations
