@@ -2,6 +2,8 @@
 that act and learn where illegal actions are refused."""
 
 import dataclasses
+import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -333,6 +335,14 @@ def test_every_agent_of_discrete_actions_honours_them_behind_wrappers_too():
     assert catalogue.driving(MASKED) == catalogue.driving(PLAIN) == sorted(NAMES)
     assert find_builder("normalized+rnd+dqn").honours_action_masks
     assert not find_builder("sac").honours_action_masks
+
+
+def test_the_docs_say_who_honours_them():
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+    section = page.split("## Legal actions")[1].split("\n## ")[0]
+    rows = [row.split("|")[1:3] for row in section.splitlines() if row.startswith("| `")]
+    told = {name: "boxes" not in what for who, what in rows for name in re.findall(r"`(\w+)`", who)}
+    assert told == {name: name in NAMES for name in catalogue.AGENTS}
 
 
 @pytest.mark.parametrize("command", ["train", "check"])
