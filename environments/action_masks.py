@@ -127,7 +127,7 @@ def read(info: Mapping[str, Any], num_actions: int, over: bool, name: str) -> np
     """Returns the mask in an `info` of Gymnasium's, bool [A].
 
     Args:
-      info: of a step or a reset.
+      info: of a step or a reset, or what stands for one.
       num_actions: A.
       over: True at the end of an episode, where it may be missing.
       name: what errors call the environment.
@@ -146,7 +146,7 @@ def read(info: Mapping[str, Any], num_actions: int, over: bool, name: str) -> np
     mask = np.asarray(given)
     if mask.shape != (num_actions,) or mask.dtype.kind not in "biuf":
         raise EnvironmentFault(
-            f"{name}: {KEY} in info is {mask.dtype}{list(mask.shape)}; a mask of {num_actions} "
+            f"{name}: {KEY} is {mask.dtype}{list(mask.shape)}; a mask of {num_actions} "
             f"legal actions has the shape ({num_actions},)"
         )
     if mask.dtype != bool:

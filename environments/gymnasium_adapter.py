@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
@@ -29,9 +30,10 @@ class GymnasiumEnvironment(Adapter):
     The seed is used once, for the first reset: it seeds the environment, whose later episodes go on
     with the same stream, and its spaces.
 
-    A mask of legal actions in `info["action_mask"]` becomes an entry of the observation beside what
-    the environment observes: see `action_masks`. The first reset tells whether there is one; who
-    asks for the observation spec before has the first episode begun.
+    A mask of legal actions, in `info["action_mask"]` or returned by a method `action_masks` as
+    sb3-contrib has it, becomes an entry of the observation beside what the environment observes:
+    see `action_masks`. The first reset tells whether info has one; who asks for the observation
+    spec before has the first episode begun.
     """
 
     def __init__(
@@ -80,8 +82,9 @@ class GymnasiumEnvironment(Adapter):
         self._episodes = 0
         self._over = True
         self._begun: dm_env.TimeStep | None = None  # An episode, before anybody asked for it.
-        self._num_masked: int | None = None  # Actions that info masks; None: it does not.
+        self._num_masked: int | None = None  # Actions that are masked beside the observation.
         self._may_mask = action_masks.find(observation_spec) is None
+        self._make_mask = _mask_method(environment) if self._may_mask else None
         environment.action_space.seed(seed)
         environment.observation_space.seed(seed)
 
@@ -169,9 +172,11 @@ class GymnasiumEnvironment(Adapter):
         return f" at step {self._steps} of episode {self._episodes}"
 
     def _find_mask(self, info: dict[str, Any]) -> None:
-        """Once: has the spec say that `info` has a mask, where it does."""
-        if not self._may_mask or _MASK not in info:
+        """Once: has the spec say that there is a mask beside the observation, where there is."""
+        if not self._may_mask or (_MASK not in info and self._make_mask is None):
             return
+        if _MASK in info:
+            self._make_mask = None
         observations, actions = self._spec.observations, self._spec.actions
         try:
             action_masks.check_actions(actions)
@@ -185,6 +190,8 @@ class GymnasiumEnvironment(Adapter):
         """Returns the agent's observation for the environment's."""
         seen = self._read(observation)
         if self._num_masked is not None:
+            if self._make_mask is not None:
+                info = {_MASK: self._make_mask()}
             mask = action_masks.read(info, self._num_masked, over, self._name)
             return {action_masks.OBSERVATION: seen, _MASK: mask}
         if _MASK in info and self._may_mask:
@@ -197,3 +204,12 @@ class GymnasiumEnvironment(Adapter):
     def _check_observation(self, observation: specs.Nest) -> None:
         """Once: not every environment keeps to the shapes that its space declares."""
         specs.check_shapes(observation, self._spec.observations, self._name)
+
+
+def _mask_method(environment: gymnasium.Env) -> Callable[[], Any] | None:
+    """Returns the method `action_masks` of an environment or of a wrapper within; None: none."""
+    try:
+        found = environment.get_wrapper_attr("action_masks")
+    except AttributeError:
+        return None
+    return found if callable(found) else None

@@ -404,3 +404,9 @@ def test_recordings_draw_legal_actions(tmp_path):
     shown = tmp_path / "shown.npz"
     assert main(["record", str(out), "--steps", "500", "--epsilon", "1", "--out", str(shown)]) == 0
     assert main(["evaluate", str(out), "--episodes", "3"]) == 0
+    policy = launch.load_policy(out)
+    environment = environments.make("fake/match", seed=9, masked=True)
+    state, step = policy.init(jax.random.key(0)), environment.reset()
+    while not step.last():
+        action, state = policy.act(policy.parameters, step.observation, state)
+        step = environment.step(action)

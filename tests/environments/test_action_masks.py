@@ -74,6 +74,23 @@ def test_a_mask_in_info_stands_beside_the_observation():
     assert given.seeds == [7, None]
 
 
+class Methodical(Given):
+    """With the method that sb3-contrib asks for, which a wrapper may have as well."""
+
+    def action_masks(self):
+        return [self.t != 1, True, False]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_method_that_gives_masks_is_asked_at_every_step(wrapped):
+    given = gymnasium.Wrapper(Methodical()) if wrapped else Methodical()
+    environment = environments.GymnasiumEnvironment(given, seed=7)
+    assert environments.make_spec(environment).action_mask == MASK
+    seen = [environment.reset(), environment.step(0), environment.step(1)]
+    masks = [step.observation["action_mask"].tolist() for step in seen]
+    assert masks == [[True, True, False], [False, True, False], [True, True, False]]
+
+
 def test_who_asks_for_no_spec_has_the_same_episodes():
     asked, unasked = (environments.make("Taxi-v4", seed=3) for _ in range(2))
     asked.observation_spec()
