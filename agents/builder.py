@@ -47,6 +47,9 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
     """True if it learns from data alone. Off-policy agents may: `Experiment(data=...)`."""
     mixes_data: ClassVar[bool] = False
     """True if it acts, and learns from data besides, which `load_data` then gives."""
+    honours_action_masks: ClassVar[bool] = False
+    """True if it chooses, bootstraps and learns among legal actions, where observations have a mask
+    of them (`legal_actions`). Environments with masks are refused to others."""
     load_data: Callable[[EnvironmentSpec], Dataset] | None = None
     """The data of an experiment, set by whoever runs it."""
 
@@ -100,6 +103,16 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         """Makes the update, by which the agent learns from a batch."""
 
     # What is common.
+
+    def require_masks_honoured(self, spec: EnvironmentSpec) -> None:
+        """Raises ValueError where observations have a mask of actions that it would ignore."""
+        if spec.action_mask is None or self.honours_action_masks:
+            return
+        raise ValueError(
+            f"{self.name} does not honour masks of legal actions, and this environment's "
+            "observations have one (action_mask); a builder that chooses, bootstraps and learns "
+            "among legal actions says `honours_action_masks = True`."
+        )
 
     def make_replay_tables(
         self,
@@ -159,6 +172,7 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
 
         `device` is where else the policy is computed, by `PolicyProgram`.
         """
+        self.require_masks_honoured(spec)
         if isinstance(variable_source, InferenceSource):
             infer = variable_source.infer
             return RemoteActor(policy, key, infer, spec.actions, adder, num_envs=num_envs)
@@ -177,6 +191,7 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
         partition: Partition | None = None,
     ) -> SGDLearner:
         """The learner; priorities go back to `replay` where one is given and wants them."""
+        self.require_masks_honoured(spec)
         prioritised = replay is not None and replay.spec.priority_exponent is not None
         learner = SGDLearner(
             self.make_update(networks, spec),
@@ -262,6 +277,20 @@ class StochasticPolicy(Builder[ConfigT, NetworksT]):
             return policies.mode(parameters, networks.actions)
         drawn = policies.stochastic(parameters, networks.actions)
         return policies.uniform_first(drawn, spec.actions, _random_steps(self.config, num_streams))
+
+
+class PolicyRegressionBuilder(
+    StochasticPolicy[OfflineConfigT, NetworksT], OfflineBuilder[OfflineConfigT, NetworksT]
+):
+    """An agent that learns from data alone, by making actions of the data likely.
+
+    Its policy is one of `networks.policies.make_stochastic_policy`, which gives illegal actions no
+    probability.
+    """
+
+    # The likelihood is that of the action in the data; the bounds are the environment's affair.
+    actions: ClassVar[ActionMode] = "clip"
+    honours_action_masks = True
 
 
 class DeterministicPolicy(Builder[ConfigT, NetworksT]):

@@ -69,7 +69,9 @@ def driving(spec: EnvironmentSpec) -> list[str]:
     found = []
     for name in sorted(AGENTS):
         with contextlib.suppress(ValueError):
-            find_builder(name)().make_networks(spec)
+            builder = find_builder(name)()
+            builder.require_masks_honoured(spec)
+            builder.make_networks(spec)
             found.append(name)
     return found
 

@@ -11,6 +11,7 @@ import pdoc
 
 MODULES = (
     "troupe.environments",
+    "troupe.environments.action_masks",
     "troupe.partitioning",
     "troupe.launch",
     "troupe.agents",
@@ -23,6 +24,7 @@ MODULES = (
     "troupe.agents.learning.prioritisation",
     "troupe.agents.learning.schedules",
     "troupe.agents.learning.targets",
+    "troupe.agents.legal_actions",
     "troupe.agents.losses.distributional",
     "troupe.agents.losses.estimates",
     "troupe.agents.losses.actor_critic",

@@ -8,7 +8,7 @@ from typing import Any
 import dm_env
 import numpy as np
 
-from . import specs
+from . import action_masks, specs
 from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError
 
 _MAX_REWARD = float(np.finfo(np.float32).max)
@@ -48,11 +48,16 @@ class Adapter(specs.Specified, dm_env.Environment):
 
         Raises:
           InvalidOptionError: if `reward_clip` is no finite number above 0.
+          UnsupportedSpaceError: if observations hold a mask of actions that cannot be masked.
         """
         if reward_clip is not None and not (
             isinstance(reward_clip, int | float) and 0 < reward_clip <= _MAX_REWARD
         ):
             raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip!r}")
+        try:
+            action_masks.check_spec(observation_spec, action_spec)
+        except EnvironmentFault as fault:
+            raise type(fault)(f"{name}: {fault}") from None
         self._environment = environment
         self._name = name
         self.reward_clip = reward_clip

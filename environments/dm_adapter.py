@@ -9,7 +9,7 @@ import dm_env
 import numpy as np
 from gymnasium import spaces as gymnasium_spaces
 
-from . import spaces, specs
+from . import action_masks, spaces, specs
 from .adapter import Adapter
 from .errors import InvalidOptionError, UnsupportedSpaceError
 from .rendering import render_image
@@ -45,11 +45,13 @@ class Conform(Adapter):
           UnsupportedSpaceError: if there is a spec of strings.
         """
         # By way of spaces, so that there is one reader and one writer for every kind of array.
-        observations = _space(environment.observation_spec(), name)
+        given = environment.observation_spec()
+        observations = _space(given, name)
         taken = _space(environment.action_spec(), name)
         observation_spec = spaces.observation_spec(observations)
-        if isinstance(environment.observation_spec(), specs.StackedArray):
-            observation_spec = environment.observation_spec()
+        if isinstance(action_masks.visible(given), specs.StackedArray):
+            stacked = action_masks.visible(given)
+            observation_spec = action_masks.with_visible(observation_spec, stacked)
         action_spec = spaces.action_spec(taken, actions)
         write = spaces.action_writer(taken, actions)
         super().__init__(environment, name, reward_clip, observation_spec, action_spec, write)
@@ -106,7 +108,7 @@ def _space(spec: specs.Nest, name: str) -> gymnasium_spaces.Space:
         return gymnasium_spaces.Tuple([_space(part, name) for part in spec])
     if isinstance(spec, specs.DiscreteArray):
         return gymnasium_spaces.Discrete(spec.num_values)
-    if spec.dtype.kind not in "fiu":
+    if spec.dtype.kind not in "fiub":
         raise UnsupportedSpaceError(f"{name}: {spec} is not an array of numbers")
     low: Any = -np.inf
     high: Any = np.inf
@@ -114,5 +116,7 @@ def _space(spec: specs.Nest, name: str) -> gymnasium_spaces.Space:
         low, high = spec.minimum, spec.maximum
     elif spec.dtype.kind in "iu":
         low, high = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
+    elif spec.dtype.kind == "b":
+        low, high = False, True
     low, high = (np.full(spec.shape, bound, spec.dtype) for bound in (low, high))
     return gymnasium_spaces.Box(low, high, spec.shape, spec.dtype)

@@ -16,7 +16,7 @@ import dm_env
 import numpy as np
 import tree
 
-from . import specs
+from . import action_masks, specs
 from .errors import InvalidActionError, InvalidOptionError
 from .seeding import check_seed
 from .stacking import StackFrames
@@ -28,6 +28,8 @@ class Fake(specs.Specified, dm_env.Environment):
     """Random observations and rewards that fit a spec, in episodes of given lengths.
 
     Everything follows from the seed and the number of steps taken, nothing from the actions.
+    Where the spec has a mask of legal actions, one is drawn that allows at least one, and actions
+    that it does not allow are refused.
     """
 
     def __init__(
@@ -66,12 +68,13 @@ class Fake(specs.Specified, dm_env.Environment):
         self._sleep = step_ms / 1000
         self._episode = -1
         self._left = 0
+        self._mask: np.ndarray | None = None
 
     def reset(self) -> dm_env.TimeStep:
         self._wait()
         self._episode += 1
         self._left = self._lengths[self._episode % len(self._lengths)]
-        return dm_env.restart(self._draw(self._spec.observations))
+        return dm_env.restart(self._observe())
 
     def step(self, action: Any) -> dm_env.TimeStep:
         if self._left == 0:
@@ -79,12 +82,19 @@ class Fake(specs.Specified, dm_env.Environment):
         self._check(action)
         self._wait()
         self._left -= 1
-        observation = self._draw(self._spec.observations)
+        observation = self._observe()
         reward = self._draw(self._spec.rewards)
         if self._left > 0:
             return dm_env.TimeStep(_MID, reward, np.float32(1.0), observation)
         truncated = self._truncated[self._episode % len(self._truncated)]
         return dm_env.TimeStep(_LAST, reward, np.float32(truncated), observation)
+
+    def _observe(self) -> specs.Nest:
+        observation = self._draw(self._spec.observations)
+        self._mask = action_masks.find(observation)
+        if self._mask is not None:
+            self._mask[self._random.integers(self._mask.size)] = 1
+        return observation
 
     def _wait(self) -> None:
         if self._sleep:
@@ -107,13 +117,16 @@ class Fake(specs.Specified, dm_env.Environment):
                 spec.validate(array.astype(spec.dtype))
             except ValueError as error:
                 raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
+        _check_legal(action, self._mask)
 
     def _draw(self, spec: specs.Nest) -> specs.Nest:
         return tree.map_structure(self._draw_leaf, spec)
 
     def _draw_leaf(self, spec: specs.Array) -> np.ndarray:
         bounded = isinstance(spec, specs.BoundedArray)
-        if spec.dtype.kind in "iu":
+        if spec.dtype == bool:
+            drawn = self._random.integers(0, 1, spec.shape, endpoint=True)
+        elif spec.dtype.kind in "iu":
             info = np.iinfo(spec.dtype)
             low, high = (spec.minimum, spec.maximum) if bounded else (info.min, info.max)
             drawn = self._random.integers(low, high, spec.shape, np.int64, endpoint=True)
@@ -135,16 +148,28 @@ class Match(specs.Specified, dm_env.Environment):
     the number shown and 0 otherwise; with continuous ones, float32 [1] in [-1, 1], it is 1 less
     the distance to that number's place among `num_values` evenly spaced ones. The best return is
     `length`; the numbers are drawn anew at every step.
+
+    With `masked` some of the actions are legal, the right one among them, as a mask beside the
+    observation says; others are refused. At the end of an episode none is legal.
     """
 
     def __init__(
-        self, *, seed: int, num_values: int = 4, length: int = 16, continuous: bool = False
+        self,
+        *,
+        seed: int,
+        num_values: int = 4,
+        length: int = 16,
+        continuous: bool = False,
+        masked: bool = False,
     ) -> None:
         """Makes the task.
 
         Raises:
-          InvalidOptionError: if there are less than 2 values, or `length` is below 1.
+          InvalidOptionError: if there are less than 2 values, `length` is below 1, or continuous
+            actions were to be masked.
         """
+        if masked and continuous:
+            raise InvalidOptionError("masked is for discrete actions; leave continuous out")
         if num_values < 2 or length < 1:
             raise InvalidOptionError(
                 f"num_values must be at least 2 and length 1, got {num_values} and {length}"
@@ -152,8 +177,11 @@ class Match(specs.Specified, dm_env.Environment):
         self._random = np.random.default_rng(check_seed(seed))
         self._length = length
         self._places = np.linspace(-1, 1, num_values)
+        self._is_masked = masked
+        self._mask: np.ndarray | None = None
+        shown: specs.Nest = specs.BoundedArray((num_values,), np.float32, 0.0, 1.0, "observation")
         self._spec = _spec(
-            specs.BoundedArray((num_values,), np.float32, 0.0, 1.0, name="observation"),
+            action_masks.add_to_spec(shown, num_values) if masked else shown,
             specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="action")
             if continuous
             else specs.DiscreteArray(num_values, np.int32, name="action"),
@@ -174,6 +202,7 @@ class Match(specs.Specified, dm_env.Environment):
             self._spec.actions.validate(array.astype(self._spec.actions.dtype))
         except ValueError as error:
             raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
+        _check_legal(array, self._mask)
         if self._spec.actions.shape:
             reward = np.float32(1 - abs(array[0] - self._places[self._shown]))
         else:
@@ -182,11 +211,25 @@ class Match(specs.Specified, dm_env.Environment):
             return dm_env.TimeStep(_MID, reward, np.float32(1.0), self._show())
         return dm_env.TimeStep(_LAST, reward, np.float32(0.0), self._show())
 
-    def _show(self) -> np.ndarray:
-        self._shown = int(self._random.integers(len(self._places)))
-        observation = np.zeros(self._spec.observations.shape, np.float32)
+    def _show(self) -> specs.Nest:
+        num_values = len(self._places)
+        self._shown = int(self._random.integers(num_values))
+        observation = np.zeros(num_values, np.float32)
         observation[self._shown] = 1.0
-        return observation
+        if not self._is_masked:
+            return observation
+        self._mask = np.zeros(num_values, bool)
+        if self._left > 0:
+            self._mask = self._random.random(num_values) < 0.5
+            self._mask[self._shown] = True
+        return {action_masks.OBSERVATION: observation, action_masks.KEY: self._mask}
+
+
+def _check_legal(action: Any, mask: np.ndarray | None) -> None:
+    """Raises InvalidActionError for a choice that a mask does not allow."""
+    if mask is not None and not mask[int(action)]:
+        legal = np.flatnonzero(mask).tolist()
+        raise InvalidActionError(f"action {int(action)} is illegal; legal are {legal}")
 
 
 def from_spec(spec: specs.EnvironmentSpec, *, seed: int, **options: Any) -> dm_env.Environment:
@@ -197,12 +240,13 @@ def from_spec(spec: specs.EnvironmentSpec, *, seed: int, **options: Any) -> dm_e
       seed: at least 0.
       **options: those of `Fake`.
     """
-    observation = spec.observations
+    observation = action_masks.visible(spec.observations)
     if not isinstance(observation, specs.StackedArray):
         return Fake(spec, seed=seed, **options)
     if observation.axis != -1:
         raise InvalidOptionError(f"frames are stacked along axis -1, not {observation.axis}")
-    frames = Fake(spec._replace(observations=observation.frame), seed=seed, **options)
+    frame = action_masks.with_visible(spec.observations, observation.frame)
+    frames = Fake(spec._replace(observations=frame), seed=seed, **options)
     return StackFrames(frames, observation.stack)
 
 

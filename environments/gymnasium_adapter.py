@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
 import gymnasium
 import numpy as np
 
-from . import spaces, specs
+from . import action_masks, spaces, specs
 from .adapter import Adapter
 from .errors import EnvironmentFault, InvalidOptionError
 from .rendering import render_image
@@ -16,6 +17,7 @@ from .seeding import check_seed
 
 _FIRST, _MID, _LAST = dm_env.StepType
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_MASK = action_masks.KEY
 
 
 class GymnasiumEnvironment(Adapter):
@@ -27,6 +29,11 @@ class GymnasiumEnvironment(Adapter):
 
     The seed is used once, for the first reset: it seeds the environment, whose later episodes go on
     with the same stream, and its spaces.
+
+    A mask of legal actions, in `info["action_mask"]` or returned by a method `action_masks` as
+    sb3-contrib has it, becomes an entry of the observation beside what the environment observes:
+    see `action_masks`. The first reset tells whether info has one; who asks for the observation
+    spec before has the first episode begun.
     """
 
     def __init__(
@@ -74,6 +81,10 @@ class GymnasiumEnvironment(Adapter):
         self._steps = 0
         self._episodes = 0
         self._over = True
+        self._begun: dm_env.TimeStep | None = None  # An episode, before anybody asked for it.
+        self._num_masked: int | None = None  # Actions that are masked beside the observation.
+        self._may_mask = action_masks.find(observation_spec) is None
+        self._make_mask = _mask_method(environment) if self._may_mask else None
         environment.action_space.seed(seed)
         environment.observation_space.seed(seed)
 
@@ -84,12 +95,17 @@ class GymnasiumEnvironment(Adapter):
 
     def reset(self) -> dm_env.TimeStep:
         """Starts an episode; the first one with the seed."""
-        observation, _ = self._environment.reset(seed=self._seed)
+        self._over = False
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            return begun
+        observation, info = self._environment.reset(seed=self._seed)
         self._seed = None
         self._steps = 0
         self._episodes += 1
-        self._over = False
-        observation = self._read(observation)
+        if self._episodes == 1:
+            self._find_mask(info)
+        observation = self._observe(observation, info, False)
         if self._episodes == 1:
             self._check_observation(observation)
         return dm_env.TimeStep(_FIRST, None, None, observation)
@@ -103,7 +119,7 @@ class GymnasiumEnvironment(Adapter):
         """
         if self._over:
             return self.reset()
-        observation, given, terminated, truncated, _ = self._step(self._take(action))
+        observation, given, terminated, truncated, info = self._step(self._take(action))
         self._steps += 1
         reward = self._give(float(given))
         if terminated:
@@ -114,8 +130,19 @@ class GymnasiumEnvironment(Adapter):
             self._over = True
         else:
             kind, discount = _MID, _ONE
+        if self._num_masked is not None or _MASK in info:
+            seen = self._observe(observation, info, self._over)
+        else:
+            seen = self._read(observation)
         # Not TimeStep(...): its generated __new__ is a Python function, twice the time of this.
-        return tuple.__new__(dm_env.TimeStep, (kind, reward, discount, self._read(observation)))
+        return tuple.__new__(dm_env.TimeStep, (kind, reward, discount, seen))
+
+    def observation_spec(self) -> specs.Nest:
+        """The spec of observations, for which the first episode is begun where it was not yet."""
+        if self._episodes == 0:
+            self._begun = self.reset()
+            self._over = True
+        return self._spec.observations
 
     @property
     def max_episode_steps(self) -> int | None:
@@ -144,6 +171,45 @@ class GymnasiumEnvironment(Adapter):
     def _moment(self) -> str:
         return f" at step {self._steps} of episode {self._episodes}"
 
+    def _find_mask(self, info: dict[str, Any]) -> None:
+        """Once: has the spec say that there is a mask beside the observation, where there is."""
+        if not self._may_mask or (_MASK not in info and self._make_mask is None):
+            return
+        if _MASK in info:
+            self._make_mask = None
+        observations, actions = self._spec.observations, self._spec.actions
+        try:
+            action_masks.check_actions(actions)
+        except EnvironmentFault as fault:
+            raise type(fault)(f"{self._name}: {fault}") from None
+        self._num_masked = int(actions.num_values)
+        observations = action_masks.add_to_spec(observations, self._num_masked)
+        self._spec = self._spec._replace(observations=observations)
+
+    def _observe(self, observation: Any, info: dict[str, Any], over: bool) -> specs.Nest:
+        """Returns the agent's observation for the environment's."""
+        seen = self._read(observation)
+        if self._num_masked is not None:
+            if self._make_mask is not None:
+                info = {_MASK: self._make_mask()}
+            mask = action_masks.read(info, self._num_masked, over, self._name)
+            return {action_masks.OBSERVATION: seen, _MASK: mask}
+        if _MASK in info and self._may_mask:
+            raise EnvironmentFault(
+                f"{self._name}: info has an {_MASK}{self._moment()}, and that of the "
+                "first reset had none; give it from the first reset on"
+            )
+        return seen
+
     def _check_observation(self, observation: specs.Nest) -> None:
         """Once: not every environment keeps to the shapes that its space declares."""
         specs.check_shapes(observation, self._spec.observations, self._name)
+
+
+def _mask_method(environment: gymnasium.Env) -> Callable[[], Any] | None:
+    """Returns the method `action_masks` of an environment or of a wrapper within; None: none."""
+    try:
+        found = environment.get_wrapper_attr("action_masks")
+    except AttributeError:
+        return None
+    return found if callable(found) else None

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dm_env import specs
 
+from .action_masks import check_spec, find
 from .errors import EnvironmentFault, InvalidOptionError
 
 Array = specs.Array
@@ -27,6 +28,11 @@ class EnvironmentSpec(NamedTuple):
     actions: Nest
     rewards: Nest
     discounts: Nest
+
+    @property
+    def action_mask(self) -> Nest:
+        """The spec of the observation's mask of legal actions; None: every action always is."""
+        return find(self.observations)
 
 
 class HasSpecs(Protocol):
@@ -64,13 +70,18 @@ def make_spec(environment: HasSpecs) -> EnvironmentSpec:
 
     Networks and replays are made from these, so that they are the same for one environment and
     for a vector of them: the leading dimension N is never part of a spec.
+
+    Raises:
+      UnsupportedSpaceError: if observations hold a mask of actions that cannot be masked.
     """
-    return EnvironmentSpec(
+    spec = EnvironmentSpec(
         observations=environment.observation_spec(),
         actions=environment.action_spec(),
         rewards=environment.reward_spec(),
         discounts=environment.discount_spec(),
     )
+    check_spec(spec.observations, spec.actions)
+    return spec
 
 
 class StackedArray(specs.BoundedArray):  # type: ignore[misc]

@@ -7,7 +7,7 @@ from typing import Any
 import dm_env
 import numpy as np
 
-from . import specs
+from . import action_masks, specs
 from .errors import InvalidOptionError
 
 
@@ -16,6 +16,7 @@ class StackFrames(dm_env.Environment):
 
     At the start of an episode the first frame is repeated. Every observation is an array of its
     own: nothing that was returned changes later. The observation spec is a `specs.StackedArray`.
+    Of a mask of legal actions beside an observation of one array there is the newest alone.
     """
 
     def __init__(self, environment: dm_env.Environment, stack: int) -> None:
@@ -24,14 +25,15 @@ class StackFrames(dm_env.Environment):
         Raises:
           InvalidOptionError: if the observation is a nest or unbounded, or `stack` is below 1.
         """
-        frame = environment.observation_spec()
+        observations = environment.observation_spec()
+        frame = action_masks.visible(observations)
         if not isinstance(frame, specs.Array):
             raise InvalidOptionError("only observations of one array can be stacked, not a nest")
         if stack < 1:
             raise InvalidOptionError(f"a stack must be of at least 1 frame, got {stack}")
         if not isinstance(frame, specs.BoundedArray):
             raise InvalidOptionError("only observations with bounds can be stacked")
-        self._spec = specs.StackedArray(
+        stacked = specs.StackedArray(
             (*frame.shape, stack),
             frame.dtype,
             frame.minimum.min(),
@@ -40,8 +42,9 @@ class StackFrames(dm_env.Environment):
             -1,
             frame.name,
         )
+        self._spec = action_masks.with_visible(observations, stacked)
         self._environment = environment
-        self._stacked = np.empty(self._spec.shape, self._spec.dtype)
+        self._stacked = np.empty(stacked.shape, stacked.dtype)
 
     @property
     def unwrapped(self) -> dm_env.Environment:
@@ -55,7 +58,7 @@ class StackFrames(dm_env.Environment):
         return self._stack(self._environment.step(action))
 
     def _stack(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        frame = timestep.observation
+        frame = action_masks.visible(timestep.observation)
         stacked = np.empty_like(self._stacked)
         if timestep.step_type is dm_env.StepType.FIRST:
             stacked[...] = frame[..., np.newaxis]
@@ -66,9 +69,10 @@ class StackFrames(dm_env.Environment):
             stacked.reshape(-1)[:-1] = self._stacked.reshape(-1)[1:]
             stacked[..., -1] = frame
         self._stacked = stacked
-        return timestep._replace(observation=stacked)
+        observation = action_masks.with_visible(timestep.observation, stacked)
+        return timestep._replace(observation=observation)
 
-    def observation_spec(self) -> specs.StackedArray:
+    def observation_spec(self) -> specs.Nest:
         return self._spec
 
     def action_spec(self) -> specs.Nest:

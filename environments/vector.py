@@ -9,7 +9,7 @@ import dm_env
 import numpy as np
 import tree
 
-from . import specs
+from . import action_masks, specs
 from .adapter import Adapter, is_reward, not_a_reward
 from .errors import (
     EnvironmentExitError,
@@ -70,6 +70,7 @@ class Vector(specs.Specified):
             for i, one in enumerate(self._inner)
             if not isinstance(one, Adapter)
         ]
+        self._has_mask = self._spec.action_mask is not None
         self._all_mid = np.full(n, _MID, np.int32)
         self._is_flat = isinstance(self._spec.observations, specs.Array)
         self._leaves = [
@@ -191,6 +192,8 @@ class Vector(specs.Specified):
             if first_leaf is not None
             else tree.unflatten_as(self._spec.observations, leaves)
         )
+        if self._has_mask:
+            action_masks.check(observations[action_masks.KEY], kinds, self._who)
         return dm_env.TimeStep(kinds, rewards, discounts, observations)
 
     @property

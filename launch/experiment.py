@@ -195,18 +195,19 @@ class Experiment:
         Raises:
           RequestError: if the agent cannot drive the environment, naming agents that can.
         """
-        if self.network_factory is not None:
-            if (made := self.network_factory(spec)) is None:
-                raise RequestError("the network_factory made None; it must make networks.")
-            return made
         try:
-            return self.builder.make_networks(spec)
+            self.builder.require_masks_honoured(spec)
+            if self.network_factory is None:
+                return self.builder.make_networks(spec)
         except ValueError as error:
             from ..agents.catalogue import driving
 
             able = [name for name in driving(spec) if name != self.builder.name]
             hint = f" Agents that can: {', '.join(able)}." if able else ""
             raise RequestError(f"{error}{hint}") from error
+        if (made := self.network_factory(spec)) is None:
+            raise RequestError("the network_factory made None; it must make networks.")
+        return made
 
     def make_environment(
         self, *, seed: int, num_envs: int, evaluation: bool, **options: Any

@@ -6,15 +6,17 @@ from dm_env import specs
 
 from troupe import environments
 from troupe.agents.replay.offline import Episode, of_episodes
+from troupe.environments import action_masks
 
 
 def perfect(environment):
     """The player `act(observation) -> action` of `fake/match` that is always right."""
-    places = np.linspace(-1, 1, environment.observation_spec().shape[0], dtype=np.float32)
+    seen = action_masks.visible(environment.observation_spec())
+    places = np.linspace(-1, 1, seen.shape[0], dtype=np.float32)
     continuous = environment.action_spec().shape
 
     def act(observation):
-        shown = np.argmax(observation)
+        shown = np.argmax(action_masks.visible(observation))
         return places[[shown]] if continuous else np.int32(shown)
 
     return act
@@ -47,7 +49,7 @@ def match(count=40, mistakes=0.0, **options):
 
     def act(observation):
         if random.random() < mistakes:
-            return _draw(random, spec.actions)
+            return _draw(random, spec.actions, action_masks.find(observation))
         return right(observation)
 
     played = episodes(environment, count, act)
@@ -59,13 +61,19 @@ def drawn(env, count=40, **options):
     environment = environments.make(env, seed=7, **options)
     spec, random = environments.make_spec(environment), np.random.default_rng(7)
     played = episodes(
-        environment, count, lambda _: jax.tree.map(lambda part: _draw(random, part), spec.actions)
+        environment,
+        count,
+        lambda seen: jax.tree.map(
+            lambda part: _draw(random, part, action_masks.find(seen)), spec.actions
+        ),
     )
     return of_episodes(spec.observations, spec.actions, played, "a player who draws")
 
 
-def _draw(random, part):
-    """An action within a spec, uniformly."""
+def _draw(random, part, mask=None):
+    """An action within a spec, uniformly of those that a mask allows."""
+    if mask is not None:
+        return part.dtype.type(random.choice(np.flatnonzero(mask)))
     if isinstance(part, specs.DiscreteArray):
         return part.dtype.type(random.integers(part.num_values))
     return random.uniform(part.minimum, part.maximum, part.shape).astype(part.dtype)

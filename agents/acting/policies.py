@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from dm_env import specs
 
+from .. import legal_actions
 from ..interfaces import ActorCore
 from ..networks.distributions import Distribution
 
@@ -81,7 +82,7 @@ def epsilon_greedy(
     is_noisy: bool = False,
     by_stream: bool = False,
 ) -> ActorCore:
-    """The best action by its value, or with probability epsilon any.
+    """The best legal action by its value, or with probability epsilon any that is legal.
 
     Args:
       q_values: `(params, observation) -> [A]`, values of the A actions.
@@ -100,8 +101,13 @@ def epsilon_greedy(
         draw = jax.random.uniform(key, (2,))
         stream = (state.stream,) if by_stream else ()
         threshold = epsilon(state.num_actions, *stream) if callable(epsilon) else epsilon
-        anything = jnp.floor(draw[1] * values.shape[-1]).astype(jnp.int32)
-        action = jnp.where(draw[0] < threshold, anything, jnp.argmax(values).astype(jnp.int32))
+        mask = legal_actions.of(observation)
+        if mask is None:
+            anything = jnp.floor(draw[1] * values.shape[-1]).astype(jnp.int32)
+        else:
+            anything = legal_actions.nth(mask, draw[1])
+        greedy = legal_actions.best(values, mask).astype(jnp.int32)
+        action = jnp.where(draw[0] < threshold, anything, greedy)
         return action, state._replace(num_actions=state.num_actions + 1)
 
     return ActorCore(
@@ -185,7 +191,7 @@ def stochastic(
 
 
 def uniform_first(policy: ActorCore, actions: specs.BoundedArray, num_steps: float) -> ActorCore:
-    """A policy whose first actions are drawn uniformly instead.
+    """A policy whose first actions are drawn uniformly instead, of those that are legal.
 
     Args:
       policy: without memory: its state is a `StepState`.
@@ -195,7 +201,9 @@ def uniform_first(policy: ActorCore, actions: specs.BoundedArray, num_steps: flo
     if num_steps <= 0:
         return policy
 
-    def draw(key):
+    def draw(key, mask):
+        if mask is not None:
+            return legal_actions.nth(mask, jax.random.uniform(key))
         if jnp.issubdtype(actions.dtype, jnp.integer):
             above = actions.maximum + 1
             return jax.random.randint(key, actions.shape, actions.minimum, above, actions.dtype)
@@ -206,7 +214,8 @@ def uniform_first(policy: ActorCore, actions: specs.BoundedArray, num_steps: flo
     def select_action(params, observation, state):
         chosen, after = policy.select_action(params, observation, state)
         # Counted from the other end, so that no draw of the policy's has the same key.
-        drawn = draw(jax.random.fold_in(state.key, ~state.num_actions))
+        key = jax.random.fold_in(state.key, ~state.num_actions)
+        drawn = draw(key, legal_actions.of(observation))
         return jnp.where(state.num_actions < num_steps, drawn, chosen), after
 
     return policy._replace(select_action=select_action)

@@ -20,6 +20,7 @@ class DQNBuilder(OffPolicyBuilder[DQNConfig, Network]):
 
     name = "dqn"
     config_class = DQNConfig
+    honours_action_masks = True
 
     def make_networks(self, spec: EnvironmentSpec) -> Network:
         return make_q_network(self.name, spec, self.config)

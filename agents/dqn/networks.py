@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from ...environments import action_masks
 from ...environments.specs import EnvironmentSpec
 from ..losses import estimates, values
 from ..networks import heads
@@ -39,7 +40,7 @@ def make_q_network(agent: str, spec: EnvironmentSpec, config: DQNConfig) -> Netw
     head_sizes: tuple[int, ...] = ()
     if config.dueling or std is not None:
         head_sizes = config.hidden_sizes[-1:]
-        if not is_image(spec.observations):
+        if not is_image(action_masks.visible(spec.observations)):
             torso_sizes = config.hidden_sizes[:-1]
 
     def apply(observation: Nest) -> jax.Array:

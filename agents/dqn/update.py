@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from .. import legal_actions
 from ..interfaces import Update, UpdateOutput
 from ..learning import blocks, optimizers, schedules, targets
 from ..learning.descent import descend
@@ -51,6 +52,14 @@ class TargetOutputs(NamedTuple):
     """Of the observations, where Munchausen's reward needs them."""
 
 
+class Masks(NamedTuple):
+    """Masks of legal actions, bool [B, A]; None where every action is always legal."""
+
+    following: jax.Array | None
+    """Of the next observations."""
+    present: jax.Array | None
+
+
 def make_update(network: Network, config: DQNConfig) -> Update:
     """Q-learning (Mnih et al., 2015) with the additions that the config turns on."""
     rate = schedules.learning_rate(config)
@@ -79,15 +88,22 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             return TargetOutputs(following)
         return TargetOutputs(following, network.apply(params, transition.observation, key=key))
 
-    def transition_loss(estimates_tm1, a_tm1, r_t, discount_t, outputs: TargetOutputs, selector_t):
+    def log_probs(q, mask):
+        """Log-probabilities [A] of Munchausen's policy, the softmax of values."""
+        logits = legal_actions.restrict(q / config.munchausen_temperature, mask)
+        return jax.nn.log_softmax(logits)
+
+    def transition_loss(
+        estimates_tm1, a_tm1, r_t, discount_t, outputs: TargetOutputs, selector_t, masks: Masks
+    ):
         """Returns (loss, error) of one transition."""
         q_t = estimate.mean(selector_t)
         if config.munchausen_scale is None:
-            following = estimate.read(outputs.following[jnp.argmax(q_t)])
+            following = estimate.read(outputs.following[legal_actions.best(q_t, masks.following)])
         else:
             temperature = config.munchausen_temperature
-            log_probs_tm1 = jax.nn.log_softmax(estimate.mean(outputs.present) / temperature)
-            log_probs_t = jax.nn.log_softmax(q_t / temperature)
+            log_probs_tm1 = log_probs(estimate.mean(outputs.present), masks.present)
+            log_probs_t = log_probs(q_t, masks.following)
             r_t = values.munchausen_reward(
                 r_t,
                 discount_t,
@@ -105,6 +121,9 @@ def make_update(network: Network, config: DQNConfig) -> Update:
         selector_t = outputs.following
         if config.double:
             selector_t = network.apply(params, transition.next_observation, key=noise.selector)
+        masks = Masks(
+            legal_actions.of(transition.next_observation), legal_actions.of(transition.observation)
+        )
         each, errors = jax.vmap(transition_loss)(
             estimates_tm1,
             transition.action,
@@ -112,8 +131,10 @@ def make_update(network: Network, config: DQNConfig) -> Update:
             config.discount * transition.discount,
             outputs,
             selector_t,
+            masks,
         )
-        return jnp.mean(weights * each), (errors, jnp.mean(estimate.mean(estimates_tm1)))
+        mean_q = jnp.mean(estimate.mean(estimates_tm1), where=masks.present)
+        return jnp.mean(weights * each), (errors, mean_q)
 
     def learn(state: DQNState, sample: Sample, outputs: TargetOutputs):
         """Takes a gradient step towards the target network's outputs; the target stays."""

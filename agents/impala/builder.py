@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from ...environments.spaces import ActionMode
 from ...environments.specs import EnvironmentSpec
+from .. import legal_actions
 from ..acting import policies
 from ..builder import Builder
 from ..interfaces import ActorCore, Update
@@ -25,6 +26,7 @@ class IMPALABuilder(Builder[IMPALAConfig, IMPALANetworks]):
 
     name = "impala"
     config_class = IMPALAConfig
+    honours_action_masks = True
     # The log-probability is that of the action drawn; the bounds are the environment's affair.
     actions: ClassVar[ActionMode] = "clip"
 
@@ -34,7 +36,8 @@ class IMPALABuilder(Builder[IMPALAConfig, IMPALANetworks]):
             spec, self.config, actions, initial_free=self.config.initial_log_std
         )
         core = assembly.make_core(self.config)
-        return IMPALANetworks(make_recurrent(spec.observations, torso, core, head), actions)
+        network = make_recurrent(spec.observations, torso, core, head)
+        return IMPALANetworks(legal_actions.recurrent_policy_outputs(network), actions)
 
     def make_policy(
         self,

@@ -8,11 +8,14 @@ import jax
 import jax.numpy as jnp
 from dm_env import specs
 
+from ...environments import action_masks
+
 Nest = Any
 
 
 class Statistics(NamedTuple):
-    """Mean and variance of every number of an observation, as nests like the observation."""
+    """Mean and variance of every number that networks see, as nests like the observation but for a
+    mask of legal actions, which nothing here changes."""
 
     num_rows: jax.Array
     mean: Nest
@@ -43,6 +46,7 @@ def init(spec: Nest) -> Statistics:
     Raises:
       ValueError: where a part of the observation is not made of real numbers.
     """
+    spec = action_masks.visible(spec)
     for part in jax.tree.leaves(spec):
         if isinstance(part, specs.DiscreteArray) or part.dtype.kind != "f":
             raise ValueError(
@@ -61,6 +65,7 @@ def update(statistics: Statistics, observation: Nest, mask: jax.Array) -> Statis
 
     Chan et al. (1983), "Algorithms for computing the sample variance", equation 1.5.
     """
+    observation = action_masks.visible(observation)
     batch_count = jnp.sum(mask)
     count = statistics.num_rows + batch_count
     axes = tuple(range(mask.ndim))
@@ -84,9 +89,10 @@ def update(statistics: Statistics, observation: Nest, mask: jax.Array) -> Statis
 
 def apply(statistics: Statistics, observation: Nest, clip: float = 10.0) -> Nest:
     """The observation less the mean over the standard deviation, clipped to +-`clip`."""
-    return jax.tree.map(
+    normal = jax.tree.map(
         lambda x, mean, var: jnp.clip((x - mean) * jax.lax.rsqrt(var + 1e-8), -clip, clip),
-        observation,
+        action_masks.visible(observation),
         statistics.mean,
         statistics.variance,
     )
+    return action_masks.with_visible(observation, normal)

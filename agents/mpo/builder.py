@@ -17,6 +17,7 @@ class MPOBuilder(
 
     name = "mpo"
     config_class = MPOConfig
+    honours_action_masks = True
 
     def make_networks(self, spec: EnvironmentSpec) -> MPONetworks:
         return make_networks(spec, self.config)

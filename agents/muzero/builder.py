@@ -22,6 +22,7 @@ class MuZeroBuilder(OffPolicyBuilder[MuZeroConfig, MuZeroNetworks]):
 
     name = "muzero"
     config_class = MuZeroConfig
+    honours_action_masks = True
 
     def make_networks(self, spec: EnvironmentSpec) -> MuZeroNetworks:
         return make_networks(spec, self.config)

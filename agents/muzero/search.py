@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ...environments import registry
+from .. import legal_actions
 from .config import MuZeroConfig
 from .networks import MuZeroNetworks, expected, make_atoms
 
@@ -32,7 +33,9 @@ def make_search(networks: MuZeroNetworks, config: MuZeroConfig) -> Callable[...,
 
     Danihelka et al. (2022), https://openreview.net/forum?id=bERaNdoegnO. With a `gumbel_scale` of 1
     actions are drawn, and nothing is with 0, where the key does not matter. The model's episodes
-    may end: what lies behind counts as much as they are likely to go on.
+    may end: what lies behind counts as much as they are likely to go on. At its root a search knows
+    which actions are legal, and considers no others; behind it the model's own logits, which learn
+    of policies of legal actions alone, make the others unlikely.
 
     Raises:
       MissingExtraError: where mctx is not installed.
@@ -58,12 +61,14 @@ def make_search(networks: MuZeroNetworks, config: MuZeroConfig) -> Callable[...,
     def search(params: MuZeroNetworks, observation, key, gumbel_scale: float) -> SearchResult:
         state = networks.representation.apply(params.representation, observation)
         logits, value = predict(params, state)
+        mask = legal_actions.of(observation)
         found = mctx.gumbel_muzero_policy(
             params,
             key,
             mctx.RootFnOutput(prior_logits=logits, value=value, embedding=state),
             advance,
             config.num_simulations,
+            invalid_actions=None if mask is None else ~mask,
             max_depth=config.search_depth,
             max_num_considered_actions=config.max_considered_actions,
             gumbel_scale=gumbel_scale,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from .. import leading_axes
+from .. import leading_axes, legal_actions
 from ..interfaces import Update, UpdateOutput
 from ..learning import blocks, optimizers, schedules, targets
 from ..learning.descent import descend
@@ -48,6 +48,8 @@ class Targets(NamedTuple):
     """[L, Z] probabilities of its atoms."""
     mask: jax.Array
     """[L] 1 where there is such a row, and it is known what came of it."""
+    legal: jax.Array | None
+    """[L, A] bool: the actions that are legal there; None: all of them everywhere."""
 
 
 def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
@@ -90,8 +92,9 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
             jax.vmap(distributional.two_hot, (0, None))(values.signed_hyperbolic(x), atoms)
             for x in (data.reward[:-1], target)
         )
-        rows = jax.tree.map(lambda x: x[:-1], (data.action, data.discount, policy))
-        return Targets(rows[0], reward, rows[1], rows[2], target, mask)
+        rows = data.action, data.discount, policy, legal_actions.of(data.observation)
+        action, discount, policy, legal = jax.tree.map(lambda x: x[:-1], rows)
+        return Targets(action, reward, discount, policy, target, mask, legal)
 
     def loss(params: MuZeroNetworks, outputs, data: Sequence, weights):
         batch_targets = jax.vmap(make_targets)(outputs[0], outputs[1], data)
@@ -115,9 +118,8 @@ def make_update(networks: MuZeroNetworks, config: MuZeroConfig) -> Update:
             pairs = ((of_action, flat.policy), (of_return, flat.value), (of_reward, flat.reward))
             losses = [optax.softmax_cross_entropy(*pair) for pair in pairs]
             losses.append(optax.sigmoid_binary_cross_entropy(goes_on, flat.discount))
-            losses.append(
-                jax.vmap(distributions.categorical(of_action.shape[-1]).entropy)(of_action)
-            )
+            entropy = distributions.categorical(of_action.shape[-1]).entropy
+            losses.append(jax.vmap(entropy)(legal_actions.restrict(of_action, flat.legal)))
             found = [x.reshape(rows) for x in (*losses, expected(of_return, atoms))]
             return hidden, (*found, batch_targets.mask)
 

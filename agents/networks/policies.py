@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from dm_env import specs
 
 from ...environments.specs import EnvironmentSpec
+from .. import legal_actions
 from . import heads
 from .core import Network, dummy, from_haiku
 from .distributions import Distribution
@@ -26,7 +27,8 @@ def make_stochastic_policy(
     initial_log_std: float = 0.0,
     least_log_std: float | None = None,
 ) -> Network:
-    """Observations [B, ...] to parameters [B, P] of a distribution over actions.
+    """Observations [B, ...] to parameters [B, P] of a distribution over actions; of choices, over
+    those that are legal.
 
     Args:
       spec: of the environment.
@@ -44,7 +46,7 @@ def make_stochastic_policy(
         means, log_std = jnp.split(found, [actions.num_parameters], axis=-1)
         return jnp.concatenate([means, jnp.maximum(log_std, least_log_std)], axis=-1)
 
-    return from_haiku(parameters, dummy(spec.observations, 1))
+    return legal_actions.policy_outputs(from_haiku(parameters, dummy(spec.observations, 1)))
 
 
 def make_deterministic_policy(

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from dm_env import specs
 
+from ...environments import action_masks
 from .core import describe
 
 Nest = Any
@@ -117,6 +118,7 @@ def convolves(spec: Nest, torso: Convolutions = "auto") -> bool:
     Raises:
       ValueError: where the torso is one of convolutions and observations are nothing for it.
     """
+    spec = action_masks.visible(spec)
     is_array = isinstance(spec, specs.Array) and len(spec.shape) == 3
     if (torso == "nature" and not is_image(spec)) or (torso == "residual" and not is_array):
         least = "uint8 of at least 36 x 36" if torso == "nature" else "of three dimensions"
@@ -137,7 +139,7 @@ def make_torso(
     width: int = 1,
     dtype: Any = jnp.float32,
 ) -> Callable[[Nest], jax.Array]:
-    """Observations [B, ...] to features [B, D].
+    """Observations [B, ...] to features [B, D]; a mask of legal actions is none of them.
 
     Images go through convolutions, all else through an MLP of `hidden_sizes`, grids through one
     convolution before it; where there are no sizes, features are what came to the MLP.
@@ -154,14 +156,15 @@ def make_torso(
     Raises:
       ValueError: where observations are nothing for the torso.
     """
+    spec, see = action_masks.visible(spec), action_masks.visible
     convolutional = convolves(spec, torso)
     if convolutional and not (torso == "auto" and is_grid(spec)):
         module = ResidualTorso if torso == "residual" else NatureTorso
-        return lambda observation: module(width, dtype)(observation)
+        return lambda observation: module(width, dtype)(see(observation))
     flat = flatten(spec)
 
     def apply(observation: Nest) -> jax.Array:
-        x = GridTorso(width, dtype)(observation) if convolutional else flat(observation)
+        x = GridTorso(width, dtype)(see(observation)) if convolutional else flat(see(observation))
         mlp = hk.nets.MLP(hidden_sizes, w_init=w_init, activation=activation, activate_final=True)
         return mlp(x.astype(dtype))
 

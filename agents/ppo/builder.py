@@ -24,6 +24,7 @@ class PPOBuilder(Builder[PPOConfig, PPONetworks]):
 
     name = "ppo"
     config_class = PPOConfig
+    honours_action_masks = True
     # The log-probability is that of the action drawn; the bounds are the environment's affair.
     actions: ClassVar[ActionMode] = "clip"
 

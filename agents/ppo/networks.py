@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
+from .. import legal_actions
 from ..networks import assembly
 from ..networks.core import Network, dummy, from_haiku
 from ..networks.distributions import Distribution, for_actions
@@ -40,9 +41,11 @@ def make_networks(spec: EnvironmentSpec, config: PPOConfig) -> PPONetworks:
     )
     if config.is_recurrent:
         core = assembly.make_core(config)
-        return PPONetworks(make_recurrent(spec.observations, torso, core, head), actions)
+        recurrent = make_recurrent(spec.observations, torso, core, head)
+        return PPONetworks(legal_actions.recurrent_policy_outputs(recurrent), actions)
 
     def apply(observation: Nest) -> tuple[jax.Array, jax.Array]:
         return head(jax.tree.map(lambda x: x.astype(jnp.float32), torso(observation)))
 
-    return PPONetworks(from_haiku(apply, dummy(spec.observations, 1)), actions)
+    network = from_haiku(apply, dummy(spec.observations, 1))
+    return PPONetworks(legal_actions.policy_outputs(network), actions)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ...environments import action_masks
 from ...environments.specs import EnvironmentSpec
+from .. import legal_actions
 from ..acting import policies
 from ..builder import OffPolicyBuilder
 from ..interfaces import ActorCore, Update
@@ -20,6 +22,7 @@ class R2D2Builder(OffPolicyBuilder[R2D2Config, RecurrentNetwork]):
 
     name = "r2d2"
     config_class = R2D2Config
+    honours_action_masks = True
 
     def make_networks(self, spec: EnvironmentSpec) -> RecurrentNetwork:
         num_actions, sizes = require_discrete(self.name, spec), self.config.hidden_sizes[-1:]
@@ -44,12 +47,16 @@ class R2D2Builder(OffPolicyBuilder[R2D2Config, RecurrentNetwork]):
             steps = config.epsilon_decay_steps / num_streams
             return schedules.linear(config.epsilon_start, config.epsilon_end**power, steps)(count)
 
+        def step(params, observation, memory):
+            q_values, memory = networks.step(params, observation, memory)
+            return legal_actions.beside(q_values, observation), memory
+
         choose = policies.epsilon_greedy(
-            lambda params, q_values: q_values,
+            lambda params, given: action_masks.visible(given),
             config.evaluation_epsilon if evaluation else epsilon,
             by_stream=not evaluation,
         )
-        return policies.recurrent(networks.step, networks.initial_state, choose)
+        return policies.recurrent(step, networks.initial_state, choose)
 
     def make_item(self, spec: EnvironmentSpec) -> Item:
         # One row more: what is bootstrapped from.

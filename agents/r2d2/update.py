@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from .. import legal_actions
 from ..interfaces import Update, UpdateOutput
 from ..learning import blocks, optimizers, schedules, targets
 from ..learning.descent import descend
@@ -58,7 +59,7 @@ def make_update(network: RecurrentNetwork, config: R2D2Config) -> Update:
 
     def errors_of(q, q_target, data: Sequence):
         """Errors and which of them count, [T-1] each, of one sequence with values [T, A]."""
-        following = _pick(q_target, jnp.argmax(q, axis=-1))
+        following = _pick(q_target, legal_actions.best(q, legal_actions.of(data.observation)))
         target = returns.n_step_targets(
             data.reward[:-1],
             config.discount * data.discount[:-1],
@@ -73,7 +74,8 @@ def make_update(network: RecurrentNetwork, config: R2D2Config) -> Update:
         q = unroll(params, data)
         errors, mask = jax.vmap(errors_of)(q, q_target, data)
         total = masks.mean(weights[:, None] * values.squared(errors), mask)
-        return total, (errors, mask, masks.mean(jnp.mean(q[:, :-1], axis=-1), mask))
+        mean_q = jnp.mean(q, axis=-1, where=legal_actions.of(data.observation))[:, :-1]
+        return total, (errors, mask, masks.mean(mean_q, mask))
 
     def learn(state: R2D2State, sample: Sample, q_target: jax.Array):
         """A gradient step towards the target network's values [B, T, A]; the target stays."""

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
+from ...environments import action_masks
 from ...environments.specs import EnvironmentSpec
 from .. import leading_axes
 from ..bounds import Above, AllBounds
@@ -75,7 +76,7 @@ class RND(Wrapper):
         """Burda et al. (2018), https://arxiv.org/abs/1810.12894, sections 2.2 and 2.4."""
         agent = super().make_update(networks, spec)  # type: ignore[safe-super]
         config: RNDConfig = self.config
-        parts = jax.tree.leaves(spec.observations)
+        parts = jax.tree.leaves(action_masks.visible(spec.observations))
         is_real = all(
             part.dtype.kind == "f" and not isinstance(part, specs.DiscreteArray) for part in parts
         )

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import tree
 
-from .. import specs
+from .. import action_masks, specs
 from ..errors import InvalidActionError, InvalidRewardError
 from ..seeding import check_seed
 from ..vector import Vector
@@ -112,6 +112,9 @@ class FunctionalVector(Vector):
             leaf = tree.flatten(found.observation)[place]
             if not np.isfinite(leaf).all():
                 raise self._not_finite(place, leaf)
+        if self._has_mask:
+            masks = action_masks.find(found.observation)
+            action_masks.check(masks, found.step_type, self._who)
         return found
 
     def _who(self, index: int) -> str:

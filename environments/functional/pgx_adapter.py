@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import registry, specs
+from .. import action_masks, registry, specs
 from .interface import FunctionalEnvironment, Key, StepOutput
 
+Observe = Callable[[Any], specs.Nest]
+_MINATAR = "minatar-"
 _LEARNER = 0
 """The learner's number among the players; pgx draws which of them moves first."""
 
@@ -22,7 +25,8 @@ def make(id: str, name: str, **arguments: Any) -> FunctionalEnvironment:
 
     In games of several players the others draw their moves uniformly from those that are legal. The
     learner sees the board when it is to move, and is rewarded for all moves since its last one. An
-    illegal move of the learner loses at once, as pgx has it.
+    illegal move of the learner loses at once, as pgx has it; which are legal is the observation's
+    mask (`action_masks`), but in MinAtar's games, where all of them are.
 
     Args:
       id: for errors.
@@ -44,26 +48,44 @@ def make(id: str, name: str, **arguments: Any) -> FunctionalEnvironment:
     if arguments:
         game = type(game)(**arguments)
     begun = jax.eval_shape(game.init, jax.random.key(0))
+    observations: specs.Nest = _observation_spec(begun.observation)
+    num_actions: int = begun.legal_action_mask.shape[0]
+    if not name.startswith(_MINATAR):
+        observations = action_masks.add_to_spec(observations, num_actions)
+    observe = _observed if action_masks.find(observations) is not None else _seen
     return FunctionalEnvironment(
-        functools.partial(_reset, game),
-        functools.partial(_step, game),
-        _observation_spec(begun.observation),
-        specs.DiscreteArray(begun.legal_action_mask.shape[0], np.int32, "action"),
+        functools.partial(_reset, game, observe),
+        functools.partial(_step, game, observe),
+        observations,
+        specs.DiscreteArray(num_actions, np.int32, "action"),
     )
 
 
-def _reset(game: Any, key: Key) -> tuple[Any, jax.Array]:
+def _seen(state: Any) -> jax.Array:
+    return state.observation
+
+
+def _observed(state: Any) -> specs.Nest:
+    return {
+        action_masks.OBSERVATION: state.observation,
+        action_masks.KEY: state.legal_action_mask,
+    }
+
+
+def _reset(game: Any, observe: Observe, key: Key) -> tuple[Any, specs.Nest]:
     first, others = jax.random.split(key)
     state = _let_others_move(game, game.init(first), others)[0]
-    return state, state.observation
+    return state, observe(state)
 
 
-def _step(game: Any, state: Any, action: jax.Array, key: Key) -> tuple[Any, StepOutput]:
+def _step(
+    game: Any, observe: Observe, state: Any, action: jax.Array, key: Key
+) -> tuple[Any, StepOutput]:
     own, others = jax.random.split(key)
     state = game.step(state, action, own)
     reward = state.rewards[_LEARNER]
     state, more = _let_others_move(game, state, others)
-    output = StepOutput(state.observation, reward + more, state.terminated, state.truncated)
+    output = StepOutput(observe(state), reward + more, state.terminated, state.truncated)
     return state, output
 
 

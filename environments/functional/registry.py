@@ -14,7 +14,7 @@ from ..registry import check_arguments, check_known
 from ..spaces import ActionMode
 from . import brax_adapter, craftax_adapter, pgx_adapter, transforms
 from .interface import FunctionalEnvironment
-from .tasks import acrobot, cartpole, catch, mountain_car, pendulum
+from .tasks import acrobot, cartpole, catch, mountain_car, nim, pendulum
 
 PREFIX = "jax:"
 TASKS: dict[str, Callable[..., FunctionalEnvironment]] = {
@@ -23,6 +23,7 @@ TASKS: dict[str, Callable[..., FunctionalEnvironment]] = {
     "Catch-v0": catch.catch,
     "MountainCar-v0": mountain_car.mountain_car,
     "MountainCarContinuous-v0": mountain_car.continuous_mountain_car,
+    "Nim-v0": nim.nim,
     "Pendulum-v1": pendulum.pendulum,
 }
 """The functions that make environments of our own, by the id that follows `PREFIX`."""

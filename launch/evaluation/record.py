@@ -15,6 +15,7 @@ from ... import environments
 from ...agents.programs import runtime
 from ...agents.replay.nests import Structure
 from ...agents.replay.offline.dataset import Episode, of_episodes
+from ...environments import action_masks
 from .. import seeds
 from ..data import recording
 from ..errors import RequestError
@@ -155,7 +156,7 @@ class _Stream:
 def _with_random_actions(
     choose: Callable[[Any], Any], spec: Any, epsilon: float, seed: int
 ) -> Callable[[Any], Any]:
-    """Chooses, in each environment with probability epsilon uniformly among all actions.
+    """Chooses, in each environment with probability epsilon uniformly among all legal actions.
 
     Raises:
       RequestError: if actions have no bounds to draw between.
@@ -170,8 +171,10 @@ def _with_random_actions(
                 "--epsilon needs actions with finite bounds to draw between; take --stochastic."
             )
 
-    def draw(leaf: Any, count: int) -> np.ndarray:
+    def draw(leaf: Any, count: int, mask: np.ndarray | None) -> np.ndarray:
         shape = (count, *leaf.shape)
+        if mask is not None:
+            return np.where(mask, random.random(mask.shape), -1.0).argmax(axis=1)
         if leaf.dtype.kind in "iu":
             return random.integers(leaf.minimum, leaf.maximum, shape, np.int64, endpoint=True)
         return random.uniform(leaf.minimum, leaf.maximum, shape)
@@ -179,10 +182,10 @@ def _with_random_actions(
     def mixed(observation: Any) -> Any:
         leaves = structure.flatten(choose(observation))
         any_action = random.random(len(leaves[0])) < epsilon
-        found = []
+        found, mask = [], action_masks.find(observation)
         for spec, leaf in zip(structure.specs, leaves, strict=True):
             where = any_action.reshape(-1, *[1] * len(spec.shape))
-            found.append(np.where(where, draw(spec, len(leaf)), leaf).astype(leaf.dtype))
+            found.append(np.where(where, draw(spec, len(leaf), mask), leaf).astype(leaf.dtype))
         return structure.unflatten(found)
 
     return mixed

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from dm_env import specs
 
+from ...agents import legal_actions
 from ...agents.interfaces import ActorCore
 from ...agents.snapshots import to_host
 from ...environments import EnvironmentSpec
@@ -116,6 +117,29 @@ def check_actions(actions: Nest, spec: Nest, which: str, *, strict: bool) -> Non
                 f"the {which} policy chose {outside.flat[0]}{where}, and actions are from "
                 f"{np.min(part.minimum)} to {np.max(part.maximum)}: bound the network's output, or "
                 'say `actions = "clip"` in the builder.'
+            )
+
+
+def check_legal(actions: Nest, observations: Nest, which: str) -> None:
+    """Compares actions that a policy has chosen with the masks of the observations it was given.
+
+    Args:
+      actions: [N].
+      observations: [N, ...]
+      which: policy chose them.
+
+    Raises:
+      Mistake: where one is illegal.
+    """
+    mask = legal_actions.of(observations)
+    if mask is None:
+        return
+    for action, legal in zip(np.asarray(actions).tolist(), np.asarray(mask), strict=True):
+        if not legal[action]:
+            raise Mistake(
+                f"the {which} policy chose {action}, and legal were "
+                f"{np.flatnonzero(legal).tolist()}, as the observation's action_mask says: choose "
+                "with agents.legal_actions, or say `honours_action_masks = False` in the builder."
             )
 
 

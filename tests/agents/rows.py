@@ -29,14 +29,15 @@ class Kind(NamedTuple):
 KINDS = {
     "discrete": Kind("fake/match", best=16.0),
     "continuous": Kind("fake/match", {"continuous": True}, best=16.0),
+    "masked": Kind("fake/match", {"masked": True}, best=16.0),
     "ragged": Kind("fake/ragged"),
     "several": Kind("fake/continuous"),
     "nested": Kind("fake/nested", {"single_action": True}),
     # Convolutions take their time.
     "image": Kind("fake/image", {"size": 36}, steps=4),
 }
-"""One of four choices; one number; episodes of one step to twelve, some of them cut short; several
-numbers at once; a nest of observations; images."""
+"""One of four choices; one number; some of four choices, others being refused; episodes of one step
+to twelve, some of them cut short; several numbers at once; a nest of observations; images."""
 
 
 class Row(NamedTuple):
@@ -90,10 +91,10 @@ MUZERO = {
 }
 OFFLINE = {**BC, "discount": 0.0}
 CQL = {**OFFLINE, "conservative_weight": 0.1, "num_action_samples": 4, "initial_temperature": 0.1}
-EVERY = ("discrete", "continuous", "ragged", "several", "nested", "image")
+EVERY = ("discrete", "continuous", "masked", "ragged", "several", "nested", "image")
 AGENTS = {
     "bc": Row("bc", BC, EVERY),
-    "c51": Row("c51", C51, ("discrete",)),
+    "c51": Row("c51", C51, ("discrete", "masked")),
     "c51 of the docs": Row("c51:C51Builder", {**DQN, "max_return": 2.0}, ("discrete",)),
     "d4pg": Row("d4pg", D4PG, ("continuous", "several")),
     "cql": Row("cql", CQL, ("continuous", "several"), mistakes=0.5),
@@ -101,37 +102,40 @@ AGENTS = {
     "crr of binary weights": Row(
         "crr", {**OFFLINE, "weights": "binary"}, ("discrete",), mistakes=0.5
     ),
-    "dqn": Row("dqn", DQN, ("discrete", "ragged", "nested", "image")),
+    "dqn": Row("dqn", DQN, ("discrete", "masked", "ragged", "nested", "image")),
     "dqn with everything": Row(
         "dqn",
         {**DQN, "dueling": True, "priority_exponent": 0.6, "loss": "squared", "num_envs": 3},
         ("discrete",),
     ),
-    "impala": Row("impala", IMPALA, ("discrete", "continuous", "image")),
+    "impala": Row("impala", IMPALA, ("discrete", "continuous", "masked", "image")),
     "impala with a memory": Row(
-        "impala", {**IMPALA, **GRU, "optimizer": "rmsprop"}, ("discrete",), recurrent=True
+        "impala",
+        {**IMPALA, **GRU, "optimizer": "rmsprop"},
+        ("discrete", "masked"),
+        recurrent=True,
     ),
-    "mpo": Row("mpo", MPO, ("discrete", "continuous")),
+    "mpo": Row("mpo", MPO, ("discrete", "continuous", "masked")),
     "iql": Row("iql", OFFLINE, EVERY, mistakes=0.5),
-    "muzero": Row("muzero", MUZERO, ("discrete", "image")),
-    "ppo": Row("ppo", PPO, ("discrete", "continuous", "ragged", "nested", "image")),
+    "muzero": Row("muzero", MUZERO, ("discrete", "masked", "image")),
+    "ppo": Row("ppo", PPO, ("discrete", "continuous", "masked", "ragged", "nested", "image")),
     "ppo with a memory": Row(
         "ppo",
         {**PPO, **GRU, "num_minibatches": 1, "num_epochs": 8, "target_kl": 0.1},
-        ("discrete", "ragged"),
+        ("discrete", "masked", "ragged"),
         recurrent=True,
     ),
     "ppo of normalised observations": Row(
-        "ppo", {**PPO, "normalize_observations": True}, ("continuous", "several")
+        "ppo", {**PPO, "normalize_observations": True}, ("continuous", "masked", "several")
     ),
     "qrdqn, munchausen": Row(
-        "qrdqn", {**DQN, "num_atoms": 8, "munchausen_scale": 0.9}, ("discrete", "image")
+        "qrdqn", {**DQN, "num_atoms": 8, "munchausen_scale": 0.9}, ("discrete", "masked", "image")
     ),
-    "r2d2": Row("r2d2", R2D2, ("discrete", "ragged"), recurrent=True),
+    "r2d2": Row("r2d2", R2D2, ("discrete", "masked", "ragged"), recurrent=True),
     "rainbow": Row(
         "rainbow",
         {k: v for k, v in C51.items() if "epsilon" not in k} | {"n_step": 1},
-        ("discrete", "image"),
+        ("discrete", "masked", "image"),
     ),
     "sac": Row("sac", SAC, ("continuous", "several")),
     "td3": Row("td3", TD3, ("continuous", "several")),
@@ -145,7 +149,7 @@ RARE = {
         {**MPO, "distributional": True, "min_return": -2.0, "max_return": 2.0, "num_atoms": 11},
         ("discrete", "continuous"),
     ),
-    "rnd around normalised dqn": Row("rnd+normalized+dqn", DQN, ("discrete",)),
+    "rnd around normalised dqn": Row("rnd+normalized+dqn", DQN, ("discrete", "masked")),
     "sqil, dqn": Row("sqil+dqn", DQN, ("discrete",)),
     "demonstrations, dqn of priorities": Row(
         "demonstrations+dqn", {**DQN, "priority_exponent": 0.6}, ("discrete",)

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from dm_env import StepType, specs
 
+from ....environments import action_masks
 from ...networks.core import describe
 from ..embedded.rows import Column
 from ..nests import Structure
@@ -66,7 +67,8 @@ class Dataset:
 
         Raises:
           ValueError: if arrays do not fit their specs or one another, rows are no episodes, there
-            is no transition, or a number is not finite or out of its bounds; names the first.
+            is no transition, a number is not finite or out of its bounds, or an action was illegal;
+            names the first.
         """
         leaves = self._leaves()
         for name, spec, array in leaves:
@@ -88,6 +90,7 @@ class Dataset:
                 # What the last row of an episode says of an action is of no meaning.
                 mask = True if name.startswith("observation") else acted
                 self._check_values(name, spec, np.asarray(array[rows]), mask, begin)
+            self._check_legal(rows, acted)
 
     def _leaves(self) -> list[tuple[str, Any, np.ndarray]]:
         """(name, spec of a row, array) of every array."""
@@ -132,6 +135,21 @@ class Dataset:
             row = int(np.flatnonzero(at)[0])
             value = " ".join(str(block[row]).split())[:60]
             self._refuse(f"its {name} at row {begin + row} is {value}")
+
+    def _check_legal(self, rows: slice, acted: np.ndarray) -> None:
+        structure = jax.tree.structure(self.observations)
+        mask = action_masks.find(jax.tree.unflatten(structure, self.observation))
+        if mask is None:
+            return
+        (action,), at = self.action, np.flatnonzero(acted)
+        chosen = np.asarray(action[rows])[at]
+        illegal = np.asarray(mask[rows])[at, chosen] == 0
+        if illegal.any():
+            first = int(illegal.argmax())
+            self._refuse(
+                f"its action {chosen[first]} at row {rows.start + at[first]} is illegal by the "
+                f"observation's {action_masks.KEY}"
+            )
 
     def _refuse(self, what: str) -> None:
         raise ValueError(f"the data of {self.source} cannot be learned from: {what}.")

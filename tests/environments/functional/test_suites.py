@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tree
 
 from troupe import environments
 from troupe.environments import functional
@@ -66,9 +67,13 @@ def test_a_suite_gives_what_its_specs_say(package, id, arguments):
     length = np.zeros(STREAMS, int)
     for t, timestep in enumerate(found):
         for row in range(STREAMS):
-            spec.observations.validate(timestep.observation[row])
+            tree.map_structure(
+                lambda part, value, row=row: part.validate(value[row]),
+                spec.observations,
+                timestep.observation,
+            )
             spec.rewards.validate(timestep.reward[row])
-        for one, other in zip(timestep, compiled, strict=True):
+        for one, other in zip(tree.flatten(timestep), tree.flatten(compiled), strict=True):
             np.testing.assert_allclose(one, other[t], rtol=1e-4, atol=1e-4)
         length = np.where(timestep.step_type == 0, 0, length + 1)
         last, early = timestep.step_type == 2, length < limit
@@ -120,14 +125,17 @@ def test_the_learner_sees_its_own_moves_and_others_move_between():
     reset, step = jax.jit(environment.reset), jax.jit(environment.step)
     began = set()
     for seed in range(8):
-        state, board = reset(jax.random.key(seed))
+        state, observation = reset(jax.random.key(seed))
+        board = observation["observation"]
         began.add(int(board.sum()))
         for move in range(9):
             free = np.flatnonzero(np.asarray(~board.any(-1)).reshape(-1))
+            assert np.flatnonzero(observation["action_mask"]).tolist() == free.tolist()
             key = jax.random.key(100 * seed + move)
             before = board.sum((0, 1))
             state, output = step(state, jnp.int32(free[0]), key)
-            board = output.observation
+            observation = output.observation
+            board = observation["observation"]
             assert not output.truncated
             if output.terminated:
                 assert output.reward in (-1.0, 0.0, 1.0)
@@ -141,8 +149,8 @@ def test_the_learner_sees_its_own_moves_and_others_move_between():
 def test_an_illegal_move_loses_at_once():
     pytest.importorskip("pgx")
     environment = functional.make("jax:pgx/tic_tac_toe")
-    state, board = environment.reset(jax.random.key(0))
-    free = jnp.int32(jnp.argmin(board.any(-1).reshape(-1)))
+    state, observation = environment.reset(jax.random.key(0))
+    free = jnp.argmax(observation["action_mask"]).astype(jnp.int32)
     step = jax.jit(environment.step)
     state, output = step(state, free, jax.random.key(1))
     assert (output.terminated, output.reward) == (False, 0.0)
