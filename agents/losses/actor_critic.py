@@ -29,7 +29,7 @@ def soft_value(q: jax.Array, log_prob: jax.Array, temperature: jax.Array | float
 
 
 def temperature_loss(
-    log_temperature: jax.Array, log_prob: jax.Array, target_entropy: float
+    log_temperature: jax.Array, log_prob: jax.Array, target_entropy: jax.Array | float
 ) -> jax.Array:
     """Raises the temperature of a policy that is surer than it should be, and lowers another's.
 
@@ -39,7 +39,7 @@ def temperature_loss(
     Args:
       log_temperature: [] logarithm of the temperature.
       log_prob: [...] of actions, under the policy that drew them.
-      target_entropy: the entropy that the policy is to keep, in nats.
+      target_entropy: the entropy that the policy is to keep, in nats; [] or [...].
 
     Returns:
       [...] the loss of each.

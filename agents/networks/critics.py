@@ -64,6 +64,19 @@ def of_config(
     )
 
 
+def of_every_action(
+    spec: EnvironmentSpec, config: CriticConfig, num_actions: int, *, size: int = 2
+) -> Network:
+    """Values [E, B, A] of all A choices, `apply(params, observation [B, ...])`, likewise."""
+    torso = _TORSOS[config.critic_network]
+
+    def values(observation: Nest) -> jax.Array:
+        features = make_torso(spec.observations, ())(observation)
+        return torso(features, config.critic_sizes, num_actions, jax.nn.relu)
+
+    return ensemble(from_haiku(values, dummy(spec.observations, 1)), size)
+
+
 def make_critic(
     spec: EnvironmentSpec,
     hidden_sizes: Sequence[int],

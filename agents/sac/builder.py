@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from dm_env import specs
+
 from ...environments.specs import EnvironmentSpec
 from ..builder import OffPolicyBuilder, StochasticPolicy
 from ..interfaces import Update
 from .config import SACConfig
-from .networks import SACNetworks, make_networks
+from .networks import SACNetworks, make_discrete_networks, make_networks
 from .update import make_update
 
 
 class SACBuilder(
     StochasticPolicy[SACConfig, SACNetworks], OffPolicyBuilder[SACConfig, SACNetworks]
 ):
-    """Soft actor-critic, for actions in a box."""
+    """Soft actor-critic, for actions in a box or one discrete action."""
 
     name = "sac"
     config_class = SACConfig
+    honours_action_masks = True
 
     def make_networks(self, spec: EnvironmentSpec) -> SACNetworks:
+        if isinstance(spec.actions, specs.DiscreteArray):
+            return make_discrete_networks(spec, self.config)
         return make_networks(self.name, spec, self.config)
 
     def make_update(self, networks: SACNetworks, spec: EnvironmentSpec) -> Update:

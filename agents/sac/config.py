@@ -17,7 +17,7 @@ class SoftConfig(TargetConfig, AdamConfig, CriticConfig):
     """Worth of a nat of entropy in rewards, at first."""
     target_entropy: float | None = None
     """Entropy that the temperature is adapted to keep, in nats; None: -1 for each number of an
-    action, where its range is from -1 to 1."""
+    action, where its range is from -1 to 1; of a discrete action, 0.98 of the most there can be."""
     num_critics: int = 2
     """Critics, of which the least value counts."""
     num_target_critics: int | None = None

@@ -8,8 +8,8 @@ import jax
 
 from ...environments.specs import EnvironmentSpec
 from ..networks import critics
-from ..networks.core import Network, require_box
-from ..networks.distributions import Distribution, tanh_gaussian
+from ..networks.core import Network, require_box, require_discrete
+from ..networks.distributions import Distribution, categorical, tanh_gaussian
 from ..networks.policies import make_stochastic_policy
 from .config import SoftConfig
 
@@ -17,7 +17,11 @@ Nest = Any
 
 
 class SACNetworks(NamedTuple):
-    """Networks that SAC learns."""
+    """Networks that SAC learns.
+
+    Of discrete actions the critics give the values [E, B, A] of all of them, and are applied to
+    observations alone.
+    """
 
     policy: Network
     """`apply(params, observation [B, ...])` gives action parameters [B, P]."""
@@ -30,6 +34,16 @@ class SACNetworks(NamedTuple):
         parameters = self.policy.apply(params, observation)
         keys = jax.random.split(key, parameters.shape[0])
         return jax.vmap(self.actions.sample_and_log_prob)(parameters, keys)
+
+
+def make_discrete_networks(spec: EnvironmentSpec, config: SoftConfig) -> SACNetworks:
+    """Networks likewise, for one discrete action."""
+    actions = categorical(require_discrete("sac", spec))
+    return SACNetworks(
+        make_stochastic_policy(spec, actions, config.hidden_sizes),
+        critics.of_every_action(spec, config, actions.num_parameters, size=config.num_critics),
+        actions,
+    )
 
 
 def make_networks(agent: str, spec: EnvironmentSpec, config: SoftConfig) -> SACNetworks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,8 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from dm_env import specs
 
 from ...environments.specs import EnvironmentSpec
+from .. import legal_actions
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
@@ -21,6 +24,8 @@ from .config import SoftConfig
 from .networks import SACNetworks
 
 Nest = Any
+_PART = 0.98
+"""Of the entropy of drawing uniformly, that a policy of discrete actions is to keep."""
 
 
 class SACParams(NamedTuple):
@@ -54,6 +59,9 @@ def make_update(
 ) -> Update:
     """Soft actor-critic (Haarnoja et al., 2018), https://arxiv.org/abs/1812.05905.
 
+    Of discrete actions nothing is drawn: values and entropies are expectations over all that are
+    legal (Christodoulou, 2019, https://arxiv.org/abs/1910.07207, equations 10 to 12).
+
     Args:
       networks: policy and critics.
       spec: of the environment.
@@ -64,11 +72,33 @@ def make_update(
     https://arxiv.org/abs/2101.05982), algorithm 1.
     """
     policy, critic, _ = networks
+    is_discrete = isinstance(spec.actions, specs.DiscreteArray)
     adam = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
-    target_entropy = config.target_entropy
-    if target_entropy is None:
+
+    def target_entropy(observation: Nest) -> jax.Array | float:
+        if config.target_entropy is not None:
+            return config.target_entropy
+        if is_discrete:
+            mask = legal_actions.of(observation)
+            return _PART * jnp.log(spec.actions.num_values if mask is None else mask.sum(-1))
         box = require_box("sac", spec)
-        target_entropy = float(np.sum(np.log((box.maximum - box.minimum) / 2) - 1.0))
+        return float(np.sum(np.log((box.maximum - box.minimum) / 2) - 1.0))
+
+    def judge(policy_params, critic_params, observation, temperature, key, counted):
+        """Soft values [B] of states, and logarithms of the probability [B] of what is done there,
+        by those critics that `counted` leaves of all [E, ...]."""
+        if is_discrete:
+            log_prob = jax.nn.log_softmax(policy.apply(policy_params, observation))
+            q = counted(critic.apply(critic_params, observation))
+            value = actor_critic.soft_value(q, log_prob, temperature)
+            expected = functools.partial(jnp.sum, axis=-1, where=log_prob > legal_actions.LEAST / 2)
+            return expected(jnp.exp(log_prob) * value), expected(jnp.exp(log_prob) * log_prob)
+        action, log_prob = networks.draw(policy_params, observation, key)
+        q = counted(critic.apply(critic_params, observation, action))
+        return actor_critic.soft_value(q, log_prob, temperature), log_prob
+
+    def mean(q):
+        return q if config.num_target_critics is None else jnp.mean(q, axis=0, keepdims=True)
 
     def init(key):
         key, policy_key, critic_key = jax.random.split(key, 3)
@@ -82,7 +112,11 @@ def make_update(
         return SACState(params, targets.init(params.critic), moments, key, steps)
 
     def critic_loss(params, policy_params, data: Transition, target, penalty_key):
-        q = critic.apply(params, data.observation, data.action)
+        if is_discrete:
+            q = critic.apply(params, data.observation)
+            q = jnp.take_along_axis(q, data.action[None, :, None], axis=-1)[..., 0]
+        else:
+            q = critic.apply(params, data.observation, data.action)
         loss = jnp.mean(actor_critic.critic_loss(q, target))
         metrics = {"critic_loss": loss, "mean_q": jnp.mean(q)}
         if penalty is not None:
@@ -91,14 +125,12 @@ def make_update(
         return loss, metrics
 
     def policy_loss(params, critic_params, temperature, data: Transition, key):
-        action, log_prob = networks.draw(params, data.observation, key)
-        q = critic.apply(critic_params, data.observation, action)
-        if config.num_target_critics is not None:
-            q = jnp.mean(q, axis=0, keepdims=True)
-        return -jnp.mean(actor_critic.soft_value(q, log_prob, temperature)), log_prob
+        value, log_prob = judge(params, critic_params, data.observation, temperature, key, mean)
+        return -jnp.mean(value), log_prob
 
-    def temperature_loss(log_temperature, log_prob):
-        losses = actor_critic.temperature_loss(log_temperature, log_prob, target_entropy)
+    def temperature_loss(log_temperature, log_prob, observation):
+        wanted = target_entropy(observation)
+        losses = actor_critic.temperature_loss(log_temperature, log_prob, wanted)
         return jnp.mean(losses), ()
 
     def step(state: SACState, sample: Sample):
@@ -117,16 +149,20 @@ def make_update(
                 max_norm=config.max_gradient_norm,
             )
 
-        next_action, log_prob = networks.draw(params.policy, data.next_observation, next_key)
-        q_t = critic.apply(state.target_critic, data.next_observation, next_action)
-        if config.num_target_critics is not None:
-            drawn = jax.random.permutation(jax.random.fold_in(state.key, 4), len(q_t))
-            q_t = q_t[drawn[: config.num_target_critics]]
-        value_t = actor_critic.soft_value(q_t, log_prob, temperature)
+        def some(q):
+            if config.num_target_critics is None:
+                return q
+            drawn = jax.random.permutation(jax.random.fold_in(state.key, 4), len(q))
+            return q[drawn[: config.num_target_critics]]
+
+        behind = (state.target_critic, data.next_observation, temperature, next_key)
+        value_t, _ = judge(params.policy, *behind, some)
         target = data.reward + config.discount * data.discount * value_t
         critics = descend_by(critic_loss, "critic", params.policy, data, target, penalty_key)
         policies = descend_by(policy_loss, "policy", critics.params, temperature, data, policy_key)
-        temperatures = descend_by(temperature_loss, "log_temperature", policies.aux)
+        temperatures = descend_by(
+            temperature_loss, "log_temperature", policies.aux, data.observation
+        )
 
         steps = state.steps + 1
         target_critic = targets.periodic(

@@ -138,6 +138,9 @@ AGENTS = {
         ("discrete", "masked", "image"),
     ),
     "sac": Row("sac", SAC, ("continuous", "several")),
+    "sac of choices": Row(
+        "sac", {**SAC, "target_entropy": 0.1}, ("discrete", "masked", "ragged", "nested")
+    ),
     "td3": Row("td3", TD3, ("continuous", "several")),
     "td3 of the docs": Row("td3:TD3Builder", TD3, ("continuous", "several")),
 }

@@ -334,7 +334,7 @@ def test_who_ignores_masks_is_refused_in_one_line(tmp_path):
 def test_every_agent_of_discrete_actions_honours_them_behind_wrappers_too():
     assert catalogue.driving(MASKED) == catalogue.driving(PLAIN) == sorted(NAMES)
     assert find_builder("normalized+rnd+dqn").honours_action_masks
-    assert not find_builder("sac").honours_action_masks
+    assert not find_builder("td3").honours_action_masks
 
 
 def test_the_docs_say_who_honours_them():

@@ -3,8 +3,11 @@
 import jax
 import numpy as np
 import pytest
+from dm_env import specs
 
+from troupe.agents.replay.items import Sample, SampleInfo, Transition
 from troupe.agents.sac import SACBuilder, SACConfig
+from troupe.environments.specs import EnvironmentSpec
 
 from .. import pendulum
 
@@ -60,3 +63,33 @@ def test_targets_of_some_critics():
         assert any(np.abs(a - b).max() > 1e-6 for a, b in pairs)
     with pytest.raises(ValueError, match="no more can be drawn"):
         SACConfig(num_target_critics=3)
+
+
+def test_choices_come_to_the_soft_optimum():
+    """Critics to the rewards of all choices, the policy to their softmax by the temperature, and
+    that to the entropy that is asked for."""
+    observation, action = (x.reshape(-1) for x in np.meshgrid([0, 1], range(3), indexing="ij"))
+    rewards = np.array([[1.0, 0.0, 0.5], [0.0, 2.0, 0.0]], np.float32)
+    seen = np.eye(2, dtype=np.float32)[observation]
+    spec = EnvironmentSpec(
+        observations=specs.Array((2,), np.float32),
+        actions=specs.DiscreteArray(3),
+        rewards=specs.Array((), np.float32),
+        discounts=specs.BoundedArray((), np.float32, 0.0, 1.0),
+    )
+    config = SACConfig(hidden_sizes=(32,), learning_rate=1e-2, target_entropy=0.7)
+    builder = SACBuilder(config)
+    networks = builder.make_networks(spec)
+    update = builder.make_update(networks, spec)
+    ones = np.ones(6, np.float32)
+    data = Transition(seen, action.astype(np.int32), rewards.reshape(-1), 0 * ones, seen)
+    batch = Sample(SampleInfo(None, ones, ones), data)
+    state, metrics = pendulum.learn(update, batch, 1500)
+    q = networks.critic.apply(state.params.critic, np.eye(2, dtype=np.float32)).min(0)
+    np.testing.assert_allclose(q, rewards, atol=0.05)
+    temperature = float(metrics["temperature"][-1])
+    logits = networks.policy.apply(state.params.policy, np.eye(2, dtype=np.float32))
+    np.testing.assert_allclose(
+        jax.nn.softmax(logits), jax.nn.softmax(rewards / temperature), atol=0.05
+    )
+    assert float(metrics["entropy"][-1]) == pytest.approx(0.7, abs=0.05)
