@@ -27,6 +27,9 @@ def not_a_reward(reward: Any, moment: str = "") -> str:
 class Adapter(specs.Specified, dm_env.Environment):
     """An environment behind the interface, the types and the conventions of this package."""
 
+    remarks: tuple[str, ...] = ()
+    """What users should know of it, a sentence each."""
+
     def __init__(
         self,
         environment: Any,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import dm_env
@@ -15,6 +16,7 @@ from .rendering import render_image
 from .seeding import check_seed
 
 _FIRST, _MID, _LAST = dm_env.StepType
+_NORMALIZERS = (gymnasium.wrappers.NormalizeObservation, gymnasium.wrappers.NormalizeReward)
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
@@ -69,6 +71,7 @@ class GymnasiumEnvironment(Adapter):
             raise type(fault)(f"{name}: {fault}") from None
         super().__init__(environment, name, reward_clip, observation_spec, action_spec, write)
         self._read = spaces.observation_reader(environment.observation_space)
+        self.remarks = tuple(_remarks(environment, name))
         self._limit = float("inf") if max_episode_steps is None else max_episode_steps
         self._step = environment.step
         self._steps = 0
@@ -147,3 +150,15 @@ class GymnasiumEnvironment(Adapter):
     def _check_observation(self, observation: specs.Nest) -> None:
         """Once: not every environment keeps to the shapes that its space declares."""
         specs.check_shapes(observation, self._spec.observations, self._name)
+
+
+def _remarks(environment: gymnasium.Env, name: str) -> Iterator[str]:
+    """Finds wrappers that learn statistics where no learner sees them."""
+    while isinstance(environment, gymnasium.Wrapper):
+        if isinstance(environment, _NORMALIZERS):
+            yield (
+                f"{name}: the statistics of gymnasium's {type(environment).__name__} are neither "
+                "shared with other environments and evaluations nor saved; leave it out and train "
+                "`normalized+AGENT`, whose statistics of observations are the learner's"
+            )
+        environment = environment.env

@@ -89,6 +89,11 @@ class Vector(specs.Specified):
         """The environments, to look at; stepping one of them breaks the vector."""
         return tuple(self._environments)
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What users should know of the environments, a sentence each."""
+        return getattr(self._inner[0], "remarks", ())
+
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode in every environment, whatever it was doing.
 

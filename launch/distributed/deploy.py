@@ -18,6 +18,7 @@ from ..factory import ComponentFactory, check_budget
 from ..files.checkpoints import Checkpoint
 from ..files.directory import RunDirectory
 from ..local import saver
+from ..remarks import remarks
 from ..roles import Roles
 from ..validation import updates
 from . import addresses
@@ -70,6 +71,7 @@ def deploy(
     seed = seeds.derive(experiment.seed, "environment", 0, 0)
     with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
         spec = environments.make_spec(environment)
+        said = remarks(experiment, environment)
     experiment = planning.decided(experiment, spec, ranks_of.devices(experiment, numbers))
     # Callbacks are called where the run is begun, and may hold what cannot travel.
     travelling = dataclasses.replace(experiment, callbacks=())
@@ -91,6 +93,7 @@ def deploy(
         roles=numbers,
         plans=tuple(_plans(factory, numbers, path.resolve(), resumed)),
         replay_spec=replay_spec,
+        remarks=said,
         resume=resume,
         resumed=resumed,
     )

@@ -22,6 +22,7 @@ from ..files.result import Result
 from ..files.writer import Written
 from ..logging import report
 from ..logging.monitor import Numbers
+from ..remarks import remarks
 from . import components, finite, saver
 from .loop import CatchUp, LearningLoop, Loop, TrainingLoop
 
@@ -116,7 +117,8 @@ def train(
 
             loop = make_loop(experiment, run, made)
             max_size = replay.spec.max_size if experiment.acts else None
-            run.begin(request, max_size, numbers, launch=kind)
+            said = remarks(experiment, environment)
+            run.begin(request, max_size, numbers, launch=kind, remarks=said)
             if made.devices.note:
                 run.monitor.line(made.devices.note)
             return _Trainer(experiment, run, made, loop, kind, resumed).run()

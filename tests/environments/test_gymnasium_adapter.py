@@ -179,3 +179,15 @@ def test_a_failure_to_render_is_one_line(monkeypatch):
     monkeypatch.setattr(environment.unwrapped, "render", fail)
     with pytest.raises(environments.RenderError, match=r"CartPole-v1: .*image: no display"):
         environment.render_frame()
+
+
+def test_statistics_of_gymnasiums_own_wrappers_are_told():
+    inner = gymnasium.wrappers.NormalizeReward(
+        gymnasium.wrappers.NormalizeObservation(Scripted([1.0]))
+    )
+    wrapped = GymnasiumEnvironment(inner, seed=0)
+    found = environments.Vector([wrapped]).remarks
+    for name, said in zip(("NormalizeReward", "NormalizeObservation"), found, strict=True):
+        for words in ("Scripted", name, "neither shared", "nor saved", "normalized+AGENT"):
+            assert words in said
+    assert not environments.Vector([GymnasiumEnvironment(Scripted([1.0]), seed=0)]).remarks
