@@ -45,6 +45,7 @@ class Conform(Adapter):
           UnsupportedSpaceError: if there is a spec of strings.
         """
         # By way of spaces, so that there is one reader and one writer for every kind of array.
+        specs.require_real([environment.observation_spec(), environment.action_spec()], name)
         observations = _space(environment.observation_spec(), name)
         taken = _space(environment.action_spec(), name)
         observation_spec = spaces.observation_spec(observations)
@@ -55,6 +56,7 @@ class Conform(Adapter):
         super().__init__(environment, name, reward_clip, observation_spec, action_spec, write)
         self._render = render
         self._read = spaces.observation_reader(observations)
+        self._checked = False
 
     @property
     def unwrapped(self) -> dm_env.Environment:
@@ -62,7 +64,11 @@ class Conform(Adapter):
         return self._environment
 
     def reset(self) -> dm_env.TimeStep:
-        return self._convert(self._environment.reset())
+        timestep = self._environment.reset()
+        if not self._checked:  # Once: a dtype does not change from episode to episode.
+            specs.require_real(timestep.observation, self._name)
+            self._checked = True
+        return self._convert(timestep)
 
     def step(self, action: Any) -> dm_env.TimeStep:
         """Takes one step, or starts an episode after the last step of one.

@@ -92,6 +92,8 @@ class GymnasiumEnvironment(Adapter):
         self._steps = 0
         self._episodes += 1
         self._over = False
+        if self._episodes == 1:
+            specs.require_real(observation, self._name)
         observation = self._read(observation)
         if self._episodes == 1:
             self._check_observation(observation)

@@ -46,7 +46,11 @@ class FunctionalVector(Vector):
           name: what errors call it.
           seeds: of each environment, at least 0; their keys are `keys_of` them.
           reward_clip: bound of the rewards that the environment gives; None: none is known.
+
+        Raises:
+          UnsupportedSpaceError: if its specs are of complex numbers.
         """
+        specs.require_real([environment.observations, environment.actions], name)
         super().__init__([_Described(environment, reward_clip)] * len(seeds))
         self.functions = environment
         self._name = name

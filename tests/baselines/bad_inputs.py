@@ -297,6 +297,8 @@ COMMANDS = [
     ("export FILE", "FILE"),
     ("export RUN --out FILE/policy.zip", "FILE"),
     ("export RUN --out", "--out"),
+    ("export RUN --out DIR/policy.onnx", ".zip"),
+    ("export RUN --out DIR/policy", ".zip"),
     ("export RUN more", "more"),
     ("record", "DIR"),
     ("record DIR", "--steps"),

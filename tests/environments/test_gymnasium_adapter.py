@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from troupe import environments
-from troupe.environments import GymnasiumEnvironment
+from troupe.environments import GymnasiumEnvironment, UnsupportedSpaceError
 
 
 class Scripted(gymnasium.Env):
@@ -191,3 +191,17 @@ def test_statistics_of_gymnasiums_own_wrappers_are_told():
         for words in ("Scripted", name, "neither shared", "nor saved", "normalized+AGENT"):
             assert words in said
     assert not environments.Vector([GymnasiumEnvironment(Scripted([1.0]), seed=0)]).remarks
+
+
+@pytest.mark.filterwarnings("error")
+def test_complex_observations_are_refused_in_one_line():
+    """Cast to the space's dtype they would lose their imaginary part."""
+
+    class Wave(Scripted):
+        def reset(self, *, seed=None, options=None):
+            return np.ones(2, np.complex64) * 1j, {}
+
+    expected = r"^Wave: .*complex64\[2\].*real and imaginary parts"
+    with pytest.raises(UnsupportedSpaceError, match=expected) as found:
+        GymnasiumEnvironment(Wave([1.0]), seed=0).reset()
+    assert "\n" not in str(found.value)
