@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dm_env
@@ -29,6 +29,10 @@ class Adapter(specs.Specified, dm_env.Environment):
 
     remarks: tuple[str, ...] = ()
     """What users should know of it, a sentence each."""
+    episode_info: Mapping[str, float] = {}
+    """Numbers that it gave beside the last step of the newest episode that has ended."""
+    max_episode_steps: int | None = None
+    """Steps after which episodes are truncated; None: no limit is known."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dm_env
@@ -72,6 +72,7 @@ class GymnasiumEnvironment(Adapter):
         super().__init__(environment, name, reward_clip, observation_spec, action_spec, write)
         self._read = spaces.observation_reader(environment.observation_space)
         self.remarks = tuple(_remarks(environment, name))
+        self.max_episode_steps = max_episode_steps
         self._limit = float("inf") if max_episode_steps is None else max_episode_steps
         self._step = environment.step
         self._steps = 0
@@ -108,7 +109,7 @@ class GymnasiumEnvironment(Adapter):
         """
         if self._over:
             return self.reset()
-        observation, given, terminated, truncated, _ = self._step(self._take(action))
+        observation, given, terminated, truncated, info = self._step(self._take(action))
         self._steps += 1
         reward = self._give(float(given))
         if terminated:
@@ -119,13 +120,10 @@ class GymnasiumEnvironment(Adapter):
             self._over = True
         else:
             kind, discount = _MID, _ONE
+        if self._over:
+            self.episode_info = _numbers(info)
         # Not TimeStep(...): its generated __new__ is a Python function, twice the time of this.
         return tuple.__new__(dm_env.TimeStep, (kind, reward, discount, self._read(observation)))
-
-    @property
-    def max_episode_steps(self) -> int | None:
-        """After how many steps episodes are truncated here."""
-        return None if self._limit == float("inf") else int(self._limit)
 
     @property
     def render_fps(self) -> float | None:
@@ -152,6 +150,17 @@ class GymnasiumEnvironment(Adapter):
     def _check_observation(self, observation: specs.Nest) -> None:
         """Once: not every environment keeps to the shapes that its space declares."""
         specs.check_shapes(observation, self._spec.observations, self._name)
+
+
+def _numbers(info: Mapping[str, Any]) -> dict[str, float]:
+    """Returns what is one finite number, or true or false, in what came with a step."""
+    found = {}
+    for name, value in info.items():
+        if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.ndim(value) == 0:
+            kind = np.asarray(value).dtype.kind
+            if kind in "biuf" and np.isfinite(value):
+                found[str(name)] = float(value)
+    return found
 
 
 def _remarks(environment: gymnasium.Env, name: str) -> Iterator[str]:

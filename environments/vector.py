@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -93,6 +93,18 @@ class Vector(specs.Specified):
     def remarks(self) -> tuple[str, ...]:
         """What users should know of the environments, a sentence each."""
         return getattr(self._inner[0], "remarks", ())
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """Steps after which episodes are truncated; None: no limit is known."""
+        return getattr(self._inner[0], "max_episode_steps", None)
+
+    def episode_info(self, index: int) -> Mapping[str, float]:
+        """Numbers of the newest episode that has ended in an environment, beside its return.
+
+        They are those of Gymnasium's `info` at its last step, such as `is_success`.
+        """
+        return getattr(self._inner[index], "episode_info", {})
 
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode in every environment, whatever it was doing.

@@ -61,6 +61,11 @@ class FunctionalVector(Vector):
         self._streams: streams.Streams | None = None
         self._limits = [_limits(spec) for spec in tree.flatten(self._spec.actions)]
 
+    @property
+    def max_episode_steps(self) -> int | None:
+        """Steps after which episodes are truncated; None: no limit is known."""
+        return self.functions.max_episode_steps
+
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode in every environment, whatever it was doing."""
         if self._streams is not None:  # The episodes of another reset are others.

@@ -229,7 +229,7 @@ class _Trainer:
         steps = self._loop.actor_steps
         learned = self._parts.learner.steps
         outcome = self._parts.evaluator.run(
-            self._evaluations, episodes, steps, self._run.stop, learned
+            self._evaluations, episodes, steps, self._run.stop, learned, self._run.monitor.line
         )
         if outcome is not None:
             self._parts.evaluator.keep(self._best, self._evaluations, outcome)
