@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..environments import EnvironmentSpec, Vector
 
 
+Flags = Mapping[str, str]
+"""Of the command line, by the field that they set."""
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 ACTOR_DEVICES = (*DEVICES, "mesh")
 """The devices that an actor or a learner may be told to compute on."""
@@ -55,6 +57,13 @@ class Evaluation:
         "target_return": (-1e12, 1e12),
         "num_envs": (1, 4096),
     }
+    flags: ClassVar[Flags] = {
+        "every": "--evaluate-every",
+        "episodes": "--evaluation-episodes",
+        "final_episodes": "--final-evaluation-episodes",
+        "target_return": "--target",
+        "stop_at_target": "--stop-at-target",
+    }
 
     def __post_init__(self):
         check(self, RequestError)
@@ -88,12 +97,18 @@ class Checkpointing:
         "every_steps": (1, MOST),
         "keep": (1, 10_000),
     }
+    flags: ClassVar[Flags] = {
+        "every_seconds": "--checkpoint-every",
+        "replay": "--checkpoint-replay",
+        "copies": "--checkpoints",
+    }
 
     def __post_init__(self):
         check(self, RequestError)
         if self.replay not in ("auto", "always", "never"):
             raise RequestError(
-                f"checkpointing of the replay is {self.replay!r}; it must be auto, always or never."
+                f"checkpointing of the replay is {self.replay!r}; it must be auto, always or never "
+                "(--checkpoint-replay)."
             )
 
 
@@ -134,6 +149,12 @@ class Experiment:
         "num_learner_steps": (1, MOST_STEPS),
         "seed": (0, 2**63 - 1),
     }
+    flags: ClassVar[Flags] = {
+        "env": "--env",
+        "num_actor_steps": "--steps",
+        "num_learner_steps": "--steps",
+        "seed": "--seed",
+    }
 
     def __post_init__(self):
         from ..agents.builder import Builder
@@ -157,7 +178,8 @@ class Experiment:
             names = ACTOR_DEVICES if who == "actor" else DEVICES
             if (name := getattr(self, f"{who}_device")) not in names:
                 raise RequestError(
-                    f"the {who}'s device is {show(name)}; it must be one of {', '.join(names)}."
+                    f"the {who}'s device is {show(name)}; it must be one of {', '.join(names)} "
+                    f"(--{who}-device)."
                 )
         if self.actor_device == "mesh" and self.partition is None:
             raise RequestError(
@@ -177,7 +199,8 @@ class Experiment:
             below = self.budget - self.budget % fused or fused
             raise RequestError(
                 f"a budget of {self.budget} gradient steps is no multiple of the {fused} of a "
-                f"dispatch: take {below} or {below + fused}, or another steps_per_dispatch."
+                f"dispatch: take --steps {below} or {below + fused}, or another "
+                "--config.steps_per_dispatch."
             )
 
     def require_data(self) -> None:

@@ -12,6 +12,7 @@ import jax
 
 from ..agents.learning.managed import managed
 from ..agents.replay import pace
+from ..agents.replay.items import Rollouts
 from . import seeds
 from .errors import RequestError
 from .experiment import Experiment, Partition
@@ -234,18 +235,34 @@ def _load(source: Any, spec: EnvironmentSpec) -> Any:
     return sources.load(source, spec)
 
 
-def check_budget(experiment: Experiment, replay_spec: ReplaySpec) -> None:
-    """Raises RequestError where a run of the experiment would end before it had learned."""
-    budget, builder = experiment.budget, experiment.builder
-    if budget < builder.num_envs:
+def check_budget(experiment: Experiment) -> None:
+    """Raises RequestError where not even one step of all environments is within the budget."""
+    budget, num_envs = experiment.budget, experiment.builder.num_envs
+    if budget < num_envs:
         raise RequestError(
-            f"num_actor_steps is {budget}, and {builder.num_envs} environments step together; "
-            "it must be at least as many."
+            f"--steps is {budget}, and {num_envs} environments step together (--config.num_envs); "
+            "take at least as many steps."
         )
-    least = pace.least_steps(replay_spec, builder.steps_per_dispatch)
-    if budget < least:
-        raise RequestError(
-            f"num_actor_steps is {budget}; it must be at least {least} for one gradient step: the "
-            f"replay waits for {replay_spec.min_size} items, and {builder.steps_per_dispatch} "
-            f"batches of {replay_spec.batch_size} are drawn at once."
+
+
+def short_budget(experiment: Experiment, replay_spec: ReplaySpec) -> Iterator[str]:
+    """Yields a sentence where a run of the experiment will end before its first gradient step."""
+    budget, batches = experiment.budget, experiment.builder.steps_per_dispatch
+    least = pace.least_steps(replay_spec, batches)
+    if budget >= least:
+        return
+    size = replay_spec.batch_size
+    if isinstance(replay_spec.item, Rollouts):
+        wait = (
+            f"a batch is {size} rollouts of {replay_spec.item.length} steps "
+            "(--config.rollout_length)"
         )
+    else:
+        wait = (
+            f"the replay waits for {replay_spec.min_size:,} items (--config.min_replay_size), and "
+            f"{batches} batches of {size} are drawn at once (--config.steps_per_dispatch)"
+        )
+    yield (
+        f"{budget:,} actor steps are too few for a gradient step, and without one nothing is "
+        f"learned: {wait}; take --steps {least} or more"
+    )

@@ -290,8 +290,9 @@ class RunLifecycle:
         target, observed = samples_per_insert
         if not counts["learner_steps"]:
             self.monitor.line(
-                f"warning: no gradient step was taken: {counts['actor_steps']:,} actor steps were "
-                "too few for the first batch"
+                f"warning: nothing was learned: {counts['actor_steps']:,} actor steps were too few "
+                "for the first gradient step; go on with `troupe resume "
+                f"{self.directory.path} --steps N`"
             )
         evaluation = metrics.evaluations(self.directory.metrics)
         wanted = experiment.evaluation.target_return

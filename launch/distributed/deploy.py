@@ -14,7 +14,7 @@ from ...agents.programs.placement import Partition
 from .. import lifecycle, planning, seeds
 from ..errors import RequestError
 from ..experiment import Experiment, require_experiment
-from ..factory import ComponentFactory, check_budget
+from ..factory import ComponentFactory, check_budget, short_budget
 from ..files.checkpoints import Checkpoint
 from ..files.directory import RunDirectory
 from ..local import saver
@@ -80,7 +80,8 @@ def deploy(
     if experiment.acts:
         factory.check_replay()
         if not resume:
-            check_budget(experiment, replay_spec)
+            check_budget(experiment)
+        said += tuple(short_budget(experiment, replay_spec))
     else:
         _require_nobody_acts(roles)
         replay = factory.offline_replay()  # Each role of the learner loads it for itself.
