@@ -172,8 +172,9 @@ def _require_nobody_acts(roles: Mapping[str, Any]) -> None:
     """Raises RequestError where roles are asked for that learning from data does not have."""
     for name in ("actors", "num_actors", "actors_per_process", "inference_servers"):
         if roles.get(name):
+            flag = Roles.flags.get(name.removeprefix("num_"), name)
             raise RequestError(
-                f"{name} is {roles[name]}, but nobody acts where an agent learns from data; leave "
+                f"{flag} is {roles[name]}, but nobody acts where an agent learns from data; leave "
                 "it out."
             )
 
