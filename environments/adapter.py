@@ -16,12 +16,22 @@ _MAX_REWARD = float(np.finfo(np.float32).max)
 
 def is_reward(reward: Any) -> bool:
     """True if `reward` is a finite float32 number."""
-    return -_MAX_REWARD <= reward <= _MAX_REWARD  # False for NaN as well.
+    try:
+        return bool(-_MAX_REWARD <= reward <= _MAX_REWARD)  # False for NaN as well.
+    except (TypeError, ValueError):  # It is no number, or several.
+        return False
 
 
 def not_a_reward(reward: Any, moment: str = "") -> str:
     """Returns the text of an error for a reward that is not a finite float32 number."""
-    return f"reward {reward}{moment}; rewards must be finite float32 numbers"
+    said = reward if isinstance(reward, int | float | np.number) else show(reward)
+    return f"reward {said}{moment}; rewards must be finite float32 numbers"
+
+
+def show(value: Any) -> str:
+    """A value on one line, however large it is."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class Adapter(specs.Specified, dm_env.Environment):

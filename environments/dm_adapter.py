@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import dm_env
+import gymnasium
 import numpy as np
 from gymnasium import spaces as gymnasium_spaces
 
 from . import spaces, specs
-from .adapter import Adapter
-from .errors import InvalidOptionError, UnsupportedSpaceError
+from .adapter import Adapter, show
+from .errors import EnvironmentFault, InvalidOptionError, UnsupportedSpaceError
 from .rendering import render_image
 
 
@@ -45,6 +46,12 @@ class Conform(Adapter):
           UnsupportedSpaceError: if there is a spec of strings.
         """
         # By way of spaces, so that there is one reader and one writer for every kind of array.
+        if not isinstance(environment, dm_env.Environment):
+            is_gymnasium = isinstance(environment, gymnasium.Env)
+            hint = "; GymnasiumEnvironment takes those of Gymnasium" if is_gymnasium else ""
+            raise InvalidOptionError(
+                f"Conform takes a dm_env.Environment, got {show(environment)}{hint}"
+            )
         specs.require_real([environment.observation_spec(), environment.action_spec()], name)
         observations = _space(environment.observation_spec(), name)
         taken = _space(environment.action_spec(), name)
@@ -64,8 +71,13 @@ class Conform(Adapter):
         return self._environment
 
     def reset(self) -> dm_env.TimeStep:
-        timestep = self._environment.reset()
-        if not self._checked:  # Once: a dtype does not change from episode to episode.
+        timestep: Any = self._environment.reset()
+        if not self._checked:  # Once: what it gives does not change from episode to episode.
+            fits = isinstance(timestep, tuple) and len(timestep) == 4
+            if not fits:
+                raise EnvironmentFault(
+                    f"{self._name}: reset gave {show(timestep)}; it must be a dm_env.TimeStep"
+                )
             specs.require_real(timestep.observation, self._name)
             self._checked = True
         return self._convert(timestep)

@@ -9,13 +9,14 @@ import dm_env
 import gymnasium
 import numpy as np
 
-from . import spaces, specs
-from .adapter import Adapter
-from .errors import EnvironmentFault, InvalidOptionError
+from . import options, spaces, specs
+from .adapter import Adapter, not_a_reward, show
+from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError
 from .rendering import render_image
 from .seeding import check_seed
 
 _FIRST, _MID, _LAST = dm_env.StepType
+_STEP = "(observation, reward, terminated, truncated, info)"
 _NORMALIZERS = (gymnasium.wrappers.NormalizeObservation, gymnasium.wrappers.NormalizeReward)
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
@@ -56,10 +57,10 @@ class GymnasiumEnvironment(Adapter):
           InvalidOptionError: if an argument has a value that it cannot have.
           UnsupportedSpaceError: if a space has no counterpart among the specs.
         """
-        if max_episode_steps is not None and max_episode_steps < 1:
-            raise InvalidOptionError(
-                f"max_episode_steps must be at least 1 or None, got {max_episode_steps}"
-            )
+        _require_environment(environment)
+        max_episode_steps = options.optional_integer(
+            "max_episode_steps", max_episode_steps, 1, 10**12
+        )
         registered = environment.spec.id if environment.spec is not None else None
         name = name or registered or type(environment.unwrapped).__name__
         self._seed: int | None = check_seed(seed)
@@ -88,16 +89,15 @@ class GymnasiumEnvironment(Adapter):
 
     def reset(self) -> dm_env.TimeStep:
         """Starts an episode; the first one with the seed."""
-        observation, _ = self._environment.reset(seed=self._seed)
+        observation = self._begin()
         self._seed = None
         self._steps = 0
         self._episodes += 1
         self._over = False
         if self._episodes == 1:
-            specs.require_real(observation, self._name)
-        observation = self._read(observation)
-        if self._episodes == 1:
-            self._check_observation(observation)
+            observation = self._first(observation)
+        else:
+            observation = self._read(observation)
         return dm_env.TimeStep(_FIRST, None, None, observation)
 
     def step(self, action: Any) -> dm_env.TimeStep:
@@ -109,9 +109,13 @@ class GymnasiumEnvironment(Adapter):
         """
         if self._over:
             return self.reset()
-        observation, given, terminated, truncated, info = self._step(self._take(action))
+        given = self._step(self._take(action))
         self._steps += 1
-        reward = self._give(float(given))
+        try:
+            observation, number, terminated, truncated, info = given
+        except (TypeError, ValueError):
+            raise self._misshapen("step", given, _STEP) from None
+        reward = self._give(number if number.__class__ is float else self._number(number))
         if terminated:
             kind, discount = _LAST, _ZERO
             self._over = True
@@ -147,15 +151,75 @@ class GymnasiumEnvironment(Adapter):
     def _moment(self) -> str:
         return f" at step {self._steps} of episode {self._episodes}"
 
-    def _check_observation(self, observation: specs.Nest) -> None:
-        """Once: not every environment keeps to the shapes that its space declares."""
-        specs.check_shapes(observation, self._spec.observations, self._name)
+    def _number(self, reward: Any) -> float:
+        """Returns a reward as a Python float."""
+        try:
+            if not isinstance(reward, str):
+                return float(reward)
+        except (TypeError, ValueError):
+            pass
+        raise InvalidRewardError(f"{self._name}: {not_a_reward(reward, self._moment())}")
+
+    def _begin(self) -> Any:
+        """Begins an episode; returns the environment's observation."""
+        try:
+            given = self._environment.reset(seed=self._seed)
+        except TypeError as error:
+            if "'seed'" not in str(error):
+                raise
+            raise EnvironmentFault(
+                f"{self._name}: {error}; it must be reset(self, *, seed=None, options=None)"
+            ) from error
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise self._misshapen("reset", given, "(observation, info)")
+        return given[0]
+
+    def _misshapen(self, method: str, given: Any, expected: str) -> EnvironmentFault:
+        """Builds the error for what a method gave in place of a tuple."""
+        what = f"{len(given)} values" if isinstance(given, tuple) else show(given)
+        return EnvironmentFault(
+            f"{self._name}: {method} gave {what}; it must give {expected}, as gymnasium.Env says"
+        )
+
+    def _first(self, observation: Any) -> specs.Nest:
+        """Reads the first observation, which is compared with its space.
+
+        Once: not every environment keeps to what its space declares.
+        """
+        specs.require_real(observation, self._name)
+        try:
+            read = self._read(observation)
+        except (TypeError, ValueError, LookupError):
+            space = " ".join(str(self._environment.observation_space).split())
+            raise EnvironmentFault(
+                f"{self._name}: the observation {show(observation)} does not fit its space {space}"
+            ) from None
+        specs.check_shapes(read, self._spec.observations, self._name)
+        return read
 
 
-def _numbers(info: Mapping[str, Any]) -> dict[str, float]:
+def _require_environment(environment: Any) -> None:
+    """Raises InvalidOptionError for anything but an environment of Gymnasium's, naming it."""
+    if isinstance(environment, gymnasium.Env):
+        return
+    hint = "inherit from it"
+    if isinstance(environment, type):
+        hint = "this is a class: make an instance of it"
+    elif isinstance(environment, gymnasium.vector.VectorEnv):
+        hint = "this is a vector of them: wrap one environment each, in an environments.Vector"
+    elif isinstance(environment, str):
+        hint = "environments.make takes ids"
+    elif isinstance(environment, dm_env.Environment):
+        hint = "environments.Conform takes those of dm_env"
+    raise InvalidOptionError(
+        f"GymnasiumEnvironment takes a gymnasium.Env, got {show(environment)}; {hint}"
+    )
+
+
+def _numbers(info: Any) -> dict[str, float]:
     """Returns what is one finite number, or true or false, in what came with a step."""
-    found = {}
-    for name, value in info.items():
+    found: dict[str, float] = {}
+    for name, value in info.items() if isinstance(info, Mapping) else ():
         if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.ndim(value) == 0:
             kind = np.asarray(value).dtype.kind
             if kind in "biuf" and np.isfinite(value):

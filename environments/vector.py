@@ -10,7 +10,7 @@ import numpy as np
 import tree
 
 from . import specs
-from .adapter import Adapter, is_reward, not_a_reward
+from .adapter import Adapter, is_reward, not_a_reward, show
 from .errors import (
     EnvironmentExitError,
     EnvironmentFault,
@@ -48,9 +48,18 @@ class Vector(specs.Specified):
         Raises:
           InvalidOptionError: if there are none, or their specs differ.
         """
-        if not environments:
-            raise InvalidOptionError("a vector needs at least 1 environment, got 0")
+        if not isinstance(environments, Sequence) or not environments:
+            got = show(environments)
+            raise InvalidOptionError(
+                f"a vector needs a sequence of at least 1 environment, got {got}"
+            )
         self._environments = list(environments)
+        for environment in self._environments:
+            if not callable(getattr(environment, "observation_spec", None)):
+                raise InvalidOptionError(
+                    f"a vector is of dm_env environments, got {show(environment)}; "
+                    "GymnasiumEnvironment makes one of Gymnasium's"
+                )
         self._spec = specs.make_spec(self._environments[0])
         for i, environment in enumerate(self._environments):
             if environment is self._environments[0]:  # One description may stand for all of them.
@@ -193,11 +202,15 @@ class Vector(specs.Specified):
                     kinds[i] = kind
                 rewards[i] = reward
                 discounts[i] = discount
-            if first_leaf is not None:
-                first_leaf[i] = observation
-            else:
-                for leaf, value in zip(leaves, tree.flatten(observation), strict=True):
-                    leaf[i] = value
+            try:
+                if first_leaf is not None:
+                    first_leaf[i] = observation
+                else:
+                    for leaf, value in zip(leaves, tree.flatten(observation), strict=True):
+                        leaf[i] = value
+            except ValueError as error:
+                specs.check_shapes(observation, self._spec.observations, self._who(i))
+                raise InvalidObservationError(f"{self._who(i)}: {error}") from error
         for place in self._real:
             leaf = leaves[place]
             # The sum of squares takes half a microsecond, to look at every number four.

@@ -218,12 +218,14 @@ class Experiment:
         Raises:
           RequestError: if the agent cannot drive the environment, naming agents that can.
         """
+        from .validation.mistakes import Mistake, called  # With jax, which requests do not need.
+
         if self.network_factory is not None:
-            if (made := self.network_factory(spec)) is None:
-                raise RequestError("the network_factory made None; it must make networks.")
-            return made
+            return called("the network_factory", self.network_factory, spec)
         try:
-            return self.builder.make_networks(spec)
+            return called("make_networks", self.builder.make_networks, spec)
+        except Mistake:
+            raise
         except ValueError as error:
             from ..agents.catalogue import driving
 
@@ -239,18 +241,23 @@ class Experiment:
         Raises:
           RequestError: if it makes something else, or ends the process.
         """
+        from .validation.mistakes import called
+
+        name, factory = "the environment_factory", self.environment_factory
         try:
-            made = self.environment_factory(
-                seed=seed, num_envs=num_envs, evaluation=evaluation, **options
+            made = called(
+                name, factory, seed=seed, num_envs=num_envs, evaluation=evaluation, **options
             )
         except SystemExit as end:
-            raise RequestError(f"the environment_factory called sys.exit({end.code!r}).") from end
-        if getattr(made, "num_envs", None) != num_envs:
-            found = getattr(made, "num_envs", None)
-            what = show(made) if found is None else f"a vector of {found}"
+            raise RequestError(f"{name} called sys.exit({end.code!r}).") from end
+        found = getattr(made, "num_envs", None)
+        is_vector = callable(getattr(made, "observation_spec", None))
+        if found != num_envs or not is_vector:
+            what = f"a vector of {found}" if found and is_vector else show(made)
             raise RequestError(
-                f"the environment_factory made {what}; it must make an environments.Vector of the "
-                f"{num_envs} asked for: environments.make(ID, seed=seed, num_envs=num_envs)."
+                f"{name} made {what}; it must make an environments.Vector of the {num_envs} asked "
+                "for: environments.make(ID, seed=seed, num_envs=num_envs), or of your own "
+                "environments.Vector([environments.GymnasiumEnvironment(one, seed=...), ...])."
             )
         return made
 

@@ -16,6 +16,7 @@ from ..agents.replay.items import Rollouts
 from . import seeds
 from .errors import RequestError
 from .experiment import Experiment, Partition
+from .validation.mistakes import called
 
 if TYPE_CHECKING:
     from ..agents.interfaces import ActorCore, ManagedLearner, VariableSource
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..environments import EnvironmentSpec
 
 
-class _Asked(Exception):
+class _Asked(RuntimeError):
     """A builder has called the factory of its replay."""
 
 
@@ -60,7 +61,8 @@ class ComponentFactory:
     @functools.cached_property
     def policy(self) -> ActorCore:
         """The policy that explores."""
-        return self.builder.make_policy(self.networks, self.spec, num_streams=self.num_streams)
+        make = self.builder.make_policy
+        return called("make_policy", make, self.networks, self.spec, num_streams=self.num_streams)
 
     def replay(self, num_envs: int, make_replay: ReplayFactory | None = None) -> Replay:
         """The replay of this process.
@@ -82,12 +84,17 @@ class ComponentFactory:
                 return make_replay(*specs, **options)
 
             arguments["make_replay"] = make_proxy
-        try:
-            replay = self.builder.make_replay_tables(self.spec, self.policy, **arguments)
-        except TypeError as error:
-            if "make_replay" not in str(error):
-                raise
-            raise self._cannot_cross(str(error)) from error
+
+        def make() -> Replay:
+            try:
+                return self.builder.make_replay_tables(self.spec, self.policy, **arguments)
+            except TypeError as error:
+                if "make_replay" not in str(error):
+                    raise
+                raise self._cannot_cross(str(error)) from error
+
+        called("make_replay_spec", self.builder.make_replay_spec, self.spec)
+        replay: Replay = called("make_replay_tables", make)
         if make_replay is not None and not asked:
             raise self._cannot_cross(f"it makes a {type(replay).__name__} by itself")
         return replay
@@ -150,11 +157,13 @@ class ComponentFactory:
           partition: in place of the experiment's.
           device: where it runs; None: jax's default device.
         """
-        learner = self.builder.make_learner(
+        learner = called(
+            "make_learner",
+            self.builder.make_learner,
             self.key("learner"),
             self.networks,
             self.spec,
-            self.builder.make_dataset_iterator(replay),
+            called("make_dataset_iterator", self.builder.make_dataset_iterator, replay),
             replay,
             partition=partition or self.experiment.partition,
             **device_argument(device),
@@ -202,10 +211,10 @@ class ComponentFactory:
           first_stream: number of the first of them among those of all actors.
           device: where it computes; None: jax's default device.
         """
-        adder = self.builder.make_adder(replay)
-        actor = self.builder.make_actor(
-            key, self.policy, self.spec, source, adder, num_envs=num_envs, **device_argument(device)
-        )
+        adder = called("make_adder", self.builder.make_adder, replay)
+        make, options = self.builder.make_actor, device_argument(device)
+        parts = key, self.policy, self.spec, source, adder
+        actor = called("make_actor", make, *parts, num_envs=num_envs, **options)
         if first_stream and self.policy.set_stream is not None:
             actor.set_streams(first_stream)
         return actor
