@@ -9,7 +9,7 @@ INFO = "info/"
 """What the names of these numbers begin with in rows of metrics and in evaluations."""
 
 
-class Episode(NamedTuple):
+class EndedEpisode(NamedTuple):
     """An episode that has ended."""
 
     total: float

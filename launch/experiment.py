@@ -218,7 +218,7 @@ class Experiment:
         Raises:
           RequestError: if the agent cannot drive the environment, naming agents that can.
         """
-        from .validation.mistakes import Mistake, called  # With jax, which requests do not need.
+        from .mistakes import Mistake, called  # With jax, which requests do not need.
 
         if self.network_factory is not None:
             return called("the network_factory", self.network_factory, spec)
@@ -241,7 +241,7 @@ class Experiment:
         Raises:
           RequestError: if it makes something else, or ends the process.
         """
-        from .validation.mistakes import called
+        from .mistakes import called
 
         name, factory = "the environment_factory", self.environment_factory
         try:

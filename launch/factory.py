@@ -16,7 +16,7 @@ from ..agents.replay.items import Rollouts
 from . import seeds
 from .errors import RequestError
 from .experiment import Experiment, Partition
-from .validation.mistakes import called
+from .mistakes import called
 
 if TYPE_CHECKING:
     from ..agents.interfaces import ActorCore, ManagedLearner, VariableSource

@@ -14,7 +14,7 @@ import numpy as np
 from ...agents.programs.whole_loop import MOST_EPISODES, LoopState, WholeLoop
 from ...agents.replay.items import ReplaySpec
 from ...agents.snapshots import check, from_host, to_host, typed, word_shapes, words_of
-from ..episodes import Episode
+from ..episodes import EndedEpisode
 from ..signals import Stop
 from .population import PopulationMember
 
@@ -188,7 +188,7 @@ class CompiledLoop:
         if actor_steps or episodes:
             member.change(_with_counts, np.int32(actor_steps), np.int32(episodes))
         self.actor_steps, self.episodes = actor_steps, episodes
-        self.finished: collections.deque[Episode] = collections.deque(maxlen=MOST_EPISODES)
+        self.finished: collections.deque[EndedEpisode] = collections.deque(maxlen=MOST_EPISODES)
 
     @property
     def steps(self) -> int:
@@ -220,7 +220,7 @@ class CompiledLoop:
         newest = min(len(rows), MOST_EPISODES)
         for episode in range(max(before, self.episodes - newest), self.episodes):
             total, length = rows[episode % len(rows)]
-            self.finished.append(Episode(float(total), int(length)))
+            self.finished.append(EndedEpisode(float(total), int(length)))
 
 
 # What views read and change, compiled once for all runs.

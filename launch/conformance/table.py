@@ -20,9 +20,9 @@ from ..errors import RequestError
 from ..experiment import Experiment
 from ..factory import ComponentFactory
 from ..local import components
+from ..mistakes import Mistake, attempt, compare
 from ..remarks import remarks
 from ..validation import policies, updates
-from ..validation.mistakes import Mistake, attempt, compare
 from . import short_run
 
 Status = Literal["ok", "failed", "left out"]

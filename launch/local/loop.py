@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import dm_env
 import numpy as np
 
-from ..episodes import Episode
+from ..episodes import EndedEpisode
 from ..signals import Stop
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class TrainingLoop(Protocol):
         """Episodes ended."""
 
     @property
-    def finished(self) -> Sequence[Episode]:
+    def finished(self) -> Sequence[EndedEpisode]:
         """The newest hundred episodes, the newest last."""
 
     @property
@@ -116,7 +116,7 @@ class Loop:
         self._between = between
         self.actor_steps = actor_steps
         self.episodes = episodes
-        self.finished: collections.deque[Episode] = collections.deque(maxlen=100)
+        self.finished: collections.deque[EndedEpisode] = collections.deque(maxlen=100)
         n = environment.num_envs
         self._returns = np.zeros(n)
         self._lengths = np.zeros(n, np.int64)
@@ -171,7 +171,7 @@ class Loop:
         for i in (kinds == _LAST).nonzero()[0]:
             self.episodes += 1
             info = self._environment.episode_info(i)
-            self.finished.append(Episode(float(self._returns[i]), int(self._lengths[i]), info))
+            self.finished.append(EndedEpisode(float(self._returns[i]), int(self._lengths[i]), info))
             self._returns[i], self._lengths[i] = 0.0, 0
         return int(np.count_nonzero(acted))
 
@@ -181,7 +181,7 @@ class LearningLoop:
 
     actor_steps = 0
     episodes = 0
-    finished: Sequence[Episode] = ()
+    finished: Sequence[EndedEpisode] = ()
 
     def __init__(self, learner: ManagedLearner):
         self._learner = learner

@@ -19,7 +19,7 @@ _RECENT = 20
 
 Counts = Mapping[str, Any]
 Episodes = Sequence[Sequence[Any]]
-"""Fields of `episodes.Episode`; what an earlier version wrote has no third."""
+"""Fields of `episodes.EndedEpisode`; what an earlier version wrote has no third."""
 
 
 class Numbers(NamedTuple):

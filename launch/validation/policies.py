@@ -11,7 +11,7 @@ from dm_env import specs
 from ...agents.interfaces import ActorCore
 from ...agents.snapshots import to_host
 from ...environments import EnvironmentSpec
-from .mistakes import Mistake, attempt, compare, describe, draws
+from ..mistakes import Mistake, attempt, compare, describe, draws
 
 Nest = Any
 

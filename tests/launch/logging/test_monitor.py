@@ -3,7 +3,7 @@
 import time
 
 from troupe.launch.callbacks import Callbacks
-from troupe.launch.episodes import Episode
+from troupe.launch.episodes import EndedEpisode
 from troupe.launch.logging import metrics, monitor, report
 
 
@@ -40,6 +40,6 @@ def test_numbers_of_info_are_told_whatever_the_episodes_came_through(tmp_path):
         numbers = monitor.Numbers(0, 0.0, {})
         watching = monitor.Monitor(rows, Told(), None, lambda: numbers, callbacks, before={})
         counts = {**dict.fromkeys(metrics.COUNTS, 0), "train_seconds": 0.0}
-        watching.write_row(counts, [[1.0, 2], [2.0, 3, {"success": 1.0}], Episode(3.0, 4)])
+        watching.write_row(counts, [[1.0, 2], [2.0, 3, {"success": 1.0}], EndedEpisode(3.0, 4)])
     (row,) = metrics.read(path)
     assert (row["return"], row["info/success"]) == (2.0, 1.0)

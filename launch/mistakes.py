@@ -11,10 +11,10 @@ from typing import Any
 
 import jax
 
-from ..errors import RequestError
+from .errors import RequestError
 
 Nest = Any
-_PACKAGE = pathlib.Path(__file__).resolve().parents[2]
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 _FLOORS = ("environments", "partitioning", "launch", "baselines")
 _SLIPS = (TypeError, AttributeError, NameError, LookupError, ArithmeticError, AssertionError)
 """Errors of code, whose messages alone say nothing to users."""
