@@ -8,6 +8,7 @@ the command line's help stay quick.
 from __future__ import annotations
 
 import importlib
+import sys
 import types
 
 __version__ = "0.1.0"
@@ -22,6 +23,35 @@ __all__ = [
     "launch",
     "partitioning",
 ]
+
+
+MOVED = {
+    "agents.actors": "agents.acting.actor",
+    "agents.distributions": "agents.networks.distributions",
+    "agents.gradients": "agents.learning.descent",
+    "agents.normalization": "agents.learning.normalization",
+    "agents.optimizers": "agents.learning.optimizers",
+    "agents.policies": "agents.acting.policies",
+    "agents.schedules": "agents.learning.schedules",
+    "launch.checking": "launch.validation",
+    "launch.judging": "launch.evaluation",
+    "launch.request": "launch.specification",
+    "launch.telling": "launch.logging",
+}
+"""Where modules are that were somewhere else."""
+
+
+class _Moved:
+    """Finds no module. It is asked last, and says of one that has moved where it is."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        package, _, module = name.partition(".")
+        if package == __name__ and module in MOVED:
+            raise ModuleNotFoundError(f"{name} has moved: it is {package}.{MOVED[module]} now.")
+
+
+sys.meta_path.append(_Moved)  # type: ignore[arg-type]
 
 
 def __getattr__(name: str) -> types.ModuleType:

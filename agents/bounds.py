@@ -53,7 +53,8 @@ def check(instance: Any, error: type[ValueError] = ValueError) -> None:
     Numbers of numpy become Python's and lists tuples, so that JSON gives back what it was given.
 
     Args:
-      instance: its class, and those it inherits from, may have `bounds`.
+      instance: its class, and those it inherits from, may have `bounds`; and its class `flags`,
+        those of the command line by field, for messages.
       error: what is raised.
 
     Raises:
@@ -68,16 +69,22 @@ def check(instance: Any, error: type[ValueError] = ValueError) -> None:
                 plain = conform(kinds[field.name], value)
             except ValueError:
                 allowed = describe(kinds[field.name])
-                raise error(f"{field.name} is {show(value)}; it must be {allowed}.") from None
+                flag = _flag(kind, field.name)
+                message = f"{field.name} is {show(value)}; it must be {allowed}{flag}."
+                raise error(message) from None
             if plain is not value:
                 object.__setattr__(instance, field.name, plain)
                 value = plain
         if field.name in bounds:
-            within(field.name, value, bounds[field.name], error)
+            within(field.name, value, bounds[field.name], error, _flag(kind, field.name))
 
 
 def within(
-    name: str, value: Any, bounds: Bounds, error: Callable[[str], Exception] = ValueError
+    name: str,
+    value: Any,
+    bounds: Bounds,
+    error: Callable[[str], Exception] = ValueError,
+    flag: str = "",
 ) -> None:
     """Raises `error` where a number, or one of a tuple, is not within bounds; None passes."""
     if value is None:
@@ -101,7 +108,13 @@ def within(
     ]
     allowed = " and ".join(word for word in words if word) or "a finite number"
     what = "each" if isinstance(value, tuple) else "it"
-    raise error(f"{name} is {show(value)}; {what} must be {allowed}.")
+    raise error(f"{name} is {show(value)}; {what} must be {allowed}{flag}.")
+
+
+def _flag(dataclass: type, name: str) -> str:
+    """Returns the flag of the command line that a field is, as the end of a message."""
+    flag = getattr(dataclass, "flags", {}).get(name)
+    return f" ({flag})" if flag else ""
 
 
 def bounds_of(dataclass: type) -> dict[str, Bounds]:

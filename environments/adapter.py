@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dm_env
@@ -16,16 +16,33 @@ _MAX_REWARD = float(np.finfo(np.float32).max)
 
 def is_reward(reward: Any) -> bool:
     """True if `reward` is a finite float32 number."""
-    return -_MAX_REWARD <= reward <= _MAX_REWARD  # False for NaN as well.
+    try:
+        return bool(-_MAX_REWARD <= reward <= _MAX_REWARD)  # False for NaN as well.
+    except (TypeError, ValueError):  # It is no number, or several.
+        return False
 
 
 def not_a_reward(reward: Any, moment: str = "") -> str:
     """Returns the text of an error for a reward that is not a finite float32 number."""
-    return f"reward {reward}{moment}; rewards must be finite float32 numbers"
+    said = reward if isinstance(reward, int | float | np.number) else show(reward)
+    return f"reward {said}{moment}; rewards must be finite float32 numbers"
+
+
+def show(value: Any) -> str:
+    """A value on one line, however large it is."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class Adapter(specs.Specified, dm_env.Environment):
     """An environment behind the interface, the types and the conventions of this package."""
+
+    remarks: tuple[str, ...] = ()
+    """What users should know of it, a sentence each."""
+    episode_info: Mapping[str, float] = {}
+    """Numbers that it gave beside the last step of the newest episode that has ended."""
+    max_episode_steps: int | None = None
+    """Steps after which episodes are truncated; None: no limit is known."""
 
     def __init__(
         self,

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import dm_env
+import gymnasium
 import numpy as np
 from gymnasium import spaces as gymnasium_spaces
 
 from . import action_masks, spaces, specs
-from .adapter import Adapter
-from .errors import InvalidOptionError, UnsupportedSpaceError
+from .adapter import Adapter, show
+from .errors import EnvironmentFault, InvalidOptionError, UnsupportedSpaceError
 from .rendering import render_image
 
 
@@ -45,7 +46,14 @@ class Conform(Adapter):
           UnsupportedSpaceError: if there is a spec of strings.
         """
         # By way of spaces, so that there is one reader and one writer for every kind of array.
+        if not isinstance(environment, dm_env.Environment):
+            is_gymnasium = isinstance(environment, gymnasium.Env)
+            hint = "; GymnasiumEnvironment takes those of Gymnasium" if is_gymnasium else ""
+            raise InvalidOptionError(
+                f"Conform takes a dm_env.Environment, got {show(environment)}{hint}"
+            )
         given = environment.observation_spec()
+        specs.require_real([given, environment.action_spec()], name)
         observations = _space(given, name)
         taken = _space(environment.action_spec(), name)
         observation_spec = spaces.observation_spec(observations)
@@ -57,6 +65,7 @@ class Conform(Adapter):
         super().__init__(environment, name, reward_clip, observation_spec, action_spec, write)
         self._render = render
         self._read = spaces.observation_reader(observations)
+        self._checked = False
 
     @property
     def unwrapped(self) -> dm_env.Environment:
@@ -64,7 +73,16 @@ class Conform(Adapter):
         return self._environment
 
     def reset(self) -> dm_env.TimeStep:
-        return self._convert(self._environment.reset())
+        timestep: Any = self._environment.reset()
+        if not self._checked:  # Once: what it gives does not change from episode to episode.
+            fits = isinstance(timestep, tuple) and len(timestep) == 4
+            if not fits:
+                raise EnvironmentFault(
+                    f"{self._name}: reset gave {show(timestep)}; it must be a dm_env.TimeStep"
+                )
+            specs.require_real(timestep.observation, self._name)
+            self._checked = True
+        return self._convert(timestep)
 
     def step(self, action: Any) -> dm_env.TimeStep:
         """Takes one step, or starts an episode after the last step of one.

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dm_env
 import gymnasium
 import numpy as np
 
-from . import action_masks, spaces, specs
-from .adapter import Adapter
-from .errors import EnvironmentFault, InvalidOptionError
+from . import action_masks, options, spaces, specs
+from .adapter import Adapter, not_a_reward, show
+from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError
 from .rendering import render_image
 from .seeding import check_seed
 
 _FIRST, _MID, _LAST = dm_env.StepType
+_STEP = "(observation, reward, terminated, truncated, info)"
+_NORMALIZERS = (gymnasium.wrappers.NormalizeObservation, gymnasium.wrappers.NormalizeReward)
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _MASK = action_masks.KEY
 
@@ -61,10 +63,10 @@ class GymnasiumEnvironment(Adapter):
           InvalidOptionError: if an argument has a value that it cannot have.
           UnsupportedSpaceError: if a space has no counterpart among the specs.
         """
-        if max_episode_steps is not None and max_episode_steps < 1:
-            raise InvalidOptionError(
-                f"max_episode_steps must be at least 1 or None, got {max_episode_steps}"
-            )
+        _require_environment(environment)
+        max_episode_steps = options.optional_integer(
+            "max_episode_steps", max_episode_steps, 1, 10**12
+        )
         registered = environment.spec.id if environment.spec is not None else None
         name = name or registered or type(environment.unwrapped).__name__
         self._seed: int | None = check_seed(seed)
@@ -76,6 +78,8 @@ class GymnasiumEnvironment(Adapter):
             raise type(fault)(f"{name}: {fault}") from None
         super().__init__(environment, name, reward_clip, observation_spec, action_spec, write)
         self._read = spaces.observation_reader(environment.observation_space)
+        self.remarks = tuple(_remarks(environment, name))
+        self.max_episode_steps = max_episode_steps
         self._limit = float("inf") if max_episode_steps is None else max_episode_steps
         self._step = environment.step
         self._steps = 0
@@ -95,20 +99,21 @@ class GymnasiumEnvironment(Adapter):
 
     def reset(self) -> dm_env.TimeStep:
         """Starts an episode; the first one with the seed."""
-        self._over = False
         if self._begun is not None:
             begun, self._begun = self._begun, None
+            self._over = False
             return begun
-        observation, info = self._environment.reset(seed=self._seed)
+        observation, info = self._begin()
         self._seed = None
         self._steps = 0
         self._episodes += 1
+        self._over = False
         if self._episodes == 1:
+            seen = self._first(observation)
             self._find_mask(info)
-        observation = self._observe(observation, info, False)
-        if self._episodes == 1:
-            self._check_observation(observation)
-        return dm_env.TimeStep(_FIRST, None, None, observation)
+        else:
+            seen = self._read(observation)
+        return dm_env.TimeStep(_FIRST, None, None, self._masked(seen, info, False))
 
     def step(self, action: Any) -> dm_env.TimeStep:
         """Takes one step, or starts an episode after the last step of one.
@@ -119,9 +124,13 @@ class GymnasiumEnvironment(Adapter):
         """
         if self._over:
             return self.reset()
-        observation, given, terminated, truncated, info = self._step(self._take(action))
+        given = self._step(self._take(action))
         self._steps += 1
-        reward = self._give(float(given))
+        try:
+            observation, number, terminated, truncated, info = given
+        except (TypeError, ValueError):
+            raise self._misshapen("step", given, _STEP) from None
+        reward = self._give(number if number.__class__ is float else self._number(number))
         if terminated:
             kind, discount = _LAST, _ZERO
             self._over = True
@@ -130,10 +139,11 @@ class GymnasiumEnvironment(Adapter):
             self._over = True
         else:
             kind, discount = _MID, _ONE
-        if self._num_masked is not None or _MASK in info:
-            seen = self._observe(observation, info, self._over)
-        else:
-            seen = self._read(observation)
+        if self._over:
+            self.episode_info = _numbers(info)
+        seen = self._read(observation)
+        if self._num_masked is not None or (info and _MASK in info):
+            seen = self._masked(seen, info, self._over)
         # Not TimeStep(...): its generated __new__ is a Python function, twice the time of this.
         return tuple.__new__(dm_env.TimeStep, (kind, reward, discount, seen))
 
@@ -143,11 +153,6 @@ class GymnasiumEnvironment(Adapter):
             self._begun = self.reset()
             self._over = True
         return self._spec.observations
-
-    @property
-    def max_episode_steps(self) -> int | None:
-        """After how many steps episodes are truncated here."""
-        return None if self._limit == float("inf") else int(self._limit)
 
     @property
     def render_fps(self) -> float | None:
@@ -171,11 +176,12 @@ class GymnasiumEnvironment(Adapter):
     def _moment(self) -> str:
         return f" at step {self._steps} of episode {self._episodes}"
 
-    def _find_mask(self, info: dict[str, Any]) -> None:
+    def _find_mask(self, info: Any) -> None:
         """Once: has the spec say that there is a mask beside the observation, where there is."""
-        if not self._may_mask or (_MASK not in info and self._make_mask is None):
+        given = isinstance(info, Mapping) and _MASK in info
+        if not self._may_mask or (not given and self._make_mask is None):
             return
-        if _MASK in info:
+        if given:
             self._make_mask = None
         observations, actions = self._spec.observations, self._spec.actions
         try:
@@ -186,24 +192,65 @@ class GymnasiumEnvironment(Adapter):
         observations = action_masks.add_to_spec(observations, self._num_masked)
         self._spec = self._spec._replace(observations=observations)
 
-    def _observe(self, observation: Any, info: dict[str, Any], over: bool) -> specs.Nest:
-        """Returns the agent's observation for the environment's."""
-        seen = self._read(observation)
+    def _masked(self, seen: specs.Nest, info: Any, over: bool) -> specs.Nest:
+        """Returns an observation with the mask beside it, where there is one."""
         if self._num_masked is not None:
             if self._make_mask is not None:
                 info = {_MASK: self._make_mask()}
             mask = action_masks.read(info, self._num_masked, over, self._name)
             return {action_masks.OBSERVATION: seen, _MASK: mask}
-        if _MASK in info and self._may_mask:
+        if self._may_mask and isinstance(info, Mapping) and _MASK in info:
             raise EnvironmentFault(
                 f"{self._name}: info has an {_MASK}{self._moment()}, and that of the "
                 "first reset had none; give it from the first reset on"
             )
         return seen
 
-    def _check_observation(self, observation: specs.Nest) -> None:
-        """Once: not every environment keeps to the shapes that its space declares."""
-        specs.check_shapes(observation, self._spec.observations, self._name)
+    def _number(self, reward: Any) -> float:
+        """Returns a reward as a Python float."""
+        try:
+            if not isinstance(reward, str):
+                return float(reward)
+        except (TypeError, ValueError):
+            pass
+        raise InvalidRewardError(f"{self._name}: {not_a_reward(reward, self._moment())}")
+
+    def _begin(self) -> tuple[Any, Any]:
+        """Begins an episode; returns the environment's observation and info."""
+        try:
+            given = self._environment.reset(seed=self._seed)
+        except TypeError as error:
+            if "'seed'" not in str(error):
+                raise
+            raise EnvironmentFault(
+                f"{self._name}: {error}; it must be reset(self, *, seed=None, options=None)"
+            ) from error
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise self._misshapen("reset", given, "(observation, info)")
+        return given
+
+    def _misshapen(self, method: str, given: Any, expected: str) -> EnvironmentFault:
+        """Builds the error for what a method gave in place of a tuple."""
+        what = f"{len(given)} values" if isinstance(given, tuple) else show(given)
+        return EnvironmentFault(
+            f"{self._name}: {method} gave {what}; it must give {expected}, as gymnasium.Env says"
+        )
+
+    def _first(self, observation: Any) -> specs.Nest:
+        """Reads the first observation, which is compared with its space.
+
+        Once: not every environment keeps to what its space declares.
+        """
+        specs.require_real(observation, self._name)
+        try:
+            read = self._read(observation)
+        except (TypeError, ValueError, LookupError):
+            space = " ".join(str(self._environment.observation_space).split())
+            raise EnvironmentFault(
+                f"{self._name}: the observation {show(observation)} does not fit its space {space}"
+            ) from None
+        specs.check_shapes(read, self._spec.observations, self._name)
+        return read
 
 
 def _mask_method(environment: gymnasium.Env) -> Callable[[], Any] | None:
@@ -213,3 +260,44 @@ def _mask_method(environment: gymnasium.Env) -> Callable[[], Any] | None:
     except AttributeError:
         return None
     return found if callable(found) else None
+
+
+def _require_environment(environment: Any) -> None:
+    """Raises InvalidOptionError for anything but an environment of Gymnasium's, naming it."""
+    if isinstance(environment, gymnasium.Env):
+        return
+    hint = "inherit from it"
+    if isinstance(environment, type):
+        hint = "this is a class: make an instance of it"
+    elif isinstance(environment, gymnasium.vector.VectorEnv):
+        hint = "this is a vector of them: wrap one environment each, in an environments.Vector"
+    elif isinstance(environment, str):
+        hint = "environments.make takes ids"
+    elif isinstance(environment, dm_env.Environment):
+        hint = "environments.Conform takes those of dm_env"
+    raise InvalidOptionError(
+        f"GymnasiumEnvironment takes a gymnasium.Env, got {show(environment)}; {hint}"
+    )
+
+
+def _numbers(info: Any) -> dict[str, float]:
+    """Returns what is one finite number, or true or false, in what came with a step."""
+    found: dict[str, float] = {}
+    for name, value in info.items() if isinstance(info, Mapping) else ():
+        if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.ndim(value) == 0:
+            kind = np.asarray(value).dtype.kind
+            if kind in "biuf" and np.isfinite(value):
+                found[str(name)] = float(value)
+    return found
+
+
+def _remarks(environment: gymnasium.Env, name: str) -> Iterator[str]:
+    """Finds wrappers that learn statistics where no learner sees them."""
+    while isinstance(environment, gymnasium.Wrapper):
+        if isinstance(environment, _NORMALIZERS):
+            yield (
+                f"{name}: the statistics of gymnasium's {type(environment).__name__} are neither "
+                "shared with other environments and evaluations nor saved; leave it out and train "
+                "`normalized+AGENT`, whose statistics of observations are the learner's"
+            )
+        environment = environment.env

@@ -33,6 +33,8 @@ def observation_spec(space: spaces.Space, name: str = "observation") -> specs.Ne
       UnsupportedSpaceError: if the space, or one inside it, is not a Box, Discrete,
         MultiDiscrete, MultiBinary, Dict or Tuple.
     """
+    if isinstance(space, spaces.Dict | spaces.Tuple | spaces.Box) and _is_empty(space):
+        raise UnsupportedSpaceError(f"{name}: the space {space} is empty")
     if isinstance(space, spaces.Dict):
         return {key: observation_spec(part, f"{name}/{key}") for key, part in space.items()}
     if isinstance(space, spaces.Tuple):
@@ -49,6 +51,11 @@ def observation_spec(space: spaces.Space, name: str = "observation") -> specs.Ne
         f"{name}: a space of type {type(space).__name__} has no spec; "
         "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple have"
     )
+
+
+def _is_empty(space: spaces.Space) -> bool:
+    """True if there is nothing in a Dict, a Tuple or a Box."""
+    return not space.spaces if hasattr(space, "spaces") else 0 in (space.shape or ())
 
 
 def observation_reader(space: spaces.Space) -> Callable[[Any], specs.Nest]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import tree
 from dm_env import specs
 
 from .action_masks import check_spec, find
-from .errors import EnvironmentFault, InvalidOptionError
+from .errors import EnvironmentFault, InvalidOptionError, UnsupportedSpaceError
 
 Array = specs.Array
 BoundedArray = specs.BoundedArray
@@ -174,6 +176,25 @@ def reward_spec(limit: float | None = None) -> specs.Array:
 def discount_spec() -> specs.BoundedArray:
     """A float32 discount: 0 where an episode terminated, 1 everywhere else."""
     return specs.BoundedArray((), "float32", 0.0, 1.0, name="discount")
+
+
+def require_real(nest: Nest, name: str) -> None:
+    """Refuses complex numbers, which a cast to a real dtype would rob of their imaginary part.
+
+    Args:
+      nest: of arrays or of specs.
+      name: what the message begins with.
+
+    Raises:
+      UnsupportedSpaceError: if a leaf is of complex numbers.
+    """
+    for leaf in tree.flatten(nest):
+        dtype = getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
+        if dtype.kind == "c":
+            raise UnsupportedSpaceError(
+                f"{name}: agents take no complex numbers, got {dtype}{[*leaf.shape]}; give the "
+                "real and imaginary parts as numbers of their own"
+            )
 
 
 def check_shapes(value: Nest, spec: Nest, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -10,7 +10,7 @@ import numpy as np
 import tree
 
 from . import action_masks, specs
-from .adapter import Adapter, is_reward, not_a_reward
+from .adapter import Adapter, is_reward, not_a_reward, show
 from .errors import (
     EnvironmentExitError,
     EnvironmentFault,
@@ -48,9 +48,18 @@ class Vector(specs.Specified):
         Raises:
           InvalidOptionError: if there are none, or their specs differ.
         """
-        if not environments:
-            raise InvalidOptionError("a vector needs at least 1 environment, got 0")
+        if not isinstance(environments, Sequence) or not environments:
+            got = show(environments)
+            raise InvalidOptionError(
+                f"a vector needs a sequence of at least 1 environment, got {got}"
+            )
         self._environments = list(environments)
+        for environment in self._environments:
+            if not callable(getattr(environment, "observation_spec", None)):
+                raise InvalidOptionError(
+                    f"a vector is of dm_env environments, got {show(environment)}; "
+                    "GymnasiumEnvironment makes one of Gymnasium's"
+                )
         self._spec = specs.make_spec(self._environments[0])
         for i, environment in enumerate(self._environments):
             if environment is self._environments[0]:  # One description may stand for all of them.
@@ -89,6 +98,23 @@ class Vector(specs.Specified):
     def environments(self) -> tuple[dm_env.Environment, ...]:
         """The environments, to look at; stepping one of them breaks the vector."""
         return tuple(self._environments)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What users should know of the environments, a sentence each."""
+        return getattr(self._inner[0], "remarks", ())
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """Steps after which episodes are truncated; None: no limit is known."""
+        return getattr(self._inner[0], "max_episode_steps", None)
+
+    def episode_info(self, index: int) -> Mapping[str, float]:
+        """Numbers of the newest episode that has ended in an environment, beside its return.
+
+        They are those of Gymnasium's `info` at its last step, such as `is_success`.
+        """
+        return getattr(self._inner[index], "episode_info", {})
 
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode in every environment, whatever it was doing.
@@ -177,11 +203,15 @@ class Vector(specs.Specified):
                     kinds[i] = kind
                 rewards[i] = reward
                 discounts[i] = discount
-            if first_leaf is not None:
-                first_leaf[i] = observation
-            else:
-                for leaf, value in zip(leaves, tree.flatten(observation), strict=True):
-                    leaf[i] = value
+            try:
+                if first_leaf is not None:
+                    first_leaf[i] = observation
+                else:
+                    for leaf, value in zip(leaves, tree.flatten(observation), strict=True):
+                        leaf[i] = value
+            except ValueError as error:
+                specs.check_shapes(observation, self._spec.observations, self._who(i))
+                raise InvalidObservationError(f"{self._who(i)}: {error}") from error
         for place in self._real:
             leaf = leaves[place]
             # The sum of squares takes half a microsecond, to look at every number four.

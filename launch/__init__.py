@@ -77,7 +77,18 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+        try:
+            home = importlib.import_module(f".{_HOMES[name]}", __name__)
+        except ModuleNotFoundError as error:
+            if error.name not in ("launchpad", "reverb"):
+                raise
+            raise ModuleNotFoundError(
+                f"launch.{name} needs {error.name}, which is not installed: pip install "
+                "'troupe[distributed]' under Python 3.10; under any other the processes are those "
+                'of Ray (troupe[ray]): launch.running.runner("ray", {...}), or --launch ray.',
+                name=error.name,
+            ) from error
+        return getattr(home, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -13,7 +13,7 @@ from .errors import RequestError, RunError, StopRun
 if TYPE_CHECKING:
     from .files.result import Result
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
 HOOKS = ("on_begin", "on_metrics", "on_evaluation", "on_checkpoint", "on_end")
 
@@ -39,10 +39,16 @@ class Callback:
         """
 
     def on_metrics(self, row: Row) -> None:
-        """A row of training metrics was written to `metrics.jsonl`: this one."""
+        """A row of training metrics, which is then written to `metrics.jsonl`.
+
+        Numbers and texts that are added to it are written with it.
+        """
 
     def on_evaluation(self, row: Row) -> None:
-        """An evaluation has ended, and this row of it was written: `mean`, `std`, `min`, `max`."""
+        """An evaluation has ended; its row, with `mean`, `std`, `min` and `max`, is then written.
+
+        What is added to it is as in `on_metrics`.
+        """
 
     def on_checkpoint(self, path: pathlib.Path, counts: Mapping[str, Any]) -> None:
         """A checkpoint was written; of several at once the newest is told.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..environments import EnvironmentSpec, Vector
 
 
+Flags = Mapping[str, str]
+"""Of the command line, by the field that they set."""
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 ACTOR_DEVICES = (*DEVICES, "mesh")
 """The devices that an actor or a learner may be told to compute on."""
@@ -55,6 +57,13 @@ class Evaluation:
         "target_return": (-1e12, 1e12),
         "num_envs": (1, 4096),
     }
+    flags: ClassVar[Flags] = {
+        "every": "--evaluate-every",
+        "episodes": "--evaluation-episodes",
+        "final_episodes": "--final-evaluation-episodes",
+        "target_return": "--target",
+        "stop_at_target": "--stop-at-target",
+    }
 
     def __post_init__(self):
         check(self, RequestError)
@@ -88,12 +97,18 @@ class Checkpointing:
         "every_steps": (1, MOST),
         "keep": (1, 10_000),
     }
+    flags: ClassVar[Flags] = {
+        "every_seconds": "--checkpoint-every",
+        "replay": "--checkpoint-replay",
+        "copies": "--checkpoints",
+    }
 
     def __post_init__(self):
         check(self, RequestError)
         if self.replay not in ("auto", "always", "never"):
             raise RequestError(
-                f"checkpointing of the replay is {self.replay!r}; it must be auto, always or never."
+                f"checkpointing of the replay is {self.replay!r}; it must be auto, always or never "
+                "(--checkpoint-replay)."
             )
 
 
@@ -134,6 +149,12 @@ class Experiment:
         "num_learner_steps": (1, MOST_STEPS),
         "seed": (0, 2**63 - 1),
     }
+    flags: ClassVar[Flags] = {
+        "env": "--env",
+        "num_actor_steps": "--steps",
+        "num_learner_steps": "--steps",
+        "seed": "--seed",
+    }
 
     def __post_init__(self):
         from ..agents.builder import Builder
@@ -157,7 +178,8 @@ class Experiment:
             names = ACTOR_DEVICES if who == "actor" else DEVICES
             if (name := getattr(self, f"{who}_device")) not in names:
                 raise RequestError(
-                    f"the {who}'s device is {show(name)}; it must be one of {', '.join(names)}."
+                    f"the {who}'s device is {show(name)}; it must be one of {', '.join(names)} "
+                    f"(--{who}-device)."
                 )
         if self.actor_device == "mesh" and self.partition is None:
             raise RequestError(
@@ -177,7 +199,8 @@ class Experiment:
             below = self.budget - self.budget % fused or fused
             raise RequestError(
                 f"a budget of {self.budget} gradient steps is no multiple of the {fused} of a "
-                f"dispatch: take {below} or {below + fused}, or another steps_per_dispatch."
+                f"dispatch: take --steps {below} or {below + fused}, or another "
+                "--config.steps_per_dispatch."
             )
 
     def require_data(self) -> None:
@@ -195,19 +218,21 @@ class Experiment:
         Raises:
           RequestError: if the agent cannot drive the environment, naming agents that can.
         """
+        from .mistakes import Mistake, called  # With jax, which requests do not need.
+
         try:
             self.builder.require_masks_honoured(spec)
             if self.network_factory is None:
-                return self.builder.make_networks(spec)
+                return called("make_networks", self.builder.make_networks, spec)
+        except Mistake:
+            raise
         except ValueError as error:
             from ..agents.catalogue import driving
 
             able = [name for name in driving(spec) if name != self.builder.name]
             hint = f" Agents that can: {', '.join(able)}." if able else ""
             raise RequestError(f"{error}{hint}") from error
-        if (made := self.network_factory(spec)) is None:
-            raise RequestError("the network_factory made None; it must make networks.")
-        return made
+        return called("the network_factory", self.network_factory, spec)
 
     def make_environment(
         self, *, seed: int, num_envs: int, evaluation: bool, **options: Any
@@ -217,18 +242,23 @@ class Experiment:
         Raises:
           RequestError: if it makes something else, or ends the process.
         """
+        from .mistakes import called
+
+        name, factory = "the environment_factory", self.environment_factory
         try:
-            made = self.environment_factory(
-                seed=seed, num_envs=num_envs, evaluation=evaluation, **options
+            made = called(
+                name, factory, seed=seed, num_envs=num_envs, evaluation=evaluation, **options
             )
         except SystemExit as end:
-            raise RequestError(f"the environment_factory called sys.exit({end.code!r}).") from end
-        if getattr(made, "num_envs", None) != num_envs:
-            found = getattr(made, "num_envs", None)
-            what = show(made) if found is None else f"a vector of {found}"
+            raise RequestError(f"{name} called sys.exit({end.code!r}).") from end
+        found = getattr(made, "num_envs", None)
+        is_vector = callable(getattr(made, "observation_spec", None))
+        if found != num_envs or not is_vector:
+            what = f"a vector of {found}" if found and is_vector else show(made)
             raise RequestError(
-                f"the environment_factory made {what}; it must make an environments.Vector of the "
-                f"{num_envs} asked for: environments.make(ID, seed=seed, num_envs=num_envs)."
+                f"{name} made {what}; it must make an environments.Vector of the {num_envs} asked "
+                "for: environments.make(ID, seed=seed, num_envs=num_envs), or of your own "
+                "environments.Vector([environments.GymnasiumEnvironment(one, seed=...), ...])."
             )
         return made
 

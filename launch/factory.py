@@ -12,9 +12,11 @@ import jax
 
 from ..agents.learning.managed import managed
 from ..agents.replay import pace
+from ..agents.replay.items import Rollouts
 from . import seeds
 from .errors import RequestError
 from .experiment import Experiment, Partition
+from .mistakes import called
 
 if TYPE_CHECKING:
     from ..agents.interfaces import ActorCore, ManagedLearner, VariableSource
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from ..environments import EnvironmentSpec
 
 
-class _Asked(Exception):
+class _Asked(RuntimeError):
     """A builder has called the factory of its replay."""
 
 
@@ -59,7 +61,8 @@ class ComponentFactory:
     @functools.cached_property
     def policy(self) -> ActorCore:
         """The policy that explores."""
-        return self.builder.make_policy(self.networks, self.spec, num_streams=self.num_streams)
+        make = self.builder.make_policy
+        return called("make_policy", make, self.networks, self.spec, num_streams=self.num_streams)
 
     def replay(self, num_envs: int, make_replay: ReplayFactory | None = None) -> Replay:
         """The replay of this process.
@@ -81,12 +84,17 @@ class ComponentFactory:
                 return make_replay(*specs, **options)
 
             arguments["make_replay"] = make_proxy
-        try:
-            replay = self.builder.make_replay_tables(self.spec, self.policy, **arguments)
-        except TypeError as error:
-            if "make_replay" not in str(error):
-                raise
-            raise self._cannot_cross(str(error)) from error
+
+        def make() -> Replay:
+            try:
+                return self.builder.make_replay_tables(self.spec, self.policy, **arguments)
+            except TypeError as error:
+                if "make_replay" not in str(error):
+                    raise
+                raise self._cannot_cross(str(error)) from error
+
+        called("make_replay_spec", self.builder.make_replay_spec, self.spec)
+        replay: Replay = called("make_replay_tables", make)
         if make_replay is not None and not asked:
             raise self._cannot_cross(f"it makes a {type(replay).__name__} by itself")
         return replay
@@ -149,11 +157,13 @@ class ComponentFactory:
           partition: in place of the experiment's.
           device: where it runs; None: jax's default device.
         """
-        learner = self.builder.make_learner(
+        learner = called(
+            "make_learner",
+            self.builder.make_learner,
             self.key("learner"),
             self.networks,
             self.spec,
-            self.builder.make_dataset_iterator(replay),
+            called("make_dataset_iterator", self.builder.make_dataset_iterator, replay),
             replay,
             partition=partition or self.experiment.partition,
             **device_argument(device),
@@ -201,10 +211,10 @@ class ComponentFactory:
           first_stream: number of the first of them among those of all actors.
           device: where it computes; None: jax's default device.
         """
-        adder = self.builder.make_adder(replay)
-        actor = self.builder.make_actor(
-            key, self.policy, self.spec, source, adder, num_envs=num_envs, **device_argument(device)
-        )
+        adder = called("make_adder", self.builder.make_adder, replay)
+        make, options = self.builder.make_actor, device_argument(device)
+        parts = key, self.policy, self.spec, source, adder
+        actor = called("make_actor", make, *parts, num_envs=num_envs, **options)
         if first_stream and self.policy.set_stream is not None:
             actor.set_streams(first_stream)
         return actor
@@ -234,18 +244,34 @@ def _load(source: Any, spec: EnvironmentSpec) -> Any:
     return sources.load(source, spec)
 
 
-def check_budget(experiment: Experiment, replay_spec: ReplaySpec) -> None:
-    """Raises RequestError where a run of the experiment would end before it had learned."""
-    budget, builder = experiment.budget, experiment.builder
-    if budget < builder.num_envs:
+def check_budget(experiment: Experiment) -> None:
+    """Raises RequestError where not even one step of all environments is within the budget."""
+    budget, num_envs = experiment.budget, experiment.builder.num_envs
+    if budget < num_envs:
         raise RequestError(
-            f"num_actor_steps is {budget}, and {builder.num_envs} environments step together; "
-            "it must be at least as many."
+            f"--steps is {budget}, and {num_envs} environments step together (--config.num_envs); "
+            "take at least as many steps."
         )
-    least = pace.least_steps(replay_spec, builder.steps_per_dispatch)
-    if budget < least:
-        raise RequestError(
-            f"num_actor_steps is {budget}; it must be at least {least} for one gradient step: the "
-            f"replay waits for {replay_spec.min_size} items, and {builder.steps_per_dispatch} "
-            f"batches of {replay_spec.batch_size} are drawn at once."
+
+
+def short_budget(experiment: Experiment, replay_spec: ReplaySpec) -> Iterator[str]:
+    """Yields a sentence where a run of the experiment will end before its first gradient step."""
+    budget, batches = experiment.budget, experiment.builder.steps_per_dispatch
+    least = pace.least_steps(replay_spec, batches)
+    if budget >= least:
+        return
+    size = replay_spec.batch_size
+    if isinstance(replay_spec.item, Rollouts):
+        wait = (
+            f"a batch is {size} rollouts of {replay_spec.item.length} steps "
+            "(--config.rollout_length)"
         )
+    else:
+        wait = (
+            f"the replay waits for {replay_spec.min_size:,} items (--config.min_replay_size), and "
+            f"{batches} batches of {size} are drawn at once (--config.steps_per_dispatch)"
+        )
+    yield (
+        f"{budget:,} actor steps are too few for a gradient step, and without one nothing is "
+        f"learned: {wait}; take --steps {least} or more"
+    )

@@ -8,7 +8,7 @@ import os
 import pathlib
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import signals
@@ -181,6 +181,7 @@ class RunLifecycle:
         launch: str = "one-process",
         roles: Mapping[str, Any] | None = None,
         engine: str | None = None,
+        remarks: Sequence[str] = (),
     ) -> None:
         """Writes and reports the request of the run.
 
@@ -194,6 +195,7 @@ class RunLifecycle:
           launch: its kind.
           roles: fields of `roles.Roles` that are not as by default.
           engine: of the launch; None: it is in one process.
+          remarks: on its environment, to be said as warnings.
 
         Raises:
           RequestError: if the directory is not empty or cannot be written, or so the address of
@@ -217,6 +219,8 @@ class RunLifecycle:
             at = f"{self.before[clock.name]:,} {clock.words}"
             where = f"goes on {where} from {self._checkpoint.path.name} at {at}"
         log.line(f"{what}, {where}{detail}")
+        for remark in remarks:
+            log.line(f"warning: {remark}")
         rows = metrics.MetricsWriter(
             directory.metrics,
             clock=clock.name,
@@ -286,8 +290,9 @@ class RunLifecycle:
         target, observed = samples_per_insert
         if not counts["learner_steps"]:
             self.monitor.line(
-                f"warning: no gradient step was taken: {counts['actor_steps']:,} actor steps were "
-                "too few for the first batch"
+                f"warning: nothing was learned: {counts['actor_steps']:,} actor steps were too few "
+                "for the first gradient step; go on with `troupe resume "
+                f"{self.directory.path} --steps N`"
             )
         evaluation = metrics.evaluations(self.directory.metrics)
         wanted = experiment.evaluation.target_return

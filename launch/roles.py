@@ -71,13 +71,20 @@ class Roles:
         "hang_seconds": Above(0.0, 1e6),
         "actor_cpus": (0.0, 4096.0),
     }
+    flags: ClassVar[Mapping[str, str]] = {
+        name: f"--{name.replace('_', '-')}"
+        for name in (
+            *("actors", "inference_servers", "inference_mesh", "inference_schedule"),
+            *("learner_hosts", "learner_gpus", "listen", "address", "actor_cpus"),
+        )
+    }
 
     def __post_init__(self) -> None:
         check(self, RequestError)
         if self.inference_servers > self.actors:
             raise RequestError(
                 f"there are {self.inference_servers} inference servers for {self.actors} actors; "
-                "have at most one for each actor."
+                "have at most one for each actor (--inference-servers, --actors)."
             )
         self.inference_partition()
 

@@ -12,23 +12,15 @@ import jax.numpy as jnp
 from dm_env import specs
 
 from ...environments import action_masks
+from . import images
 from .core import describe
 
 Nest = Any
 
 
 def is_image(spec: Nest) -> bool:
-    """True if observations are one image: three dimensions of bytes, at least 36 pixels a side."""
-    return isinstance(spec, specs.Array) and (
-        len(spec.shape) == 3 and spec.dtype == "uint8" and min(spec.shape[:2]) >= 36
-    )
-
-
-def is_grid(spec: Nest) -> bool:
-    """True if observations are one grid of cells, no image: [H, W, C], at least 5 a side."""
-    return isinstance(spec, specs.Array) and (
-        len(spec.shape) == 3 and min(spec.shape[:2]) >= 5 and not is_image(spec)
-    )
+    """True if observations are one image of bytes, at least 36 pixels a side (see `images`)."""
+    return isinstance(spec, specs.Array) and images.kind(spec) == "image"
 
 
 def flatten(spec: Nest) -> Callable[[Nest], jax.Array]:
@@ -37,17 +29,24 @@ def flatten(spec: Nest) -> Callable[[Nest], jax.Array]:
     Discrete parts become one-hot, bytes are scaled to [0, 1], the rest is taken as it is.
     """
 
-    def flatten_one(part: specs.Array, x: jax.Array) -> jax.Array:
-        if isinstance(part, specs.DiscreteArray):
-            return jax.nn.one_hot(x, part.num_values)
-        scaled = x / 255.0 if part.dtype == "uint8" else x
-        return jnp.reshape(scaled.astype(jnp.float32), (x.shape[0], math.prod(part.shape)))
-
     def apply(observation: Nest) -> jax.Array:
-        parts = jax.tree.leaves(jax.tree.map(flatten_one, spec, observation))
-        return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+        return _joined(jax.tree.map(_flat, spec, observation))
 
     return apply
+
+
+def _flat(part: specs.Array, x: jax.Array) -> jax.Array:
+    """One array of a nest [B, *shape] as vectors [B, D]."""
+    if isinstance(part, specs.DiscreteArray):
+        return jax.nn.one_hot(x, part.num_values)
+    scaled = x / 255.0 if part.dtype == "uint8" else x
+    return jnp.reshape(scaled.astype(jnp.float32), (x.shape[0], math.prod(part.shape)))
+
+
+def _joined(parts: Nest) -> jax.Array:
+    """All vectors [B, ...] of a nest side by side."""
+    leaves = jax.tree.leaves(parts)
+    return jnp.concatenate(leaves, axis=-1) if len(leaves) > 1 else leaves[0]
 
 
 class NatureTorso(hk.Module):
@@ -113,20 +112,21 @@ convolution where they are grids."""
 
 
 def convolves(spec: Nest, torso: Convolutions = "auto") -> bool:
-    """True if observations go through convolutions.
+    """True if observations, or a part of them, go through convolutions.
 
     Raises:
       ValueError: where the torso is one of convolutions and observations are nothing for it.
     """
-    spec = action_masks.visible(spec)
-    is_array = isinstance(spec, specs.Array) and len(spec.shape) == 3
-    if (torso == "nature" and not is_image(spec)) or (torso == "residual" and not is_array):
+    leaves = jax.tree.leaves(action_masks.visible(spec))
+    kinds = [images.kind(leaf) for leaf in leaves]
+    boards = any(kinds) or any(len(leaf.shape) == 3 for leaf in leaves)
+    if (torso == "nature" and "image" not in kinds) or (torso == "residual" and not boards):
         least = "uint8 of at least 36 x 36" if torso == "nature" else "of three dimensions"
         raise ValueError(
             f"torso is {torso}, which is for images ({least}), and this environment's "
             f"observations are {describe(spec)}; leave torso at auto."
         )
-    return torso != "auto" or is_image(spec) or is_grid(spec)
+    return torso == "residual" or any(kinds)
 
 
 def make_torso(
@@ -141,8 +141,9 @@ def make_torso(
 ) -> Callable[[Nest], jax.Array]:
     """Observations [B, ...] to features [B, D]; a mask of legal actions is none of them.
 
-    Images go through convolutions, all else through an MLP of `hidden_sizes`, grids through one
-    convolution before it; where there are no sizes, features are what came to the MLP.
+    An image goes through convolutions, all else through an MLP of `hidden_sizes`, grids through one
+    convolution before it; where there are no sizes, features are what came to the MLP. In a nest
+    each image and grid has convolutions of its own, whose features the MLP gets beside the rest.
 
     Args:
       spec: of the observations.
@@ -157,15 +158,31 @@ def make_torso(
       ValueError: where observations are nothing for the torso.
     """
     spec, see = action_masks.visible(spec), action_masks.visible
-    convolutional = convolves(spec, torso)
-    if convolutional and not (torso == "auto" and is_grid(spec)):
-        module = ResidualTorso if torso == "residual" else NatureTorso
-        return lambda observation: module(width, dtype)(see(observation))
-    flat = flatten(spec)
+    convolves(spec, torso)  # Raises what is to be raised before anything is traced.
+
+    def features(part: specs.Array, x: jax.Array) -> jax.Array:
+        module = _convolutions(part, torso)
+        return _flat(part, x) if module is None else module(width, dtype)(_arranged(part, x))
+
+    if isinstance(spec, specs.Array) and _convolutions(spec, torso) not in (None, GridTorso):
+        return lambda observation: features(spec, see(observation))
 
     def apply(observation: Nest) -> jax.Array:
-        x = GridTorso(width, dtype)(see(observation)) if convolutional else flat(see(observation))
+        x = _joined(jax.tree.map(features, spec, see(observation)))
         mlp = hk.nets.MLP(hidden_sizes, w_init=w_init, activation=activation, activate_final=True)
         return mlp(x.astype(dtype))
 
     return apply
+
+
+def _convolutions(spec: specs.Array, torso: Convolutions) -> Any:
+    """Returns the convolutions of one array; None: it has none."""
+    kind = images.kind(spec)
+    if torso == "residual" and (kind is not None or len(spec.shape) == 3):
+        return ResidualTorso
+    return {"image": NatureTorso, "grid": GridTorso, None: None}[kind]
+
+
+def _arranged(spec: specs.Array, x: jax.Array) -> jax.Array:
+    """Arrays [B, *shape] as [B, H, W, C]; boards too small to be told from other arrays stay."""
+    return x if images.kind(spec) is None else images.arranged(spec, x)

@@ -58,11 +58,10 @@ def tolerance(spec: ReplaySpec, steps_per_sample: int = 1) -> float:
 
 
 def least_steps(spec: ReplaySpec, steps_per_sample: int = 1) -> int:
-    """Actor steps before which the learner can draw nothing, however long episodes are."""
+    """Actor steps before which the learner can draw nothing, where episodes are long."""
     dispatch = steps_per_sample * spec.batch_size
     if isinstance(spec.item, Rollouts):
-        # A row that begins an episode is no step: at the most every other one.
-        return -(-dispatch * spec.item.length // 2)
+        return dispatch * spec.item.length
     if spec.samples_per_insert is None:
         return spec.min_size
     return spec.min_size + math.ceil(dispatch / spec.samples_per_insert)

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...launch import signals
 from ...launch.errors import Interrupted, RequestError, RunError
@@ -19,12 +19,17 @@ from . import commands, config_file
 from .parser import Commands, take_overrides
 
 
-def main(argv: Sequence[str] | None = None, settings: Sequence[Tuned] = ()) -> int:
+def main(
+    argv: Sequence[str] | None = None,
+    settings: Sequence[Tuned] = (),
+    begin: Callable[[], object] = lambda: None,
+) -> int:
     """Runs a command.
 
     Args:
       argv: arguments; None: those of the process.
       settings: tuned settings, which `train` starts from and `list` lists.
+      begin: called once a KeyboardInterrupt is answered here.
 
     Returns:
       The exit code: 0, 1 if a run failed, 2 if the request is invalid, 128 and the number
@@ -35,11 +40,17 @@ def main(argv: Sequence[str] | None = None, settings: Sequence[Tuned] = ()) -> i
     if argv is None:
         _open_standard_streams()
     with signals.prompt():
-        return _answer(arguments, settings, debug)
+        return _answer(arguments, settings, debug, begin)
 
 
-def _answer(arguments: list[str], settings: Sequence[Tuned], debug: bool) -> int:
+def _answer(
+    arguments: list[str],
+    settings: Sequence[Tuned],
+    debug: bool,
+    begin: Callable[[], object],
+) -> int:
     try:
+        begin()
         overrides = take_overrides(arguments)
         environment = take_overrides(arguments, "--env.")
         known = Commands(arguments)

@@ -56,6 +56,9 @@ def add_flags(
         "--evaluation-episodes", type=count, metavar="N", help="of evaluations on the way"
     )
     parser.add_argument(
+        "--final-evaluation-episodes", type=count, metavar="N", help="of the last; default: 20"
+    )
+    parser.add_argument(
         "--checkpoint-every", type=float, metavar="SECONDS", help="default: 60 seconds"
     )
     parser.add_argument(
@@ -140,6 +143,7 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
     evaluation = asking.given(
         every=options.evaluate_every or tuned.evaluation_every,
         episodes=options.evaluation_episodes,
+        final_episodes=options.final_evaluation_episodes,
         target_return=tuned.target if stops and options.target is None else options.target,
         stop_at_target=stops or None,
     )

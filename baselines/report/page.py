@@ -59,8 +59,8 @@ def _lines(
         f"{_count(runs, 'run')}, {len(found)} environment{'s' * (len(found) > 1)}. The return of a "
         "run is the mean over the episodes of its last evaluation. Means over seeds are "
         "interquartile means, with 95 % intervals by the stratified bootstrap "
-        "([Agarwal et al., 2021](https://arxiv.org/abs/2108.13264)). Of two or three seeds an "
-        "interval says little: it cannot reach beyond the worst and the best of them."
+        "([Agarwal et al., 2021](https://arxiv.org/abs/2108.13264)). One seed has none; of two or "
+        "three an interval says little: it cannot reach beyond the worst and the best of them."
     )
     for env, some in by_environment(entries).items():
         yield from ("", f"## {env}", "")
@@ -113,10 +113,9 @@ def _row(one: Entry) -> dict[str, str]:
 def _mean(strata: Sequence) -> dict[str, str]:
     found = estimate(strata)
     digits = 1 if max(abs(found.low), abs(found.high)) >= 10 else 3
-    return {
-        "interquartile mean": f"{found.mean:.{digits}f}",
-        "95 % interval": f"{found.low:.{digits}f} to {found.high:.{digits}f}",
-    }
+    several = any(len(one) > 1 for one in strata)
+    interval = f"{found.low:.{digits}f} to {found.high:.{digits}f}" if several else ""
+    return {"interquartile mean": f"{found.mean:.{digits}f}", "95 % interval": interval}
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:

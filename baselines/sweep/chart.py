@@ -144,13 +144,7 @@ def _draw_field(
     """Returns over the values of one field."""
     if isinstance(dimension, Choices):
         places = {text: place for place, text in enumerate(dimension.texts)}
-        # Side by side, where several trials had the same value.
-        seen: dict[str, int] = {}
-        xs = []
-        for one in shown:
-            text = one.settings[name]
-            seen[text] = seen.get(text, -1) + 1
-            xs.append(places[text] + 0.07 * ((seen[text] + 1) // 2) * (-1) ** seen[text])
+        xs = [places[one.settings[name]] for one in shown]
         axes.set_xticks(list(places.values()), list(places))
         axes.set_xlim(-0.5, len(places) - 0.5)
     else:
@@ -176,6 +170,7 @@ def _scatter(axes: Any, xs: Sequence[float], shown: Sequence[Tried], color: Any)
                 zorder=3,
                 facecolors=colors if full else "none",
                 edgecolors=colors,
+                alpha=0.8,  # Trials of one value and one return are seen to be several.
                 **style,
             )
 

@@ -46,7 +46,11 @@ class FunctionalVector(Vector):
           name: what errors call it.
           seeds: of each environment, at least 0; their keys are `keys_of` them.
           reward_clip: bound of the rewards that the environment gives; None: none is known.
+
+        Raises:
+          UnsupportedSpaceError: if its specs are of complex numbers.
         """
+        specs.require_real([environment.observations, environment.actions], name)
         super().__init__([_Described(environment, reward_clip)] * len(seeds))
         self.functions = environment
         self._name = name
@@ -56,6 +60,11 @@ class FunctionalVector(Vector):
         self._go_on = jax.jit(functools.partial(streams.step, environment), donate_argnums=0)
         self._streams: streams.Streams | None = None
         self._limits = [_limits(spec) for spec in tree.flatten(self._spec.actions)]
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """Steps after which episodes are truncated; None: no limit is known."""
+        return self.functions.max_episode_steps
 
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode in every environment, whatever it was doing."""

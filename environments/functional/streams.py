@@ -12,7 +12,7 @@ import dm_env
 import jax
 import jax.numpy as jnp
 
-from ..specs import Nest
+from ..specs import Nest, require_real
 from .interface import FunctionalEnvironment, State
 
 _FIRST, _MID, _LAST = (int(kind) for kind in dm_env.StepType)
@@ -39,10 +39,14 @@ def reset(environment: FunctionalEnvironment, keys: jax.Array) -> tuple[Streams,
     Args:
       environment: any.
       keys: [N] PRNG keys, from which all that happens to an environment follows.
+
+    Raises:
+      UnsupportedSpaceError: if observations are complex numbers.
     """
     n = keys.shape[0]
     now = jnp.int32(0)
     states, observation = _strong(jax.vmap(environment.reset)(_keys_of_step(keys, now)))
+    require_real(observation, "the environment")
     streams = Streams(states, keys, now + 1, jnp.zeros(n, bool))
     return streams, _first(n, observation)
 

@@ -19,7 +19,7 @@ from .program import AXIS, Settings, over_runs
 
 Nest = Any
 _FIRST, _LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
-_TURNS = 1000
+TURNS = 1000
 """Of one call, after which signals are looked at."""
 
 
@@ -97,7 +97,7 @@ class EpisodePrograms:
     def _compile(
         self, environment: FunctionalEnvironment, n: int, episodes: int
     ) -> tuple[Any, Any]:
-        """Returns functions that begin, and that go on for `_TURNS` and tell what is left."""
+        """Returns functions that begin, and that go on for `TURNS` and tell what is left."""
         quota = jnp.asarray([(episodes - i + n - 1) // n for i in range(n)])
         axis = None if self._num_runs is None else AXIS
 
@@ -131,7 +131,7 @@ class EpisodePrograms:
             act = policies.batch(self._make_policy(settings))
 
             def more(carry: tuple[Playing, jax.Array]) -> jax.Array:
-                return unfinished(carry[0]) & (carry[1] < _TURNS)
+                return unfinished(carry[0]) & (carry[1] < TURNS)
 
             # A run that is done plays on: episodes beyond its number are not kept.
             def one(carry: tuple[Playing, jax.Array], active: Any) -> tuple[Playing, jax.Array]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...environments.functional import FunctionalVector
-from ..evaluation.evaluator import Evaluator
+from ..evaluation.evaluator import LONG_EPISODE, Evaluator, Played, endless
 from ..signals import Stop
+from .episodes import TURNS
 from .population import Play, PopulationMember
 
 
@@ -18,9 +20,21 @@ class CompiledEvaluator(Evaluator):
         super().__init__(*arguments)
         self._member = member
 
-    def _play(self, environment: Any, episodes: int, stop: Stop) -> list[float] | None:
+    def _play(
+        self, environment: Any, episodes: int, stop: Stop, say: Callable[[str], None]
+    ) -> Played | None:
         if not isinstance(environment, FunctionalVector):  # Judged in another than it learns in.
-            return super()._play(environment, episodes, stop)
+            return super()._play(environment, episodes, stop, say)
+        most = -(-episodes // environment.num_envs) * LONG_EPISODE
+        steps = 0
+
+        def stopped() -> bool:
+            nonlocal steps
+            if steps > most and not environment.max_episode_steps:
+                say(endless())
+            steps += TURNS
+            return stop.requested
+
         (params,) = self._source.get_variables(("policy",))
         asked = Play(
             environment.functions,
@@ -28,6 +42,7 @@ class CompiledEvaluator(Evaluator):
             environment.keys,
             self._key,
             params,
-            lambda: stop.requested,
+            stopped,
         )
-        return self._member.play(asked)
+        returns = self._member.play(asked)
+        return None if returns is None else Played(returns)

@@ -119,8 +119,7 @@ def run_population(
 def _make_loop(experiment: Experiment, run: RunLifecycle, made: Components) -> CompiledLoop:
     if experiment.budget > _MOST_STEPS:
         raise RequestError(
-            f"num_actor_steps is {experiment.budget:,}; a compiled run counts {_MOST_STEPS:,} at "
-            "the most."
+            f"--steps is {experiment.budget:,}; a compiled run counts {_MOST_STEPS:,} at the most."
         )
     replay: Any = made.replay
     return CompiledLoop(

@@ -14,6 +14,7 @@ import numpy as np
 from ...agents.programs.whole_loop import MOST_EPISODES, LoopState, WholeLoop
 from ...agents.replay.items import ReplaySpec
 from ...agents.snapshots import check, from_host, to_host, typed, word_shapes, words_of
+from ..episodes import EndedEpisode
 from ..signals import Stop
 from .population import PopulationMember
 
@@ -164,7 +165,7 @@ class CompiledLoop:
     """Goes on with a program, as `local.loop.Loop` does with an environment and an actor.
 
     Attributes:
-      finished: (return, length) of the newest hundred episodes, the newest last.
+      finished: the newest hundred episodes, the newest last.
     """
 
     def __init__(
@@ -187,9 +188,7 @@ class CompiledLoop:
         if actor_steps or episodes:
             member.change(_with_counts, np.int32(actor_steps), np.int32(episodes))
         self.actor_steps, self.episodes = actor_steps, episodes
-        self.finished: collections.deque[tuple[float, int]] = collections.deque(
-            maxlen=MOST_EPISODES
-        )
+        self.finished: collections.deque[EndedEpisode] = collections.deque(maxlen=MOST_EPISODES)
 
     @property
     def steps(self) -> int:
@@ -221,7 +220,7 @@ class CompiledLoop:
         newest = min(len(rows), MOST_EPISODES)
         for episode in range(max(before, self.episodes - newest), self.episodes):
             total, length = rows[episode % len(rows)]
-            self.finished.append((float(total), int(length)))
+            self.finished.append(EndedEpisode(float(total), int(length)))
 
 
 # What views read and change, compiled once for all runs.

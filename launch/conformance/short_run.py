@@ -21,9 +21,9 @@ from ...agents.replay.items import Rollouts, Sample
 from ..experiment import Experiment
 from ..local import components
 from ..local.loop import CatchUp, LearningLoop, Loop
+from ..mistakes import Mistake, attempt, compare, draws
 from ..signals import Stop
 from ..validation import policies
-from ..validation.mistakes import Mistake, attempt, compare, draws
 
 if TYPE_CHECKING:
     from ...agents.interfaces import ManagedLearner

@@ -20,8 +20,9 @@ from ..errors import RequestError
 from ..experiment import Experiment
 from ..factory import ComponentFactory
 from ..local import components
+from ..mistakes import Mistake, attempt, compare
+from ..remarks import remarks
 from ..validation import policies, updates
-from ..validation.mistakes import Mistake, attempt, compare
 from . import short_run
 
 Status = Literal["ok", "failed", "left out"]
@@ -45,9 +46,14 @@ class Subject:
         self.stack = contextlib.ExitStack()
 
     @functools.cached_property
-    def spec(self) -> environments.EnvironmentSpec:
+    def described(self) -> tuple[environments.EnvironmentSpec, tuple[str, ...]]:
+        """The environment's specs, and remarks on it."""
         with components.make_environment(self.experiment, 0) as environment:
-            return environments.make_spec(environment)
+            return environments.make_spec(environment), remarks(self.experiment, environment)
+
+    @property
+    def spec(self) -> environments.EnvironmentSpec:
+        return self.described[0]
 
     @functools.cached_property
     def factory(self) -> ComponentFactory:
@@ -117,8 +123,9 @@ class Subject:
 
 
 def _environment(subject: Subject) -> str:
-    spec = subject.spec
-    return f"{describe_spec(spec.observations)} in, {describe_spec(spec.actions)} out"
+    spec, said = subject.described
+    taken = f"{describe_spec(spec.observations)} in, {describe_spec(spec.actions)} out"
+    return "; warning: ".join([taken, *said])
 
 
 def _networks(subject: Subject) -> str:

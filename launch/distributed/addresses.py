@@ -22,14 +22,14 @@ def require_own(address: str) -> None:
     if version != 4 or address == "0.0.0.0":
         raise RequestError(
             f"servers cannot listen on {address!r}: it must be one IPv4 address of this machine, "
-            f"such as {LOOPBACK}."
+            f"such as {LOOPBACK} (--listen)."
         )
     with socket.socket() as one:
         try:
             one.bind((address, 0))
         except OSError:
             raise RequestError(
-                f"servers cannot listen on {address}: this machine has no such address."
+                f"servers cannot listen on {address}: this machine has no such address (--listen)."
             ) from None
 
 

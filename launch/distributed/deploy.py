@@ -14,10 +14,11 @@ from ...agents.programs.placement import Partition
 from .. import lifecycle, planning, seeds
 from ..errors import RequestError
 from ..experiment import Experiment, require_experiment
-from ..factory import ComponentFactory, check_budget
+from ..factory import ComponentFactory, check_budget, short_budget
 from ..files.checkpoints import Checkpoint
 from ..files.directory import RunDirectory
 from ..local import saver
+from ..remarks import remarks
 from ..roles import Roles
 from ..validation import updates
 from . import addresses
@@ -70,6 +71,7 @@ def deploy(
     seed = seeds.derive(experiment.seed, "environment", 0, 0)
     with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
         spec = environments.make_spec(environment)
+        said = remarks(experiment, environment)
     experiment = planning.decided(experiment, spec, ranks_of.devices(experiment, numbers))
     # Callbacks are called where the run is begun, and may hold what cannot travel.
     travelling = dataclasses.replace(experiment, callbacks=())
@@ -78,7 +80,8 @@ def deploy(
     if experiment.acts:
         factory.check_replay()
         if not resume:
-            check_budget(experiment, replay_spec)
+            check_budget(experiment)
+        said += tuple(short_budget(experiment, replay_spec))
     else:
         _require_nobody_acts(roles)
         replay = factory.offline_replay()  # Each role of the learner loads it for itself.
@@ -91,6 +94,7 @@ def deploy(
         roles=numbers,
         plans=tuple(_plans(factory, numbers, path.resolve(), resumed)),
         replay_spec=replay_spec,
+        remarks=said,
         resume=resume,
         resumed=resumed,
     )
@@ -168,8 +172,9 @@ def _require_nobody_acts(roles: Mapping[str, Any]) -> None:
     """Raises RequestError where roles are asked for that learning from data does not have."""
     for name in ("actors", "num_actors", "actors_per_process", "inference_servers"):
         if roles.get(name):
+            flag = Roles.flags.get(name.removeprefix("num_"), name)
             raise RequestError(
-                f"{name} is {roles[name]}, but nobody acts where an agent learns from data; leave "
+                f"{flag} is {roles[name]}, but nobody acts where an agent learns from data; leave "
                 "it out."
             )
 

@@ -76,6 +76,8 @@ class Deployment:
     """Every role; those that others refer to come first."""
     replay_spec: ReplaySpec
     """The replay that the agent asks for."""
+    remarks: tuple[str, ...] = ()
+    """On the environment, for users."""
     resume: bool = False
     """True if it goes on with an earlier run."""
     resumed: Checkpoint | None = None

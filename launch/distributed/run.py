@@ -128,6 +128,7 @@ def conduct(
             engine.kind,
             deployment.roles.given(),
             engine.name,
+            deployment.remarks,
         )
         listen = deployment.roles.listen
         if listen != LOOPBACK:

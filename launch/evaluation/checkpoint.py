@@ -60,7 +60,8 @@ def evaluate(
         raise RequestError(f"{episodes} episodes were to be played; play at least 1.")
     runtime.configure_cpu()
     runtime.require_devices()
-    found = learned(run, which, experiment, (reporter or Reporter()).line)
+    say = (reporter or Reporter()).line
+    found = learned(run, which, experiment, say)
     others = episodes, seed, save_video, env, env_options or None, render or None
     if which == "best" and all(one is None for one in others):
         return _again(found)
@@ -94,15 +95,16 @@ def evaluate(
                 f"the policy of {os.fspath(run)} cannot act in {env}: {error}"
             ) from error
         if save_video is None:
-            returns = play(environment, actor, episodes)
+            played = play(environment, actor, episodes, say=say)
         else:
             with video.Film(pathlib.Path(save_video), environment) as film:
-                returns = play(environment, actor, episodes, watch=film.take)
+                played = play(environment, actor, episodes, watch=film.take, say=say)
     finally:
         environment.close()
-    assert returns is not None
-    counters = found.checkpoint.counters
-    return Outcome(counters["actor_steps"], tuple(returns), counters["learner_steps"])
+    assert played is not None
+    steps = (found.checkpoint.counters[name] for name in ("actor_steps", "learner_steps"))
+    actor_steps, learner_steps = steps
+    return Outcome(actor_steps, tuple(played.returns), learner_steps, played.info)
 
 
 def make_actor(found: Learned, environment: Any, seed: int, *, explores: bool = False) -> Any:

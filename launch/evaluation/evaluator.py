@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dm_env
 import jax
 import numpy as np
 
 from .. import seeds
+from ..episodes import mean_info
 from ..experiment import Experiment
 from ..factory import device_argument
 from ..files.best import BestPolicy
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from ...environments import EnvironmentSpec
 
 _LAST = int(dm_env.StepType.LAST)
+LONG_EPISODE = 10_000
+"""Steps after which an episode that nothing is known to end is told of."""
+_LIMITED = np.iinfo(np.int64).max
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Outcome:
     returns: tuple[float, ...]
     learner_steps: int = 0
     """Gradient steps that it had behind it."""
+    info: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Means of the numbers that environments give beside rewards, by name (`episodes.INFO`)."""
 
     def summary(self) -> dict[str, Any]:
         """As an entry of `result.json`."""
@@ -45,6 +51,7 @@ class Outcome:
             "std": float(returns.std()),
             "min": float(returns.min()),
             "max": float(returns.max()),
+            **self.info,
         }
 
 
@@ -111,9 +118,16 @@ class Evaluator:
         self._policy = experiment.builder.make_policy(networks, spec, evaluation=True)
         self._source = Held(source)
         self._actors: dict[int, tuple[Any, Any]] = {}
+        self._told = False
 
     def run(
-        self, index: int, episodes: int, actor_steps: int, stop: Stop, learner_steps: int = 0
+        self,
+        index: int,
+        episodes: int,
+        actor_steps: int,
+        stop: Stop,
+        learner_steps: int = 0,
+        say: Callable[[str], None] = lambda line: None,
     ) -> Outcome | None:
         """One evaluation.
 
@@ -123,6 +137,7 @@ class Evaluator:
           actor_steps: for the outcome.
           stop: looked at before every step.
           learner_steps: for the outcome.
+          say: told, once, of an episode that does not end.
 
         Returns:
           The outcome; None where it was stopped before its end.
@@ -134,17 +149,25 @@ class Evaluator:
             num_envs=num_envs,
             evaluation=True,
         )
+
+        def say_once(line: str) -> None:
+            if not self._told:
+                self._told = True
+                say(line)
+
         try:
-            returns = self._play(environment, episodes, stop)
+            played = self._play(environment, episodes, stop, say_once)
         finally:
             environment.close()
-        if returns is None:
+        if played is None:
             return None
-        return Outcome(actor_steps, tuple(returns), learner_steps)
+        return Outcome(actor_steps, tuple(played.returns), learner_steps, played.info)
 
-    def _play(self, environment: Any, episodes: int, stop: Stop) -> list[float] | None:
-        """Plays whole episodes: their returns, or None where it was stopped."""
-        return play(environment, self._actor(environment.num_envs), episodes, stop)
+    def _play(
+        self, environment: Any, episodes: int, stop: Stop, say: Callable[[str], None]
+    ) -> Played | None:
+        """Plays whole episodes; None: it was stopped."""
+        return play(environment, self._actor(environment.num_envs), episodes, stop, say=say)
 
     def keep(self, best: BestPolicy, index: int, outcome: Outcome) -> bool:
         """Offers what the last evaluation judged as the best policy of the run.
@@ -183,13 +206,22 @@ class Evaluator:
         return actor
 
 
+class Played(NamedTuple):
+    """What episodes came to."""
+
+    returns: Sequence[float]
+    info: Mapping[str, float] = {}
+    """As of `Outcome`."""
+
+
 def play(
     environment: Any,
     actor: Any,
     episodes: int,
     stop: Stop | None = None,
     watch: Callable[[], None] | None = None,
-) -> list[float] | None:
+    say: Callable[[str], None] = lambda line: None,
+) -> Played | None:
     """Plays whole episodes.
 
     Environment i plays the i-th of every N, so that which episodes count does not depend on how
@@ -201,14 +233,17 @@ def play(
       episodes: E.
       stop: looked at before every step.
       watch: called after every time step, the first included.
+      say: told, once, of an episode that does not end.
 
     Returns:
-      E returns, or None where it was stopped.
+      Those of E episodes, or None where it was stopped.
     """
     n = environment.num_envs
     quota = [(episodes - i + n - 1) // n for i in range(n)]
     returns: list[list[float]] = [[] for _ in range(n)]
-    totals = np.zeros(n)
+    totals, lengths = np.zeros(n), np.zeros(n, np.int64)
+    infos: list[Mapping[str, float]] = []
+    limit = _LIMITED if environment.max_episode_steps else LONG_EPISODE
     timestep = environment.reset()
     actor.observe_first(timestep)
     while any(len(done) < wanted for done, wanted in zip(returns, quota, strict=True)):
@@ -220,13 +255,26 @@ def play(
         timestep = environment.step(action)
         actor.observe(action, timestep)
         totals += timestep.reward
+        lengths += 1
+        if lengths.max() > limit:
+            limit = _LIMITED
+            say(endless())
         kinds = timestep.step_type.tolist()
         if _LAST in kinds:
             for i, kind in enumerate(kinds):
                 if kind == _LAST:
                     if len(returns[i]) < quota[i]:
                         returns[i].append(float(totals[i]))
-                    totals[i] = 0.0
+                        infos.append(environment.episode_info(i))
+                    totals[i], lengths[i] = 0.0, 0
     if watch is not None:
         watch()
-    return [returns[e % n][e // n] for e in range(episodes)]
+    return Played([returns[e % n][e // n] for e in range(episodes)], mean_info(infos))
+
+
+def endless() -> str:
+    """Returns what is said where an episode does not end and nothing is known to end it."""
+    return (
+        f"warning: an episode of an evaluation has not ended after {LONG_EPISODE:,} steps, and the "
+        "run waits for it; --env.max_episode_steps N has episodes end after N steps"
+    )

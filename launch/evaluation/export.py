@@ -54,17 +54,23 @@ def export(
 
     Args:
       run: its directory; it may have ended or not.
-      out: the file; None: `policy.zip` in the run's directory.
+      out: the file, whose name ends in .zip; None: `policy.zip` in the run's directory.
       which, experiment, reporter: as of `load_policy`.
 
     Returns:
       The file.
 
     Raises:
-      RequestError: as of `load_policy`; if the file cannot be written; if jax cannot export the
-        policy, or lacks a package for it.
+      RequestError: as of `load_policy`; if the file is named otherwise or cannot be written; if jax
+        cannot export the policy, or lacks a package for it.
       CheckpointError: if what was learned is damaged.
     """
+    path = RunDirectory(run).path / "policy.zip" if out is None else pathlib.Path(out)
+    if path.suffix != ".zip":
+        raise RequestError(
+            f"cannot export to {path}: what is written is a zip of programs of jax.export, and its "
+            "name must end in .zip; there is no other format."
+        )
     extras.require("flatbuffers", "export", "writing what jax exports")
     reporter = reporter or Reporter()
     policy = load_policy(run, which, experiment=experiment, reporter=reporter)
@@ -72,7 +78,6 @@ def export(
     missing = [name for name in PLATFORMS if name not in platforms]
     if missing:
         reporter.line(f"warning: jax cannot export this policy for {', '.join(missing)}.")
-    path = RunDirectory(run).path / "policy.zip" if out is None else pathlib.Path(out)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,15 @@ class RunDirectory:
     """The directory of one run. Reading needs no lock, writing does."""
 
     def __init__(self, path: str | os.PathLike[str]):
-        self.path = pathlib.Path(path)
+        """Touches nothing.
+
+        Raises:
+          RequestError: if it is no path.
+        """
+        try:
+            self.path = pathlib.Path(path)
+        except TypeError:
+            raise RequestError(f"the directory of a run is a path, not {path!r}.") from None
         self.config = self.path / "config.json"
         self.metrics = self.path / "metrics.jsonl"
         self.result = self.path / "result.json"
@@ -115,7 +123,10 @@ class RunDirectory:
 
     def _read(self, path: pathlib.Path) -> dict[str, Any]:
         try:
-            return json.loads(path.read_text())
+            found = json.loads(path.read_text())
+            if not isinstance(found, dict):
+                raise ValueError("it holds no object")
+            return found
         except FileNotFoundError:
             raise RequestError(f"{self.path} is not a run's directory: no {path.name}.") from None
         except (OSError, ValueError) as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import dm_env
 import numpy as np
 
+from ..episodes import EndedEpisode
 from ..signals import Stop
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class TrainingLoop(Protocol):
         """Episodes ended."""
 
     @property
-    def finished(self) -> Sequence[tuple[float, int]]:
-        """(return, length) of the newest hundred episodes, the newest last."""
+    def finished(self) -> Sequence[EndedEpisode]:
+        """The newest hundred episodes, the newest last."""
 
     @property
     def steps(self) -> int:
@@ -89,7 +90,7 @@ class Loop:
     Attributes:
       actor_steps: actions taken, over all environments. A step that starts an episode takes none.
       episodes: episodes ended.
-      finished: (return, length) of the newest hundred episodes, the newest last.
+      finished: the newest hundred episodes, the newest last.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class Loop:
         self._between = between
         self.actor_steps = actor_steps
         self.episodes = episodes
-        self.finished: collections.deque[tuple[float, int]] = collections.deque(maxlen=100)
+        self.finished: collections.deque[EndedEpisode] = collections.deque(maxlen=100)
         n = environment.num_envs
         self._returns = np.zeros(n)
         self._lengths = np.zeros(n, np.int64)
@@ -169,7 +170,8 @@ class Loop:
         self._lengths += acted
         for i in (kinds == _LAST).nonzero()[0]:
             self.episodes += 1
-            self.finished.append((float(self._returns[i]), int(self._lengths[i])))
+            info = self._environment.episode_info(i)
+            self.finished.append(EndedEpisode(float(self._returns[i]), int(self._lengths[i]), info))
             self._returns[i], self._lengths[i] = 0.0, 0
         return int(np.count_nonzero(acted))
 
@@ -179,7 +181,7 @@ class LearningLoop:
 
     actor_steps = 0
     episodes = 0
-    finished: Sequence[tuple[float, int]] = ()
+    finished: Sequence[EndedEpisode] = ()
 
     def __init__(self, learner: ManagedLearner):
         self._learner = learner

@@ -15,13 +15,14 @@ from .. import lifecycle, signals
 from ..callbacks import CallbackError
 from ..errors import DivergedError, Interrupted, RunError
 from ..experiment import Experiment, require_experiment
-from ..factory import check_budget
+from ..factory import check_budget, short_budget
 from ..files.best import BestPolicy
 from ..files.checkpoints import Store
 from ..files.result import Result
 from ..files.writer import Written
 from ..logging import report
 from ..logging.monitor import Numbers
+from ..remarks import remarks
 from . import components, finite, saver
 from .loop import CatchUp, LearningLoop, Loop, TrainingLoop
 
@@ -103,8 +104,7 @@ def train(
         with contextlib.ExitStack() as stack:
             environment = stack.enter_context(components.make_environment(experiment, resumed))
             if checkpoint is None and experiment.acts:
-                spec = environments.make_spec(environment)
-                check_budget(experiment, experiment.builder.make_replay_spec(spec))
+                check_budget(experiment)
             made = stack.enter_context(make(experiment, environment))
             if checkpoint is not None:
                 saver.restore(checkpoint, made, run.warn)
@@ -116,7 +116,10 @@ def train(
 
             loop = make_loop(experiment, run, made)
             max_size = replay.spec.max_size if experiment.acts else None
-            run.begin(request, max_size, numbers, launch=kind)
+            said = remarks(experiment, environment)
+            if experiment.acts:
+                said += tuple(short_budget(experiment, replay.spec))
+            run.begin(request, max_size, numbers, launch=kind, remarks=said)
             if made.devices.note:
                 run.monitor.line(made.devices.note)
             return _Trainer(experiment, run, made, loop, kind, resumed).run()
@@ -227,7 +230,7 @@ class _Trainer:
         steps = self._loop.actor_steps
         learned = self._parts.learner.steps
         outcome = self._parts.evaluator.run(
-            self._evaluations, episodes, steps, self._run.stop, learned
+            self._evaluations, episodes, steps, self._run.stop, learned, self._run.monitor.line
         )
         if outcome is not None:
             self._parts.evaluator.keep(self._best, self._evaluations, outcome)

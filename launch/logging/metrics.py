@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..episodes import INFO
 from ..errors import RequestError
 
 Row = Mapping[str, Any]
@@ -152,9 +153,15 @@ def evaluations(path: pathlib.Path) -> list[dict[str, Any]]:
             "learner_steps": row["learner_steps"],
             "episodes": row["evaluated"],
             **{name: row[name] for name in ("mean", "std", "min", "max")},
+            **{name: value for name, value in row.items() if name.startswith(INFO)},
         }
         for row in read(path, "evaluation")
     ]
+
+
+def can_hold(value: Any) -> bool:
+    """True if a row can hold a value: a number, a text, true, false or None."""
+    return value is None or isinstance(value, str | bool | int | float | np.number | np.bool_)
 
 
 def _finite(value: Any) -> Any:

@@ -11,13 +11,15 @@ import numpy as np
 
 from ..callbacks import Callbacks
 from ..clock import ACTOR_STEPS, StepCount
+from ..episodes import INFO, mean_info
 from . import metrics, report
 
 _STATUS_SECONDS = 0.5
 _RECENT = 20
 
 Counts = Mapping[str, Any]
-Episodes = Sequence[tuple[float, int]]
+Episodes = Sequence[Sequence[Any]]
+"""Fields of `episodes.EndedEpisode`; what an earlier version wrote has no third."""
 
 
 class Numbers(NamedTuple):
@@ -99,7 +101,7 @@ class Monitor:
 
         Args:
           counts: the run's (`metrics.COUNTS`).
-          episodes: return and length of the newest, the newest last.
+          episodes: the newest, the newest last.
           budget: in steps of the clock.
         """
         now = time.perf_counter()
@@ -118,29 +120,52 @@ class Monitor:
         if recent:
             row["return"] = float(np.mean([episode[0] for episode in recent]))
             row["episode_length"] = float(np.mean([episode[1] for episode in recent]))
+            row |= mean_info(info for episode in recent for info in episode[2:])
         numbers = self._numbers()
         row["replay_size"] = numbers.replay_size
         row["samples_per_insert"] = numbers.samples_per_insert
         row |= {**self._rates(counts), **numbers.metrics}
-        self._rows.write(row)
+        self._write("on_metrics", row)
         for name, value in numbers.metrics.items():
             if not math.isfinite(value) and name not in self._warned:
                 self._warned.add(name)
                 at = f"{counts[self._clock.name]:,} {self._clock.words}"
                 self.line(f"warning: {name} is {value} at {at}")
-        self._callbacks.call("on_metrics", row)
 
     def evaluated(self, counts: Counts, summary: Mapping[str, Any]) -> None:
         """Writes and tells an evaluation (`evaluation.Outcome.summary`)."""
-        numbers = {name: summary[name] for name in ("mean", "std", "min", "max")}
+        info = {name: value for name, value in summary.items() if name.startswith(INFO)}
+        numbers = {name: summary[name] for name in ("mean", "std", "min", "max")} | info
         episodes = summary["episodes"]
-        row = {"kind": "evaluation", **counts, "evaluated": episodes, **numbers}
-        self._rows.write(row)
+        more = "".join(
+            f", {name.removeprefix(INFO).removeprefix('is_')} {value:.2f}"
+            for name, value in info.items()
+            if "success" in name
+        )
         steps, words = counts[self._clock.name], self._clock.words
         self._reporter.evaluated(
-            report.Evaluated(steps, words, summary["mean"], summary["std"], episodes)
+            report.Evaluated(steps, words, summary["mean"], summary["std"], episodes, more)
         )
-        self._callbacks.call("on_evaluation", row)
+        self._write(
+            "on_evaluation", {"kind": "evaluation", **counts, "evaluated": episodes, **numbers}
+        )
+
+    def _write(self, hook: str, row: dict[str, Any]) -> None:
+        """Shows a row to callbacks and writes it, with what they have added."""
+        shown = dict(row)
+        try:
+            self._callbacks.call(hook, shown)
+        finally:
+            added = {name: value for name, value in shown.items() if name not in row}
+            for name, value in added.items():
+                if not metrics.can_hold(value) and name not in self._warned:
+                    self._warned.add(name)
+                    self.line(
+                        f"warning: {name!r}, which a callback added to a row, is left out: it is a "
+                        f"{type(value).__name__}, and rows hold numbers and texts"
+                    )
+            kept = {name: value for name, value in added.items() if metrics.can_hold(value)}
+            self._rows.write({**row, **kept})
 
     def _rates(self, counts: Counts) -> dict[str, float]:
         """Steps a second of training since the last row."""

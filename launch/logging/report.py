@@ -104,12 +104,14 @@ class Evaluated:
     """Of the returns."""
     std: float
     episodes: int
+    more: str = ""
+    """Other numbers of the episodes, in words."""
 
     def text(self) -> str:
         """In words."""
         return (
             f"evaluation at {self.steps:,} {self.clock}: return {self.mean:.1f} +- {self.std:.1f} "
-            f"over {self.episodes} episodes"
+            f"over {self.episodes} episodes{self.more}"
         )
 
 

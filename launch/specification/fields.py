@@ -8,10 +8,11 @@ import difflib
 import functools
 import inspect
 import itertools
+import re
 import textwrap
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ...agents.bounds import conform, describe, show
@@ -54,7 +55,7 @@ class Field:
 
     def _refused(self, value: Any) -> RequestError:
         return RequestError(
-            f"config.{self.name} is {show(value)}; it must be {describe(self.kind)}."
+            f"--config.{self.name} is {show(value)}; it must be {describe(self.kind)}."
         )
 
 
@@ -99,7 +100,21 @@ def make(config_class: type, overrides: Mapping[str, Any]) -> Any:
     try:
         return config_class(**values)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"config: {error}") from error
+        raise RequestError(_with_flags(str(error), known)) from error
+
+
+def _with_flags(message: str, known: Collection[str]) -> str:
+    """Writes fields as the flags that set them, in a message of a config's own.
+
+    Names of one word are words of English too: only at the beginning are they those of a field.
+    """
+
+    def flag(found: re.Match[str]) -> str:
+        name = found.group()
+        is_field = name in known and ("_" in name or not found.start())
+        return f"--config.{name}" if is_field else name
+
+    return re.sub(r"(?<![\w.-])[A-Za-z_]\w*", flag, message)
 
 
 def text(value: Any) -> str:

@@ -12,7 +12,7 @@ from ...agents import legal_actions
 from ...agents.interfaces import ActorCore
 from ...agents.snapshots import to_host
 from ...environments import EnvironmentSpec
-from .mistakes import Mistake, attempt, compare, describe, draws
+from ..mistakes import Mistake, attempt, compare, describe, draws
 
 Nest = Any
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...agents.interfaces import Update, UpdateOutput
 from ...agents.programs import dispatch
-from .mistakes import Mistake, attempt, compare, leaf_text, program_text
+from ..mistakes import Mistake, attempt, compare, leaf_text, program_text
 
 if TYPE_CHECKING:
     from ...agents.replay.items import Sample

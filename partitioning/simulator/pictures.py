@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,8 +136,8 @@ def draw_owners(axes: Any, cost: Any) -> None:
     owners = cost.memory.owners[:10][::-1]
     gib, unit = _unit(max((o.nbytes for o in owners), default=1))
     names = [
-        f"{o.source} {_short(o.name)}" if o.source and o.kind == "temporary" else _short(o.name)
-        for o in owners
+        f"{o.source} {name}" if o.source and o.kind == "temporary" else name
+        for o, name in zip(owners, short_names([o.name for o in owners]), strict=True)
     ]
     axes.barh(
         range(len(owners)),
@@ -207,14 +209,39 @@ def _unit(nbytes: float) -> tuple[float, str]:
     return 1.0, "B"
 
 
-def _short(name: str) -> str:
-    """A path without its middle, where it is long."""
+def short_names(names: Sequence[str]) -> list[str]:
+    """Paths without their middles, where they are long; those that differ stay different."""
+    kept: dict[str, set[int]] = {name: set() for name in names}
+    for _ in range(max((name.count("/") for name in names), default=0) + 2):
+        groups: dict[str, list[str]] = {}
+        for name, parts in kept.items():
+            groups.setdefault(_short(name, parts), []).append(name)
+        alike = [group for group in groups.values() if len(group) > 1]
+        if not alike:
+            return [_short(name, kept[name]) for name in names]
+        for group in alike:
+            # Of names that look alike, the first parts in which they differ are shown too.
+            for i, found in enumerate(itertools.zip_longest(*(name.split("/") for name in group))):
+                if len(set(found)) > 1 and not all(i in kept[name] for name in group):
+                    break
+            for name in group:
+                kept[name].add(i)
+    return list(names)
+
+
+def _short(name: str, kept: Collection[int] = ()) -> str:
+    """A path without its middle, where it is long, but for those of its parts that are kept."""
     if len(name) <= _LETTERS:
         return name
     parts = name.split("/")
     # As much of the end as fits beside the first part.
-    end = next(
-        ("/".join(parts[i:]) for i in range(2, len(parts)) if len("/".join(parts[i:])) <= _END),
-        name[-_END:],
+    first = next(
+        (i for i in range(2, len(parts)) if len("/".join(parts[i:])) <= _END), len(parts) - 1
     )
-    return f"{parts[0]}/.../{end}" if len(parts) > 2 else f"...{end}"
+    if len(parts) < 3:
+        return name if kept else f"...{name[-_END:]}"
+    shown, last = [parts[0]], 0
+    for i in sorted({*(one for one in kept if 0 < one < first), *range(first, len(parts))}):
+        shown += ["..."] * (i > last + 1) + [parts[i]]
+        last = i
+    return "/".join(shown)

@@ -19,7 +19,7 @@ bad_inputs = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(bad_inputs)
 
 FIELDS = [
-    (f"train {agent} --env CartPole-v1 --config.{name}={text}", name)
+    (f"train {agent} --env CartPole-v1 --config.{name}={text}", f"--config.{name}")
     for agent, fields in bad_inputs.FIELDS.items()
     for name, texts in fields.items()
     for text in texts

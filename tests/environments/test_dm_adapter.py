@@ -94,3 +94,14 @@ def test_rewards_are_clipped_on_request():
 def test_strings_have_no_spec():
     with pytest.raises(environments.UnsupportedSpaceError, match="own"):
         Conform(Own(observations=[specs.StringArray(())]), name="own")
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_complex_observations_are_refused_in_one_line(declared):
+    class Wave(Own):
+        def _observe(self):
+            return np.ones(2, np.complex64)
+
+    spec = specs.Array((2,), np.complex64 if declared else np.float32, "wave")
+    with pytest.raises(environments.UnsupportedSpaceError, match=r"^own: .*complex64\[2\]"):
+        Conform(Wave(observations=spec), name="own").reset()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from troupe import environments
-from troupe.environments import GymnasiumEnvironment
+from troupe.environments import GymnasiumEnvironment, UnsupportedSpaceError
 
 
 class Scripted(gymnasium.Env):
@@ -179,3 +179,29 @@ def test_a_failure_to_render_is_one_line(monkeypatch):
     monkeypatch.setattr(environment.unwrapped, "render", fail)
     with pytest.raises(environments.RenderError, match=r"CartPole-v1: .*image: no display"):
         environment.render_frame()
+
+
+def test_statistics_of_gymnasiums_own_wrappers_are_told():
+    inner = gymnasium.wrappers.NormalizeReward(
+        gymnasium.wrappers.NormalizeObservation(Scripted([1.0]))
+    )
+    wrapped = GymnasiumEnvironment(inner, seed=0)
+    found = environments.Vector([wrapped]).remarks
+    for name, said in zip(("NormalizeReward", "NormalizeObservation"), found, strict=True):
+        for words in ("Scripted", name, "neither shared", "nor saved", "normalized+AGENT"):
+            assert words in said
+    assert not environments.Vector([GymnasiumEnvironment(Scripted([1.0]), seed=0)]).remarks
+
+
+@pytest.mark.filterwarnings("error")
+def test_complex_observations_are_refused_in_one_line():
+    """Cast to the space's dtype they would lose their imaginary part."""
+
+    class Wave(Scripted):
+        def reset(self, *, seed=None, options=None):
+            return np.ones(2, np.complex64) * 1j, {}
+
+    expected = r"^Wave: .*complex64\[2\].*real and imaginary parts"
+    with pytest.raises(UnsupportedSpaceError, match=expected) as found:
+        GymnasiumEnvironment(Wave([1.0]), seed=0).reset()
+    assert "\n" not in str(found.value)

@@ -72,8 +72,9 @@ class DeviceReplay:
         size = table_size(spec, num_envs, steps_per_sample)
         if size < self._windows.most_found:
             raise ValueError(
-                f"max_size is {size}, and one step of {num_envs} environments may complete "
-                f"{self._windows.most_found} items; it must be at least as many."
+                f"max_size is {size} (--config.max_replay_size), and one step of {num_envs} "
+                f"environments may complete {self._windows.most_found} items; it must be at least "
+                "as many."
             )
         fields = row_fields(self._windows.stored, environment_spec, extras_spec)
         capacity = first_capacity(spec.item, self._windows.span, size, num_envs)

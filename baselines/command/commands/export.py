@@ -16,7 +16,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--best", action="store_true", help="the best policy by the run's evaluations"
     )
-    parser.add_argument("--out", metavar="FILE", help="default: policy.zip in DIR")
+    parser.add_argument("--out", metavar="FILE.zip", help="default: policy.zip in DIR")
 
 
 def export(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:

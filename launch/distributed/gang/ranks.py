@@ -85,14 +85,14 @@ def _check_batch(experiment: Experiment, spec: EnvironmentSpec, hosts: int) -> N
     if batch % hosts:
         near = batch - batch % hosts or hosts
         raise RequestError(
-            f"{hosts} learner hosts cannot share a batch of {batch} equally; take a batch of "
-            f"{near}, or a number of hosts that divides {batch}."
+            f"{hosts} learner hosts cannot share a batch of {batch} equally; take "
+            f"--config.batch_size {near}, or --learner-hosts that divide {batch}."
         )
     mesh = experiment.partition.mesh if experiment.partition is not None else None
     if mesh is not None and mesh.size % hosts:
         raise RequestError(
             f"{hosts} learner hosts cannot share mesh {mesh} equally: it has {mesh.size} devices; "
-            f"make their number a multiple of {hosts}."
+            f"make --mesh a multiple of {hosts}."
         )
 
 
@@ -134,7 +134,7 @@ def _accelerators(experiment: Experiment, hosts: int) -> list[tuple[tuple[str, s
     if not share or rest:
         raise RequestError(
             f"{hosts} learner hosts cannot share {len(names)} GPUs equally; take a number of hosts "
-            "that divides the number of GPUs, or --learner-device cpu."
+            "that divides the number of GPUs (--learner-hosts), or --learner-device cpu."
         )
     _check_mesh(experiment, share * hosts)
     shares = [names[rank * share : (rank + 1) * share] for rank in range(hosts)]

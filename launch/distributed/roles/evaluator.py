@@ -67,6 +67,7 @@ class EvaluatorRole:
                 order["actor_steps"],
                 RoleStop(),
                 order["learner_steps"],
+                lambda line: rpc.insist(self._counter.note, line),
             )
             if outcome is None:
                 return

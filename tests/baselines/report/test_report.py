@@ -175,3 +175,18 @@ def test_a_real_run_is_reported(tmp_path, tiny, capsys):
     assert "1 run, 1 environment." in text
     assert "troupe train dqn --env CartPole-v1 --steps 100 " in text
     assert "no command" not in text
+
+
+def test_one_seed_has_no_interval(tmp_path):
+    """There is nothing to draw from but itself: an interval would be of no width."""
+    for agent, seeds in (("dqn", 1), ("ppo", 3)):
+        for seed in range(seeds):
+            recipe = dataclasses.replace(RECIPE, agent=agent, seed=seed)
+            put(tmp_path / "runs" / agent / str(seed), recipe, [10.0, 450.0 + seed])
+    assert report(tmp_path / "runs", "--out", tmp_path / "page") == 0
+    text = (tmp_path / "page" / "results.md").read_text()
+    assert "| dqn | 1 | 450.0 |  | 450.0, 450.0 |" in text
+    assert "| ppo | 3 | 451.0 | 450.0 to 452.0 |" in text
+    assert report(tmp_path / "runs" / "dqn", "--out", tmp_path / "alone") == 0
+    text = (tmp_path / "alone" / "results.md").read_text()
+    assert "| entry | seeds | interquartile mean | worst and best |" in text

@@ -5,7 +5,9 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from troupe.baselines.command.line import main
 from troupe.baselines.sweep import chart, outcome
@@ -14,7 +16,7 @@ from troupe.baselines.sweep.space import Choices, Range
 from troupe.launch.specification.recipe import Recipe
 
 pytest.importorskip("optuna")
-from troupe.baselines.sweep.study import Study
+from troupe.baselines.sweep.study import Study, Tried
 
 SPACE = {"learning_rate": Range(1e-5, 1e-1, log=True), "batch_size": Choices(("32", "64"))}
 EVALUATIONS = 6
@@ -96,6 +98,20 @@ def test_good_settings_are_found_and_bad_ones_end_early(tmp_path):
     content = (tmp_path / "sweep.svg").read_text()
     assert f"trial {best.number} of 20 is the best" in content
     assert "of the importance" in content
+
+
+def test_trials_of_one_choice_stand_at_its_tick():
+    """Spread beside it, those of one choice would come to stand at another's."""
+    figure = Figure()
+    axes = figure.subplots()
+    trials = [
+        Tried(number, "complete", {"core": core}, float(number), {}, None)
+        for number, core in enumerate(["lstm"] * 20 + ["gru"])
+    ]
+    choices = Choices(("lstm", "gru"))
+    chart._draw_field(axes, "core", choices, trials, lambda one: "C0", None)
+    places = np.concatenate([one.get_offsets() for one in axes.collections])
+    assert places[:, 0].tolist() == [0.0] * 20 + [1.0]
 
 
 def test_without_pruning_all_trials_are_complete(tmp_path):

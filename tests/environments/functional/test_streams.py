@@ -280,3 +280,15 @@ def test_a_reward_that_is_no_number_is_named(own):
     vector.step(np.zeros((2, 2)))
     with pytest.raises(environments.InvalidRewardError, match=r"environment 0 of 2: jax:own.*nan"):
         vector.step(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("declared", [jnp.float32, jnp.complex64])
+def test_complex_observations_are_refused_in_one_line(declared):
+    wave = functional.FunctionalEnvironment(
+        lambda key: ((), jnp.ones(2, jnp.complex64)),
+        lambda state, action, key: (state, None),
+        specs.Array((2,), declared, "wave"),
+        specs.DiscreteArray(2),
+    )
+    with pytest.raises(environments.UnsupportedSpaceError, match=r"no complex.*complex64\["):
+        functional.FunctionalVector(wave, "wave", [0]).reset()

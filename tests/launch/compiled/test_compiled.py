@@ -17,7 +17,7 @@ from troupe.agents import find_builder
 from troupe.agents.ppo import PPOBuilder, PPOConfig
 from troupe.environments import functional
 from troupe.launch import running, seeds
-from troupe.launch.compiled import components
+from troupe.launch.compiled import components, evaluator
 from troupe.launch.errors import DivergedError, RequestError
 from troupe.launch.evaluation.evaluator import play
 from troupe.launch.experiment import Checkpointing, Evaluation
@@ -156,7 +156,7 @@ def test_evaluations_are_those_of_one_environment_after_the_other(tmp_path):
         seed = seeds.derive(0, "evaluation_environment", 0)
         with experiment.make_environment(seed=seed, num_envs=2, evaluation=True) as other:
             expected = play(other, made.evaluator._actor(2), 5)
-    assert mine.returns == pytest.approx(expected)
+    assert mine.returns == pytest.approx(expected.returns)
 
 
 ACTING = [
@@ -265,6 +265,28 @@ def test_a_number_that_is_not_finite_ends_the_run(tmp_path):
         running.runner("compiled", {})(
             experiment(PPOBuilder(config), nan_after(3)), tmp_path / "run", progress=False
         )
+
+
+def test_an_episode_that_does_not_end_is_told_once(monkeypatch):
+    monkeypatch.setattr(evaluator, "LONG_EPISODE", 1_500)
+    inner = functional.make("jax:CartPole-v1")
+
+    def step(state, action, key):
+        state, output = inner.step(state, action, key)
+        return state, output._replace(terminated=jnp.bool_(False), truncated=jnp.bool_(False))
+
+    endless = experiment(
+        PPOBuilder(PPOConfig(**SMALL)), inner._replace(step=step, max_episode_steps=None)
+    )
+    told, stop = [], Stop()
+    looked = iter([False] * 5)
+    monkeypatch.setattr(Stop, "requested", property(lambda self: next(looked, True)))
+    with make_environment(endless, 0) as environment:
+        blueprint = components.Blueprint([endless])
+        made = blueprint.member(blueprint.population(), 0, endless, environment)
+        assert made.evaluator.run(0, 2, 0, stop, say=told.append) is None
+    (line,) = told
+    assert "--env.max_episode_steps" in line
 
 
 class OwnActor(PPOBuilder):

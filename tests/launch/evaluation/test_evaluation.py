@@ -35,7 +35,7 @@ def vector(num_envs):
     [(1, 3, [1, 1, 1]), (3, 3, [1, 2, 3]), (3, 7, [1, 2, 3, 1, 2, 3, 1]), (4, 4, [1, 2, 3, 4])],
 )
 def test_short_episodes_count_no_more_than_long_ones(num_envs, episodes, expected):
-    assert play(vector(num_envs), Idle(), episodes) == expected
+    assert play(vector(num_envs), Idle(), episodes).returns == expected
 
 
 def test_a_stopped_evaluation_has_no_outcome():

@@ -155,7 +155,12 @@ def test_what_cannot_be_had_is_one_line(tmp_path, fallen, capsys, monkeypatch):
     fails(["evaluate", str(tmp_path), "--best"], 2, "not a run's directory")
     fails(["export", str(tmp_path)], 2, "not a run's directory")
     (tmp_path / "file").write_text("")
-    fails(["export", str(out), "--out", str(tmp_path / "file" / "a")], 2, "cannot write the policy")
+    nowhere = str(tmp_path / "file" / "a.zip")
+    fails(["export", str(out), "--out", nowhere], 2, "cannot write the policy")
+    for name in ("policy.onnx", "policy", "zip"):
+        words = (name, "must end in .zip", "jax.export")
+        fails(["export", str(out), "--out", str(tmp_path / name)], 2, *words)
+        assert not (tmp_path / name).exists()
     with pytest.raises(launch.RequestError, match="no 'last' policy"):
         launch.load_policy(out, "last")
     (policy,) = out.glob("best/*/policy.npz")

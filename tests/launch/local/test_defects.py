@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,7 @@ from troupe.launch.logging.report import Plain
 from troupe.launch.specification.recipe import Recipe
 
 from .mistaken import mistaken
+from .test_run import Lines
 
 
 def run(recipe, out, **options):
@@ -81,18 +83,43 @@ def test_the_budget_is_never_exceeded(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("agent", "steps", "config", "message"),
     [
-        ("dqn", 15, {}, "num_actor_steps is 15; it must be at least 20 for one gradient step"),
-        ("dqn", 200, {"steps_per_dispatch": 128}, "at least 272 .* 128 batches of 4 are drawn"),
-        ("dqn", 1, {}, "num_actor_steps is 1, and 2 environments step together"),
-        ("dqn", 999, {"min_replay_size": 1000, "max_replay_size": 1000}, "waits for 1000 items"),
-        ("ppo", 500, {"num_envs": 8, "rollout_length": 128}, "at least 512 for one gradient step"),
+        ("dqn", 15, {}, r"waits for 16 items \(--config.min_replay_size\).*--steps 20"),
+        (
+            "dqn",
+            200,
+            {"steps_per_dispatch": 128},
+            r"128 batches of 4 .*per_dispatch\).*--steps 272",
+        ),
+        ("dqn", 99, {"min_replay_size": 1000, "max_replay_size": 1000}, "waits for 1,000 items"),
+        (
+            "ppo",
+            500,
+            {"num_envs": 8, "rollout_length": 128},
+            r"8 rollouts of 128 steps \(--config.rollout_length\).*--steps 1024",
+        ),
     ],
 )
-def test_a_budget_too_small_to_learn_is_refused(tiny, tmp_path, agent, steps, config, message):
+def test_a_budget_too_small_to_learn_is_spent_and_warned_of(
+    tiny, tmp_path, agent, steps, config, message
+):
     recipe = tiny(steps=steps, config=config) if agent == "dqn" else None
     recipe = recipe or Recipe(agent, "CartPole-v1", config, steps=steps)
-    with pytest.raises(RequestError, match=message):
-        run(recipe, tmp_path / "run")
+    reporter = Lines()
+    result = run(recipe, tmp_path / "run", reporter=reporter)
+    assert result.learner_steps == 0
+    assert result.evaluation
+    first, last = (line for line in reporter.lines if line.startswith("warning: "))
+    assert re.search(message, first), first
+    assert "nothing was learned" in last
+    assert f"troupe resume {tmp_path / 'run'} --steps N" in last
+    # What it has learned by more steps it goes on with.
+    more = dataclasses.replace(recipe, steps=2_500)
+    assert run(more, tmp_path / "run", resume=True).learner_steps > 0
+
+
+def test_a_budget_of_less_than_a_step_of_all_environments_is_refused(tiny, tmp_path):
+    with pytest.raises(RequestError, match=r"--steps is 1, and 2 environments.*--config.num_envs"):
+        run(tiny(steps=1), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -137,7 +164,7 @@ def test_ppo_drives_actions_without_bounds_and_says_that_it_learned_nothing(tmp_
     )
     experiment = dataclasses.replace(recipe.experiment(), environment_factory=factory)
     assert local.run(experiment, tmp_path).learner_steps == 0
-    assert "warning: no gradient step was taken" in (tmp_path / "logs" / "main.log").read_text()
+    assert "warning: nothing was learned" in (tmp_path / "logs" / "main.log").read_text()
 
 
 class Gone:

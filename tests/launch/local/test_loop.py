@@ -91,9 +91,9 @@ def test_counts_are_those_of_each_environment_alone(piece):
     assert loop.actor_steps == actions
     assert 150 <= loop.actor_steps < 150 + len(LENGTHS)
     assert loop.episodes == len(episodes)
-    assert [length for _, length in loop.finished] == [length for *_, length in episodes]
+    assert [one.length for one in loop.finished] == [length for *_, length in episodes]
     np.testing.assert_allclose(
-        [total for total, _ in loop.finished], [total for _, _, total, _ in episodes]
+        [one.total for one in loop.finished], [total for _, _, total, _ in episodes]
     )
 
 

@@ -138,14 +138,11 @@ def learned(out):
         return jax.tree.leaves(checkpoint.read("learner", like=made.learner.save()))
 
 
-class StopAt:
+class StopAt(Reporter):
     """A reporter that stops the run as a signal would, when it is told of the n-th evaluation."""
 
     def __init__(self, number, signal_number):
         self.left, self.signal_number = number, signal_number
-
-    def status(self, status):
-        pass
 
     def line(self, text):
         if text.startswith("evaluation"):

@@ -98,7 +98,7 @@ def test_texts_become_values_of_the_type(name, text, value):
         ({"span": "1"}, r"config\.span is '1'; it must be a number, a text\."),
         ({"on": "maybe"}, r"it must be true or false\."),
         ({"mode": "medium"}, r"it must be one of fast, slow\."),
-        ({"count": "0"}, r"config: count is 0; it must be at least 1\."),
+        ({"count": "0"}, r"--config.count is 0; it must be at least 1\."),
     ],
 )
 def test_a_mistake_is_named_with_what_is_allowed(overrides, message):

@@ -11,11 +11,13 @@ from typing import Any
 
 import jax
 
-from ..errors import RequestError
+from .errors import RequestError
 
 Nest = Any
-_PACKAGE = pathlib.Path(__file__).resolve().parents[2]
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 _FLOORS = ("environments", "partitioning", "launch", "baselines")
+_SLIPS = (TypeError, AttributeError, NameError, LookupError, ArithmeticError, AssertionError)
+"""Errors of code, whose messages alone say nothing to users."""
 _SHOWN = 4
 """Leaves of a nest that a message lists."""
 
@@ -41,12 +43,36 @@ def attempt(what: str, function: Callable[..., Any], *arguments: Any, hint: str 
     except (Mistake, NotImplementedError):
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())
-        reason = reason if len(reason) <= 300 else f"{reason[:297]}..."
-        reason = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-        line = place(error)
-        at = f" ({line})" if line else ""
-        raise Mistake(f"{what}: {reason}{at}.{f' {hint}' if hint else ''}") from error
+        raise _mistake(what, error, hint) from error
+
+
+def called(name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Calls what makes a part of a run; errors that say what is wrong pass.
+
+    Args:
+      name: of the function, for messages.
+      function: the one that is called.
+      *arguments, **options: of it.
+
+    Raises:
+      Mistake: if it makes None, or in place of an error that says nothing to users.
+    """
+    try:
+        made = function(*arguments, **options)
+    except _SLIPS as error:
+        raise _mistake(f"{name} fails", error) from error
+    if made is None:
+        raise Mistake(f"{name} made None; it must return what it makes.")
+    return made
+
+
+def _mistake(what: str, error: Exception, hint: str = "") -> Mistake:
+    reason = " ".join(str(error).split())
+    reason = reason if len(reason) <= 300 else f"{reason[:297]}..."
+    reason = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+    line = place(error)
+    at = f" ({line})" if line else ""
+    return Mistake(f"{what}: {reason}{at}.{f' {hint}' if hint else ''}")
 
 
 def place(error: BaseException) -> str | None:

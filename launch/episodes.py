@@ -1,0 +1,29 @@
+"""Episodes that have ended, and the numbers that environments give beside their rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+INFO = "info/"
+"""What the names of these numbers begin with in rows of metrics and in evaluations."""
+
+
+class EndedEpisode(NamedTuple):
+    """An episode that has ended."""
+
+    total: float
+    """Sum of its rewards."""
+    length: int
+    """Its steps."""
+    info: Mapping[str, float] = {}
+    """Numbers beside its last step (`environments.Vector.episode_info`)."""
+
+
+def mean_info(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the mean of each number over the episodes that have it, by its name in rows."""
+    found: dict[str, list[float]] = {}
+    for info in infos:
+        for name, value in info.items():
+            found.setdefault(INFO + name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
