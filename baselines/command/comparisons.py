@@ -17,6 +17,8 @@ def run(request: ComparisonRequest, out: pathlib.Path, *, as_json: bool = False)
     Raises:
       RunError: if a scale differs from the first, or is not shown to equal it.
     """
+    from ..comparison import page  # Who asks for JSON alone needs no pictures.
+
     reporter = report.for_stderr() if as_json else report.for_stream()
     try:
         found = conduct(request, out, reporter)
@@ -26,6 +28,7 @@ def run(request: ComparisonRequest, out: pathlib.Path, *, as_json: bool = False)
         print((out / outcome.FILE).read_text(), end="")
     else:
         print("\n".join(outcome.lines(found)))
+        print(f"see {out / outcome.FILE} and {page.write(request, out, found)}")
     failure = outcome.failures(found, request.scales[0])
     if failure:
         raise RunError(failure)

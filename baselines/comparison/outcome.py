@@ -14,6 +14,7 @@ from .request import ComparisonRequest
 from .verdicts import DIFFERENT, EQUIVALENT, UNDECIDED, MetricDifference, Verdict
 
 FILE = "comparison.json"
+DIGITS = 4
 
 
 def to_json(
@@ -53,22 +54,25 @@ def lines(found: Mapping[str, Verdict]) -> list[str]:
 
 def words(verdict: Verdict) -> str:
     """Returns an answer with the figures that it rests on."""
-    answer = verdict.answer
-    if answer == UNDECIDED:
-        answer += (
-            f": {verdict.needed} would do if it is equal (--seeds {verdict.needed})"
-            if verdict.needed
-            else ": the spread is too large for any number; name a wider --margin"
-        )
+    answer = verdict.answer + needs(verdict)
     shown = "; ".join(f"{name} {_estimate(one)}" for name, one in verdict.metrics.items())
     return f"{answer}, after {verdict.seeds} seeds{' in pairs' * verdict.paired}: {shown}"
 
 
+def needs(verdict: Verdict) -> str:
+    """Returns what an answer of too few seeds adds: the number that would do."""
+    if verdict.answer != UNDECIDED:
+        return ""
+    if verdict.needed is None:
+        return ": the spread is too large for any number; name a wider --margin"
+    return f": {verdict.needed} would do if it is equal (--seeds {verdict.needed})"
+
+
 def _estimate(one: MetricDifference) -> str:
-    digits = 1 if abs(one.mean) >= 10 else 3
     return (
-        f"{one.difference:+.{digits}f} (between {one.low:+.{digits}f} and {one.high:+.{digits}f}, "
-        f"p = {one.p_equivalent:.2g} of unequal, {one.p_different:.2g} of equal)"
+        f"{one.difference:+.{DIGITS}g} (between {one.low:+.{DIGITS}g} and "
+        f"{one.high:+.{DIGITS}g}; p = {one.p_equivalent:.2g} if unequal, {one.p_different:.2g} if "
+        "equal)"
     )
 
 

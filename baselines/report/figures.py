@@ -12,9 +12,10 @@ import numpy as np
 from ...launch.errors import RequestError
 from ...launch.logging.plot import aligned, palette
 from .. import statistics
-from .runs import Entry
+from .runs import Curve, Entry
 from .summary import Together, by_environment, estimate
 
+Curves = Callable[[Entry], Sequence[Curve]]
 _BAND = 0.2  # How dark.
 _POINTS = 201  # Of a profile.
 
@@ -46,22 +47,31 @@ def draw_returns(entries: Sequence[Entry], path: pathlib.Path) -> None:
     )  # fmt: skip
 
 
-def draw_curves(entries: Sequence[Entry], path: pathlib.Path) -> None:
-    """A panel for each environment: the interquartile mean over seeds, its interval as a band."""
+def draw_curves(
+    entries: Sequence[Entry], path: pathlib.Path, curves: Curves, words: Callable[[Entry], str]
+) -> None:
+    """A panel for each environment: the interquartile mean over seeds, its interval as a band.
+
+    Args:
+      entries: of at least one run.
+      path: of the picture.
+      curves: of the seeds of each entry.
+      words: what they are over.
+    """
     colors = _colors(entries)
 
     def panel(axes: Any, some: Sequence[Entry]) -> None:
         for one in some:
             color = colors[one.name]
-            grid, returns = aligned([seed.curve(one.clock) for seed in one.seeds])
+            grid, returns = aligned(curves(one))
             points = returns.T  # Each point of the curve with its seeds, [P, number of seeds].
             axes.plot(grid, statistics.interquartile_mean(points), color=color, lw=2,
                       marker="o" if len(grid) == 1 else None, label=one.name)  # fmt: skip
-            if len(one.seeds) > 1:
+            if returns.shape[0] > 1:
                 axes.fill_between(grid, *_bands(points), color=color, alpha=_BAND, lw=0)
         _draw_targets(axes.axhline, some)
         axes.set_xlim(left=0)
-        axes.set_xlabel(" and ".join(dict.fromkeys(one.clock.words for one in some)))
+        axes.set_xlabel(" and ".join(dict.fromkeys(map(words, some))))
         axes.set_ylabel("return")
         _draw_legend(axes)
 

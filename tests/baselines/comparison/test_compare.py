@@ -53,9 +53,12 @@ def asked(tmp_path, monkeypatch):
                 rows = [{"actor_steps": 60, "learner_steps": 40, "mean": 0.5}]
                 path.mkdir(parents=True)
                 (path / "config.json").write_text(json.dumps(one.recipe.to_json()))
-                (path / "result.json").write_text(
-                    json.dumps({"evaluation": rows, "train_seconds": 1.0})
-                )
+                result = {
+                    **{"agent": "dqn", "env": "jax:Catch-v0", "seed": one.recipe.seed},
+                    **{"actor_steps": 60, "learner_steps": 40, "evaluation": rows},
+                    **{"train_seconds": 1.0, "wall_seconds": 2.0, "versions": {"jax": "0"}},
+                }
+                (path / "result.json").write_text(json.dumps(result))
 
     monkeypatch.setattr(conduct.grid, "conduct", run)
     out = tmp_path / "asked"
@@ -129,6 +132,8 @@ def test_it_goes_on_with_more_seeds_and_after_a_kill(begun, tmp_path, capsys):
         for i, one in enumerate(outcome(begun)["figures"][ONE_DEVICE])
     ]
     assert read(out).seeds == 10
+    assert main(["resume", str(out)], [TUNED]) == 1
+    assert "(times.png)" in (out / "report" / "results.md").read_text()
 
 
 def test_seeds_are_added_until_all_scales_have_their_answer(asked, capsys):
@@ -139,7 +144,22 @@ def test_seeds_are_added_until_all_scales_have_their_answer(asked, capsys):
     assert len(results(asked)) == 60
     printed = capsys.readouterr().out
     assert "after 25 seeds: one-process@data=2@batch:data  not enough seeds: 30" in printed
-    assert "equivalent, after 30 seeds in pairs: final +0.000 (between -0.1" in printed
+    assert "equivalent, after 30 seeds in pairs: final +0 (between -0.1" in printed
+
+
+def test_the_page_has_the_answers_the_pictures_and_the_commands(asked, capsys):
+    assert main(["resume", str(asked)], [TUNED]) == 1
+    assert f"and {asked / 'report' / 'results.md'}" in capsys.readouterr().out
+    text = (asked / "report" / "results.md").read_text()
+    assert text.startswith("# dqn on jax:Catch-v0 at 2 scales\n")
+    assert f"| `{TWO_DEVICES}` | not enough seeds: 30 would do if it is equal" in text
+    assert "| 5 in pairs | final | 0.5 | +0 |" in text
+    assert "to the target of 1." in text
+    assert "for seed in 0 1 2 3 4; do troupe train dqn --env jax:Catch-v0 " in text
+    assert "--mesh data=2 --schedule batch:data" in text
+    for name in ("returns", "curves", "profiles"):
+        assert (asked / "report" / f"{name}.png").stat().st_size > 0
+    assert "times.png" not in text  # These runs kept no metrics.
 
 
 def test_a_signal_names_the_whole_comparison(asked, monkeypatch, capsys):
