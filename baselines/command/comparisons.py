@@ -29,7 +29,7 @@ def run(request: ComparisonRequest, out: pathlib.Path, *, as_json: bool = False)
     else:
         print("\n".join(outcome.lines(found)))
         print(f"see {out / outcome.FILE} and {page.write(request, out, found)}")
-    failure = outcome.failures(found, request.scales[0])
+    failure = outcome.failures(found, request.first)
     if failure:
         raise RunError(failure)
     return 0

@@ -1,23 +1,15 @@
-"""Runs a comparison: seeds are added until every scale has its answer."""
+"""Conducts a comparison: seeds are added until every scale has its answer."""
 
 from __future__ import annotations
 
-import json
 import pathlib
-from collections.abc import Mapping, Sequence
 
 from ...launch import running
-from ...launch.errors import Interrupted, RequestError
-from ...launch.files.directory import RunDirectory
+from ...launch.errors import Interrupted
 from ...launch.logging.report import Reporter
-from ...launch.specification.recipe import Recipe
-from ...launch.specification.stored import engine
 from .. import together
-from ..grid import conduct as grid
-from ..grid.request import GridRequest
-from . import outcome
-from .differences import first_difference
-from .figures import Figures, stacked
+from ..returns.figures import Figures, stacked
+from . import outcome, runs
 from .request import ComparisonRequest
 from .verdicts import UNDECIDED, Verdict, judge
 
@@ -43,26 +35,19 @@ def conduct(
       reporter: where words go.
 
     Returns:
-      By scale but the first.
+      By scale that is compared with another.
 
-    Raises:
-      RequestError: if a run cannot be as asked, or is of other settings.
-      RunError: if runs failed.
-      Interrupted: if a signal came; checkpoints were saved.
+    Raises: as of `runs.run`.
     """
-    recipes = request.recipes()
-    runs = {scale: out / request.folder(scale) for scale in recipes}
-    figures: dict[str, list[Figures]] = {scale: [] for scale in recipes}
+    figures: dict[str, list[Figures]] = {}
     found: dict[str, Verdict] = {}
-    first, *others = recipes
     for seeds in request.rule.looks(request.seeds):
-        left = [one for one in others if one not in found or found[one].answer == UNDECIDED]
+        left = [one for one in request.others if one not in found or found[one].answer == UNDECIDED]
         if not left:
             break
-        for scale in (first, *left):
-            _run(recipes[scale], seeds, request.parallel, runs[scale], out, reporter)
-            figures[scale] += _read(recipes[scale], range(len(figures[scale]), seeds), runs[scale])
-        returns = {scale: stacked(one) for scale, one in figures.items()}
+        for name in (request.first, *left):
+            figures[name] = _figures(request, name, seeds, out, reporter)
+        returns = {name: stacked(one) for name, one in figures.items()}
         found = judge(returns, request.rule, request.paired())
         outcome.write(out, request, figures, found)
         for line in outcome.lines(found):
@@ -70,41 +55,16 @@ def conduct(
     return found
 
 
-def _run(
-    recipe: Recipe,
-    seeds: int,
-    parallel: int,
-    folder: pathlib.Path,
-    out: pathlib.Path,
-    reporter: Reporter,
-) -> None:
-    """Runs as many seeds of a scale as are not done."""
+def _figures(
+    request: ComparisonRequest, name: str, seeds: int, out: pathlib.Path, reporter: Reporter
+) -> list[Figures]:
+    """The figures of a scale's first seeds, which are run, or of those of the reference."""
+    if request.reference is not None and name == request.first:
+        first = request.recipe.seed
+        return [request.reference.seeds[str(seed)] for seed in range(first, first + seeds)]
+    recipe, folder = request.recipes()[name], out / request.folder(name)
     try:
-        grid.conduct(GridRequest(recipe, {}, seeds, parallel), folder, reporter)
+        return runs.run(recipe, seeds, folder, reporter, request.parallel)
     except Interrupted as stop:
-        raise Interrupted(
-            stop.signal_number, f"stopped; go on with `troupe resume {out}`."
-        ) from stop
-
-
-def _read(recipe: Recipe, numbers: Sequence[int], folder: pathlib.Path) -> list[Figures]:
-    """Reads the figures of runs, which must be as the recipe asks."""
-    clock, asked = recipe.experiment().clock, json.loads(json.dumps(recipe.to_json()))
-    found = []
-    for number in numbers:
-        directory = RunDirectory(folder / str(recipe.seed + number))
-        asked["seed"] = recipe.seed + number
-        _check_settings(directory, asked)
-        result = directory.read_result()
-        assert result is not None
-        found.append(Figures.of(result, clock, str(directory.path)))
-    return found
-
-
-def _check_settings(directory: RunDirectory, asked: Mapping[str, object]) -> None:
-    config = directory.read_config()
-    different = first_difference({**config, "engine": engine(config)}, asked)
-    if different:
-        raise RequestError(
-            f"{directory.path} holds a run of other settings: {different}; name another --out."
-        )
+        words = f"stopped; go on with `troupe resume {out}`."
+        raise Interrupted(stop.signal_number, words) from stop

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...launch.files.directory import RunDirectory
 from ...launch.files.result import versions
-from .figures import Figures
+from ..returns.figures import Figures
 from .request import ComparisonRequest
 from .verdicts import DIFFERENT, EQUIVALENT, UNDECIDED, MetricDifference, Verdict
 

@@ -23,20 +23,20 @@ def write(
       RequestError: if the runs cannot be read or the page cannot be written.
     """
     entries = collect([out / request.folder(scale) for scale in request.scales])
-    title = f"{request.recipe.agent} on {request.recipe.env} at {len(request.scales)} scales"
+    title = f"{request.recipe.agent} on {request.recipe.env}: {', '.join(request.others)}"
     return page.write(entries, out / FOLDER, title, list(_preface(request, found)))
 
 
 def _preface(request: ComparisonRequest, found: Mapping[str, Verdict]) -> Iterator[str]:
-    rule, first = request.rule, request.scales[0]
+    rule, first = request.rule, request.first
     ends = (
         f", from {request.random:.1f} of random actions to the target of {request.target:g}"
         if request.random is not None
         else ""
     )
     yield (
-        f"All scales are compared with `{first}`. The margin is {rule.margin:.4g}, the range of "
-        f"returns {rule.span:.4g}{ends}. There was a look after every {rule.batch} seeds. Of all "
+        f"Returns are compared with those of `{first}`. The margin is {rule.margin:.4g}, the range "
+        f"of returns {rule.span:.4g}{ends}. There was a look after every {rule.batch} seeds. Of all "
         f"scales and looks together, at most {LEVEL:.0%} of comparisons call equivalent what "
         f"differs by the margin, and at most {LEVEL:.0%} different what is equal."
     )

@@ -11,7 +11,8 @@ from typing import Any
 from ...launch.errors import RequestError
 from ...launch.files.directory import RunDirectory
 from ...launch.specification.recipe import Recipe
-from .differences import first_difference
+from ..returns.figures import first_difference
+from ..returns.ledger import LedgerRow
 from .scales import Scale, parse_scales
 from .verdicts import ComparisonRule
 
@@ -32,7 +33,7 @@ class ComparisonRequest:
     recipe: Recipe
     """Of every run, but for the scale and the seed; its seed is the first."""
     scales: tuple[str, ...]
-    """As the command line names them; all are compared with the first."""
+    """As the command line names them; all are compared with the first, or with the reference."""
     rule: ComparisonRule
     seeds: int
     """The most runs at each scale."""
@@ -41,9 +42,13 @@ class ComparisonRequest:
     random: float | None = None
     """Return of uniform actions; None: the margin was named."""
     target: float | None = None
+    reference: LedgerRow | None = None
+    """Row of the ledger that one scale is compared with; None: the first scale stands for it."""
 
     def __post_init__(self) -> None:
-        if len(self.scales) < 2:
+        if self.reference is not None:
+            self._check_reference(self.reference)
+        elif len(self.scales) < 2:
             raise RequestError(
                 f"{len(self.scales)} scale is nothing to compare; name at least 2 with --scales."
             )
@@ -58,6 +63,18 @@ class ComparisonRequest:
                 f"as many, and {self.rule.first} where equal returns are to be shown."
             )
         parse_scales(self.scales)
+
+    @property
+    def first(self) -> str:
+        """The name of what all others are compared with."""
+        if self.reference is None:
+            return self.scales[0]
+        return f"{self.reference.launch} of {self.reference.commit}"
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The scales that are compared with it."""
+        return self.scales[1:] if self.reference is None else self.scales
 
     def recipes(self) -> dict[str, Recipe]:
         """Returns the recipe of each scale."""
@@ -74,9 +91,9 @@ class ComparisonRequest:
         by rounding. Actors of other launches act when they come to it, and a compiled run draws
         from keys of its own.
         """
-        first, *others = parse_scales(self.scales)
-        same = [one.text for one in others if one.launch == first.launch]
-        return frozenset(same if first.launch in _PAIRABLE else ())
+        launch = Scale.parse(self.scales[0]).launch
+        same = [one for one in self.others if Scale.parse(one).launch == launch]
+        return frozenset(same if launch in _PAIRABLE else ())
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes it into the directory of the comparison, which is made.
@@ -105,6 +122,24 @@ class ComparisonRequest:
     def to_json(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "recipe": self.recipe.to_json()}
 
+    def _check_reference(self, row: LedgerRow) -> None:
+        if len(self.scales) != 1:
+            raise RequestError(
+                f"a row of the ledger is compared with one scale, not with {len(self.scales)}; "
+                "name one with --scales."
+            )
+        row.check(self.recipes()[self.scales[0]])
+        missing = [
+            seed
+            for seed in range(self.recipe.seed, self.recipe.seed + self.seeds)
+            if str(seed) not in row.seeds
+        ]
+        if missing:
+            raise RequestError(
+                f"the newest row of the ledger has {len(row.seeds)} seeds, and not seed "
+                f"{missing[0]}; take fewer --seeds."
+            )
+
     def _check_same(self, other: ComparisonRequest) -> None:
         asked, found = (json.loads(json.dumps(one.to_json())) for one in (self, other))
         for name in _MAY_CHANGE:
@@ -128,6 +163,7 @@ def read(folder: pathlib.Path) -> ComparisonRequest:
             "recipe": Recipe.from_json(values["recipe"]),
             "rule": ComparisonRule(**values["rule"]),
             "scales": tuple(values["scales"]),
+            "reference": values["reference"] and LedgerRow.from_json(values["reference"]),
         }
         return ComparisonRequest(**{**values, **parts})
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -11,6 +11,8 @@ from ...tuned import Tuned
 from .. import asking
 from ..parser import Commands, add_data, add_task, count
 
+_SEEDS = 60
+
 
 def register(commands: Commands) -> None:
     parser = commands.add(
@@ -29,6 +31,11 @@ def register(commands: Commands) -> None:
         "all are compared with the first",
     )
     parser.add_argument(
+        "--ledger",
+        action="store_true",
+        help="compare one scale with the newest row of its settings in baselines/returns/",
+    )
+    parser.add_argument(
         "--margin",
         metavar="RETURN|PART%",
         help="the difference that counts; default: 10%% of the range from random to target return",
@@ -37,7 +44,10 @@ def register(commands: Commands) -> None:
         "--target", type=float, metavar="RETURN", help="of a good run; default: as tuned"
     )
     parser.add_argument(
-        "--seeds", type=count, default=60, metavar="N", help="the most at each scale; default: 60"
+        "--seeds",
+        type=count,
+        metavar="N",
+        help=f"the most at each scale; default: {_SEEDS}, with --ledger those of the row",
     )
     parser.add_argument(
         "--batch", type=count, default=10, metavar="N", help="seeds between looks; default: 10"
@@ -69,22 +79,25 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     from ...comparison.margin import make_rule
     from ...comparison.request import ComparisonRequest
     from ...comparison.scales import parse_scales
+    from ...returns import ledger
     from .. import comparisons
 
-    parse_scales(options.scales)
+    scales = parse_scales(options.scales)
     tuned = asking.tuned_for(options, settings)
     evaluation = Evaluation(**asking.given(every=tuned.evaluation_every))
     recipe = asking.recipe(options, tuned, seed=options.seed, evaluation=evaluation)
     target = tuned.target if options.target is None else options.target
     rule, random = make_rule(recipe, options.margin, target, options.batch)
+    row = ledger.newest(scales[0].of(recipe)) if options.ledger else None
     request = ComparisonRequest(
         recipe,
         tuple(options.scales),
         rule,
-        options.seeds,
+        options.seeds or (_SEEDS if row is None else len(row.seeds)),
         options.parallel,
         random,
         target if random is not None else None,
+        row,
     )
     check(request)  # Before the first of many runs.
     out = pathlib.Path(options.out)

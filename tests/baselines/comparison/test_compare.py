@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from troupe.baselines.command.line import main
-from troupe.baselines.comparison import conduct, margin
-from troupe.baselines.comparison.figures import Figures
+from troupe.baselines.comparison import margin, runs
 from troupe.baselines.comparison.random_return import random_return
 from troupe.baselines.comparison.request import read
+from troupe.baselines.returns.figures import Figures
 from troupe.baselines.tuned import Tuned
 from troupe.launch.clock import ACTOR_STEPS, LEARNER_STEPS
 from troupe.launch.errors import Interrupted, RequestError
@@ -60,7 +60,7 @@ def asked(tmp_path, monkeypatch):
                 }
                 (path / "result.json").write_text(json.dumps(result))
 
-    monkeypatch.setattr(conduct.grid, "conduct", run)
+    monkeypatch.setattr(runs.grid, "conduct", run)
     out = tmp_path / "asked"
     assert compare(out, "--scales", *SCALES, "--seeds", "5") == 1
     return out
@@ -151,7 +151,7 @@ def test_the_page_has_the_answers_the_pictures_and_the_commands(asked, capsys):
     assert main(["resume", str(asked)], [TUNED]) == 1
     assert f"and {asked / 'report' / 'results.md'}" in capsys.readouterr().out
     text = (asked / "report" / "results.md").read_text()
-    assert text.startswith("# dqn on jax:Catch-v0 at 2 scales\n")
+    assert text.startswith("# dqn on jax:Catch-v0: one-process@data=2@batch:data\n")
     assert f"| `{TWO_DEVICES}` | not enough seeds: 30 would do if it is equal" in text
     assert "| 5 in pairs | final | 0.5 | +0 |" in text
     assert "to the target of 1." in text
@@ -167,7 +167,7 @@ def test_a_signal_names_the_whole_comparison(asked, monkeypatch, capsys):
     def stopped(request, folder, reporter):
         raise Interrupted(2, "one of the runs says so")
 
-    monkeypatch.setattr(conduct.grid, "conduct", stopped)
+    monkeypatch.setattr(runs.grid, "conduct", stopped)
     assert main(["resume", str(asked)], [TUNED]) == 130
     assert capsys.readouterr().err == f"troupe: stopped; go on with `troupe resume {asked}`.\n"
 

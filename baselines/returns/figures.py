@@ -1,8 +1,9 @@
-"""The figures of a run that comparisons are made of."""
+"""The figures of a run that comparisons are made of, and what sets two descriptions apart."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,5 +48,17 @@ class Figures:
 
 
 def stacked(figures: Sequence[Figures]) -> np.ndarray:
-    """Returns [number of `verdicts.METRICS`, number of seeds]."""
+    """Returns [2, number of seeds]: the final returns and the areas."""
     return np.array([[one.final for one in figures], [one.area for one in figures]])
+
+
+def first_difference(found: Any, asked: Any, name: str = "") -> str | None:
+    """Names the first setting that two values of JSON differ in; None where they are equal."""
+    if isinstance(found, dict) and isinstance(asked, dict):
+        for key in [*asked, *(key for key in found if key not in asked)]:
+            inner = f"{name}.{key}" if name else key
+            different = first_difference(found.get(key), asked.get(key), inner)
+            if different:
+                return different
+        return None
+    return None if found == asked else f"{name} was {json.dumps(found)} and is {json.dumps(asked)}"
