@@ -36,7 +36,7 @@ def _preface(request: ComparisonRequest, found: Mapping[str, Verdict]) -> Iterat
     )
     yield (
         f"Returns are compared with those of `{first}`. The margin is {rule.margin:.4g}, the range "
-        f"of returns {rule.span:.4g}{ends}. There was a look after every {rule.batch} seeds. Of all "
+        f"of returns {rule.span:.4g}{ends}. A look came after every {rule.batch} seeds. Of all "
         f"scales and looks together, at most {LEVEL:.0%} of comparisons call equivalent what "
         f"differs by the margin, and at most {LEVEL:.0%} different what is equal."
     )

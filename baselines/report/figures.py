@@ -40,7 +40,7 @@ def draw_returns(entries: Sequence[Entry], path: pathlib.Path) -> None:
         axes.set_xlabel("return")
 
     rows = max(map(len, by_environment(entries).values()))
-    _panels(
+    draw_panels(
         by_environment(entries), panel, path, height=1.2 + 0.34 * rows,
         caption="lines: interquartile mean; bars: its 95 % interval; dots: each seed; "
         "dashes: target",
@@ -75,7 +75,7 @@ def draw_curves(
         axes.set_ylabel("return")
         _draw_legend(axes)
 
-    _panels(
+    draw_panels(
         by_environment(entries), panel, path,
         caption="lines: interquartile mean over seeds; bands: its 95 % interval; dashes: target",
     )  # fmt: skip
@@ -110,7 +110,7 @@ def draw_profiles(
         axes.set_ylabel("share of runs above")
         _draw_legend(axes)
 
-    _panels(panels, panel, path, caption="bands: 95 % intervals")
+    draw_panels(panels, panel, path, caption="bands: 95 % intervals")
 
 
 def _bands(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -138,7 +138,7 @@ def _draw_legend(axes: Any) -> None:
     axes.legend(frameon=False, fontsize=8, loc="best")
 
 
-def _panels(
+def draw_panels(
     panels: Mapping[str, Any],
     draw: Callable[[Any, Any], None],
     path: pathlib.Path,
@@ -153,6 +153,7 @@ def _panels(
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import AutoLocator
 
     columns = min(len(panels), 3 if len(panels) > 4 else 2)
     rows = math.ceil(len(panels) / columns)
@@ -162,8 +163,9 @@ def _panels(
     for axes, (title, content) in zip(places, panels.items(), strict=False):
         axes.set_title(title)
         draw(axes, content)
-        axes.locator_params(axis="x", nbins=5)  # Millions, written out, have room.
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        if isinstance(axes.xaxis.get_major_locator(), AutoLocator):
+            axes.locator_params(axis="x", nbins=5)  # Millions, written out, have room.
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     for axes in places[len(panels) :]:

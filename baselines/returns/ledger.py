@@ -60,13 +60,20 @@ class LedgerRow:
             )
 
 
-def path_of(recipe: Recipe, folder: pathlib.Path = FOLDER) -> pathlib.Path:
-    """Returns the file that rows of a recipe's agent, environment and launch are in."""
+def path_of(recipe: Recipe, folder: pathlib.Path | None = None) -> pathlib.Path:
+    """Returns the file that rows of a recipe's agent, environment and launch are in.
+
+    Args:
+      recipe: of the runs.
+      folder: of the ledger; None: that of the package.
+    """
     words = recipe.agent.rpartition(":")[2], recipe.env, recipe.launch
-    return folder / ("-".join(re.sub(r"[^\w.]+", "_", word) for word in words) + ".jsonl")
+    return (folder or FOLDER) / (
+        "-".join(re.sub(r"[^\w.]+", "_", word) for word in words) + ".jsonl"
+    )
 
 
-def newest(recipe: Recipe, folder: pathlib.Path = FOLDER) -> LedgerRow:
+def newest(recipe: Recipe, folder: pathlib.Path | None = None) -> LedgerRow:
     """Returns the newest row of a recipe's agent, environment and launch.
 
     Raises:
@@ -98,10 +105,10 @@ def read(path: pathlib.Path) -> list[LedgerRow]:
     return rows
 
 
-def append(row: LedgerRow, recipe: Recipe, folder: pathlib.Path = FOLDER) -> pathlib.Path:
+def append(row: LedgerRow, recipe: Recipe, folder: pathlib.Path | None = None) -> pathlib.Path:
     """Appends a row, and returns its file."""
     path = path_of(recipe, folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as file:
         file.write(json.dumps(dataclasses.asdict(row)) + "\n")
     return path

@@ -1,5 +1,6 @@
 """The command: what it runs, what it goes on with, and what it refuses."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -11,7 +12,9 @@ from troupe.baselines.command.line import main
 from troupe.baselines.comparison import margin, runs
 from troupe.baselines.comparison.random_return import random_return
 from troupe.baselines.comparison.request import read
+from troupe.baselines.returns import ledger
 from troupe.baselines.returns.figures import Figures
+from troupe.baselines.returns.ledger import LedgerRow
 from troupe.baselines.tuned import Tuned
 from troupe.launch.clock import ACTOR_STEPS, LEARNER_STEPS
 from troupe.launch.errors import Interrupted, RequestError
@@ -43,8 +46,8 @@ def begun(tmp_path_factory):
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch):
-    """A comparison whose runs all came to the same, as they leave it."""
+def made_up(monkeypatch):
+    """All runs come to the same at once, and leave it as they do."""
 
     def run(request, folder, reporter):
         for one in request.runs():
@@ -61,6 +64,11 @@ def asked(tmp_path, monkeypatch):
                 (path / "result.json").write_text(json.dumps(result))
 
     monkeypatch.setattr(runs.grid, "conduct", run)
+
+
+@pytest.fixture
+def asked(tmp_path, made_up):
+    """A comparison whose runs all came to the same."""
     out = tmp_path / "asked"
     assert compare(out, "--scales", *SCALES, "--seeds", "5") == 1
     return out
@@ -208,6 +216,68 @@ def test_a_run_of_other_settings_is_refused(asked, capsys):
 def test_a_resumed_comparison_takes_no_flags_of_one_run(asked, capsys):
     assert main(["resume", str(asked), "--steps", "100"], [TUNED]) == 2
     assert "--steps is of one run" in capsys.readouterr().err
+
+
+@pytest.fixture
+def recorded(asked, tmp_path, monkeypatch):
+    """Adds a row of so many seeds, with these final returns, to a ledger of its own."""
+    monkeypatch.setattr(ledger, "FOLDER", tmp_path / "ledger")
+
+    def add(finals, **changed):
+        recipe = dataclasses.replace(read(asked).recipe, **changed)
+        seeds = {seed: Figures(final, 0.5, 1.0) for seed, final in enumerate(finals)}
+        ledger.append(LedgerRow.of(recipe, seeds, "abc"), recipe)
+
+    return add
+
+
+def test_runs_are_compared_with_the_newest_row(recorded, tmp_path, capsys):
+    recorded([-1.0] * 30)
+    recorded([0.5] * 30)
+    words = ("--scales", ONE_DEVICE, "--ledger")
+    assert compare(tmp_path / "same", *words) == 0
+    printed = capsys.readouterr().out
+    assert "one-process  equivalent, after 30 seeds in pairs: final +0" in printed
+    assert (tmp_path / "same" / "report" / "results.md").exists()
+    assert main(["resume", str(tmp_path / "same")], [TUNED]) == 0
+    recorded([-1.0] * 30)
+    capsys.readouterr()
+    assert compare(tmp_path / "changed", *words) == 1
+    error = capsys.readouterr().err
+    assert error == (
+        "troupe: the returns at one-process differ from those at one-process of abc.\n"
+    )
+    assert compare(tmp_path / "same", *words) == 2
+    assert "reference.seeds.0.final was 0.5 and is -1.0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("finals", "changed", "arguments", "words"),
+    [
+        ([0.5] * 10, {}, ("--seeds", "20"), "has 10 seeds, and not seed 10; take fewer --seeds"),
+        ([0.5] * 10, {"steps": 80}, (), "other settings: steps was 80 and is 60"),
+        ([0.5] * 10, {"launch": "compiled"}, (), "the ledger has no row of dqn on jax:Catch-v0"),
+        ([0.5] * 4, {}, (), "--seeds 4 is less than a --batch of 5"),
+    ],
+    ids=["seeds", "settings", "launch", "few"],
+)
+def test_rows_that_do_not_fit_are_refused(
+    finals, changed, arguments, words, recorded, tmp_path, capsys
+):
+    recorded(finals, **changed)
+    capsys.readouterr()
+    out = tmp_path / "out"
+    assert compare(out, "--scales", ONE_DEVICE, "--ledger", *arguments) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_row_is_compared_with_one_scale(recorded, tmp_path, capsys):
+    recorded([0.5] * 10)
+    assert compare(tmp_path / "out", "--scales", *SCALES, "--ledger") == 2
+    assert "compared with one scale, not with 2" in capsys.readouterr().err
 
 
 UNKNOWN = Tuned("dqn", "jax:Catch-v0", SMALL, steps=60)
