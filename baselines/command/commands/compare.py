@@ -86,6 +86,7 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     tuned = asking.tuned_for(options, settings)
     evaluation = Evaluation(**asking.given(every=tuned.evaluation_every))
     recipe = asking.recipe(options, tuned, seed=options.seed, evaluation=evaluation)
+    recipe.experiment()  # What is wrong with the agent comes before what is with the margin.
     target = tuned.target if options.target is None else options.target
     rule, random = make_rule(recipe, options.margin, target, options.batch)
     row = ledger.newest(scales[0].of(recipe)) if options.ledger else None

@@ -59,7 +59,7 @@ def test_rows_are_kept_as_they_were(rows):
     assert (first.commit, second.commit) == ("aaa", "bbb+")
     assert second.seeds["3"] == Figures(103.0, 100.0, 7.0)
     assert ledger.newest(RECIPE, rows) == second
-    same = dataclasses.replace(RECIPE, seed=5, folders={"mine": "/somewhere"}, wandb="project")
+    same = dataclasses.replace(RECIPE, seed=5, folders={"mine": "/somewhere"})
     assert ledger.newest(same, rows) == second
 
 
