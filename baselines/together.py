@@ -37,6 +37,10 @@ def check(recipe: Recipe) -> Experiment:
     builder = experiment.builder
     with experiment.environment_factory(seed=seed, num_envs=1, evaluation=False) as environment:
         spec = environments.make_spec(environment)
+        if recipe.launch == "compiled":
+            from ..launch.compiled.components import require_compilable
+
+            require_compilable(experiment, environment)
     networks = experiment.make_networks(spec)
     builder.make_policy(networks, spec, num_streams=builder.num_envs)
     builder.make_replay_spec(spec)

@@ -12,9 +12,10 @@ import numpy as np
 from ...launch.errors import RequestError
 from ...launch.logging.plot import aligned, palette
 from .. import statistics
-from .runs import Entry
+from .runs import Curve, Entry
 from .summary import Together, by_environment, estimate
 
+Curves = Callable[[Entry], Sequence[Curve]]
 _BAND = 0.2  # How dark.
 _POINTS = 201  # Of a profile.
 
@@ -39,33 +40,42 @@ def draw_returns(entries: Sequence[Entry], path: pathlib.Path) -> None:
         axes.set_xlabel("return")
 
     rows = max(map(len, by_environment(entries).values()))
-    _panels(
+    draw_panels(
         by_environment(entries), panel, path, height=1.2 + 0.34 * rows,
         caption="lines: interquartile mean; bars: its 95 % interval; dots: each seed; "
         "dashes: target",
     )  # fmt: skip
 
 
-def draw_curves(entries: Sequence[Entry], path: pathlib.Path) -> None:
-    """A panel for each environment: the interquartile mean over seeds, its interval as a band."""
+def draw_curves(
+    entries: Sequence[Entry], path: pathlib.Path, curves: Curves, words: Callable[[Entry], str]
+) -> None:
+    """A panel for each environment: the interquartile mean over seeds, its interval as a band.
+
+    Args:
+      entries: of at least one run.
+      path: of the picture.
+      curves: of the seeds of each entry.
+      words: what they are over.
+    """
     colors = _colors(entries)
 
     def panel(axes: Any, some: Sequence[Entry]) -> None:
         for one in some:
             color = colors[one.name]
-            grid, returns = aligned([seed.curve(one.clock) for seed in one.seeds])
+            grid, returns = aligned(curves(one))
             points = returns.T  # Each point of the curve with its seeds, [P, number of seeds].
             axes.plot(grid, statistics.interquartile_mean(points), color=color, lw=2,
                       marker="o" if len(grid) == 1 else None, label=one.name)  # fmt: skip
-            if len(one.seeds) > 1:
+            if returns.shape[0] > 1:
                 axes.fill_between(grid, *_bands(points), color=color, alpha=_BAND, lw=0)
         _draw_targets(axes.axhline, some)
         axes.set_xlim(left=0)
-        axes.set_xlabel(" and ".join(dict.fromkeys(one.clock.words for one in some)))
+        axes.set_xlabel(" and ".join(dict.fromkeys(map(words, some))))
         axes.set_ylabel("return")
         _draw_legend(axes)
 
-    _panels(
+    draw_panels(
         by_environment(entries), panel, path,
         caption="lines: interquartile mean over seeds; bands: its 95 % interval; dashes: target",
     )  # fmt: skip
@@ -100,7 +110,7 @@ def draw_profiles(
         axes.set_ylabel("share of runs above")
         _draw_legend(axes)
 
-    _panels(panels, panel, path, caption="bands: 95 % intervals")
+    draw_panels(panels, panel, path, caption="bands: 95 % intervals")
 
 
 def _bands(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +138,7 @@ def _draw_legend(axes: Any) -> None:
     axes.legend(frameon=False, fontsize=8, loc="best")
 
 
-def _panels(
+def draw_panels(
     panels: Mapping[str, Any],
     draw: Callable[[Any, Any], None],
     path: pathlib.Path,
@@ -143,6 +153,7 @@ def _panels(
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import AutoLocator
 
     columns = min(len(panels), 3 if len(panels) > 4 else 2)
     rows = math.ceil(len(panels) / columns)
@@ -152,8 +163,9 @@ def _panels(
     for axes, (title, content) in zip(places, panels.items(), strict=False):
         axes.set_title(title)
         draw(axes, content)
-        axes.locator_params(axis="x", nbins=5)  # Millions, written out, have room.
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        if isinstance(axes.xaxis.get_major_locator(), AutoLocator):
+            axes.locator_params(axis="x", nbins=5)  # Millions, written out, have room.
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     for axes in places[len(panels) :]:

@@ -10,19 +10,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...launch.errors import RequestError
 from . import figures
 from .again import command
-from .runs import Entry
+from .runs import Curve, Entry
 from .summary import Scaling, Together, by_environment, estimate, scales, together
 
 _NAME = "results.md"
+_PICTURES = {
+    "returns": "Returns",
+    "curves": "Learning curves",
+    "times": "Learning curves over seconds of training",
+    "profiles": "Performance profiles",
+}
+_SECONDS = "seconds of training"
 
 
-def write(entries: Sequence[Entry], folder: str | os.PathLike[str], title: str) -> pathlib.Path:
+def write(
+    entries: Sequence[Entry],
+    folder: str | os.PathLike[str],
+    title: str,
+    preface: Sequence[str] = (),
+) -> pathlib.Path:
     """Writes the page and its pictures.
 
     Args:
       entries: of at least one run.
       folder: made where it is not there; what an earlier page left in it is written over.
       title: of the page.
+      preface: lines after the title.
 
     Returns:
       The file of the page.
@@ -36,9 +49,20 @@ def write(entries: Sequence[Entry], folder: str | os.PathLike[str], title: str) 
     try:
         path.mkdir(parents=True, exist_ok=True)
         figures.draw_returns(entries, path / "returns.png")
-        figures.draw_curves(entries, path / "curves.png")
+        figures.draw_curves(
+            entries,
+            path / "curves.png",
+            lambda one: [seed.curve(one.clock) for seed in one.seeds],
+            lambda one: one.clock.words,
+        )
+        pictures = dict(_PICTURES)
+        timed = [one for one in entries if all(seed.curve_in_time() for seed in one.seeds)]
+        if timed:
+            figures.draw_curves(timed, path / "times.png", _in_time, lambda _: _SECONDS)
+        else:
+            del pictures["times"]  # Of runs that kept no metrics.
         figures.draw_profiles(entries, everywhere, path / "profiles.png")
-        text = "\n".join(_lines(entries, found, everywhere, title))
+        text = "\n".join(_lines(entries, found, everywhere, title, preface, pictures))
         (path / _NAME).write_text(text + "\n")
     except OSError as error:
         reason = error.strerror or error
@@ -51,10 +75,14 @@ def _lines(
     found: Mapping[str, Scaling],
     everywhere: Sequence[Together],
     title: str,
+    preface: Sequence[str],
+    pictures: Mapping[str, str],
 ) -> Iterator[str]:
     runs = sum(len(one.seeds) for one in entries)
     yield f"# {title}"
-    yield ""
+    yield from ("", *preface)
+    if preface:
+        yield ""
     yield (
         f"{_count(runs, 'run')}, {len(found)} environment{'s' * (len(found) > 1)}. The return of a "
         "run is the mean over the episodes of its last evaluation. Means over seeds are "
@@ -64,10 +92,10 @@ def _lines(
     )
     for env, some in by_environment(entries).items():
         yield from ("", f"## {env}", "")
-        yield from _table([_row(one) for one in some])
+        yield from table([_row(one) for one in some])
     if everywhere:
         yield from ("", "## All environments", "")
-        yield from _table(
+        yield from table(
             [
                 {"entry": one.name, "runs": str(sum(map(len, one.scores))), **_mean(one.scores)}
                 for one in everywhere
@@ -79,17 +107,17 @@ def _lines(
             "Returns are scaled, from the lowest evaluation of any run (0) to the target, or where "
             f"there is none to the best run (1): {places}."
         )
-    for name, words in (
-        ("returns", "Returns"),
-        ("curves", "Learning curves"),
-        ("profiles", "Performance profiles"),
-    ):
+    for name, words in pictures.items():
         yield from ("", f"![{words}]({name}.png)")
     yield from ("", "## Commands", "")
     for one in entries:
         yield f"{one.name} on {one.env}:"
         yield from ("", "```", _command(one), "```", "")
     yield f"Versions: {_versions(entries)}."
+
+
+def _in_time(one: Entry) -> list[Curve]:
+    return [curve for seed in one.seeds if (curve := seed.curve_in_time()) is not None]
 
 
 def _row(one: Entry) -> dict[str, str]:
@@ -106,7 +134,7 @@ def _row(one: Entry) -> dict[str, str]:
         "target": "" if one.target is None else f"{one.target:g}",
         "reached": reached,
         "steps": f"{statistics.median(steps):,.0f} {one.clock.words}",
-        "seconds of training": f"{statistics.median(seconds):,.0f}",
+        _SECONDS: f"{statistics.median(seconds):,.0f}",
     }
 
 
@@ -118,7 +146,7 @@ def _mean(strata: Sequence) -> dict[str, str]:
     return {"interquartile mean": f"{found.mean:.{digits}f}", "95 % interval": interval}
 
 
-def _table(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def table(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Rows with the same columns; columns in which nothing stands are left out."""
     columns = [name for name in rows[0] if any(row[name] for row in rows)]
     yield f"| {' | '.join(columns)} |"

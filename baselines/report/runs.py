@@ -13,6 +13,7 @@ import numpy as np
 from ...launch.clock import StepCount
 from ...launch.errors import RequestError
 from ...launch.files.directory import RunDirectory
+from ...launch.logging import metrics
 from ...launch.logging.groups import group
 from ..settings import find
 
@@ -43,6 +44,15 @@ class Seed:
         rows = self.result["evaluation"]
         steps = np.array([row[clock.name] for row in rows], float)
         return steps, np.array([row["mean"] for row in rows], float)
+
+    def curve_in_time(self) -> Curve | None:
+        """Seconds of training and mean returns; None where the run kept no metrics."""
+        path = self.directory.metrics
+        rows = list(metrics.read(path, "evaluation")) if path.exists() else []
+        if not rows:
+            return None
+        seconds, means = ([row[name] for row in rows] for name in ("train_seconds", "mean"))
+        return np.array(seconds, float), np.array(means, float)
 
 
 @dataclasses.dataclass(frozen=True)

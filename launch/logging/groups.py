@@ -59,7 +59,7 @@ def group(runs: Sequence[str | os.PathLike[str]]) -> list[Group]:
     found: dict[str, list[tuple[RunDirectory, Mapping[str, Any]]]] = {}
     for directory in directories.values():
         config = directory.read_config()
-        key = json.dumps(_settings(config), sort_keys=True)
+        key = json.dumps(learning_settings(config), sort_keys=True)
         found.setdefault(key, []).append((directory, config))
     settings = {key: json.loads(key) for key in found}
     groups = []
@@ -85,7 +85,7 @@ def group(runs: Sequence[str | os.PathLike[str]]) -> list[Group]:
     return groups
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def learning_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """All that a run was asked for and that matters to what it learns, by dotted name."""
     flat = {**_DEFAULTS, **dict(_flatten(config))}
     return {

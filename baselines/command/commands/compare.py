@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import pathlib
-import shutil
 from collections.abc import Sequence
-from typing import Any
 
-from ....launch.errors import RequestError, RunError
 from ....launch.experiment import Evaluation
-from ....launch.files.directory import RunDirectory
-from ....launch.logging import report
-from ....launch.specification.recipe import Recipe
-from ....launch.specification.stored import engine
 from ...tuned import Tuned
-from .. import asking, running
+from .. import asking
 from ..parser import Commands, add_data, add_task, count
+
+_SEEDS = 60
 
 
 def register(commands: Commands) -> None:
     parser = commands.add(
-        "compare", "train at several scales and say whether the returns are equal", compare
+        "compare",
+        "train at several scales until returns are shown to be equal, or not",
+        compare,
     )
     add_task(parser)
     add_data(parser)
@@ -36,7 +31,36 @@ def register(commands: Commands) -> None:
         "all are compared with the first",
     )
     parser.add_argument(
-        "--seeds", type=count, default=5, metavar="N", help="runs at each scale; default: 5"
+        "--ledger",
+        action="store_true",
+        help="compare one scale with the newest row of its settings in baselines/returns/",
+    )
+    parser.add_argument(
+        "--margin",
+        metavar="RETURN|PART%",
+        help="the difference that counts; default: 10%% of the range from random to target return",
+    )
+    parser.add_argument(
+        "--target", type=float, metavar="RETURN", help="of a good run; default: as tuned"
+    )
+    parser.add_argument(
+        "--seeds",
+        type=count,
+        metavar="N",
+        help=f"the most at each scale; default: {_SEEDS}, with --ledger those of the row",
+    )
+    parser.add_argument(
+        "--batch", type=count, default=10, metavar="N", help="seeds between looks; default: 10"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="the first of them; default: 0"
+    )
+    parser.add_argument(
+        "--parallel",
+        type=count,
+        default=1,
+        metavar="P",
+        help="processes at the same time; default: 1, and no further process",
     )
     parser.add_argument(
         "--steps",
@@ -45,85 +69,38 @@ def register(commands: Commands) -> None:
         help="actor steps, with --data gradient steps; default: as tuned, or 100000",
     )
     parser.add_argument(
-        "--out", required=True, metavar="DIR", help="of all runs; those that are there go on"
+        "--out", required=True, metavar="DIR", help="of all runs; a comparison there goes on"
     )
-    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    parser.add_argument("--json", action="store_true", help="print comparison.json's content")
 
 
 def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
-    from ... import comparison
-    from ...scales import parse_scales
+    from ...comparison.conduct import check
+    from ...comparison.margin import make_rule
+    from ...comparison.request import ComparisonRequest
+    from ...comparison.scales import parse_scales
+    from ...returns import ledger
+    from .. import comparisons
 
-    tuned = asking.tuned_for(options, settings)
     scales = parse_scales(options.scales)
-    comparison.check(len(scales), options.seeds)
-    recipes = {
-        scale: asking.recipe(
-            options,
-            tuned,
-            evaluation=Evaluation(**asking.given(every=tuned.evaluation_every)),
-            mesh=scale.mesh,
-            schedule=scale.schedule,
-            launch=scale.launch,
-            roles=asking.given(actors=scale.actors),
-        )
-        for scale in scales
-    }
-    for recipe in recipes.values():  # Before the first of many runs.
-        recipe.experiment()
-        running.runner_of(recipe)
+    tuned = asking.tuned_for(options, settings)
+    evaluation = Evaluation(**asking.given(every=tuned.evaluation_every))
+    recipe = asking.recipe(options, tuned, seed=options.seed, evaluation=evaluation)
+    recipe.experiment()  # What is wrong with the agent comes before what is with the margin.
+    target = tuned.target if options.target is None else options.target
+    rule, random = make_rule(recipe, options.margin, target, options.batch)
+    row = ledger.newest(scales[0].of(recipe)) if options.ledger else None
+    request = ComparisonRequest(
+        recipe,
+        tuple(options.scales),
+        rule,
+        options.seeds or (_SEEDS if row is None else len(row.seeds)),
+        options.parallel,
+        random,
+        target if random is not None else None,
+        row,
+    )
+    check(request)  # Before the first of many runs.
     out = pathlib.Path(options.out)
-    returns = {
-        scale.text: [
-            _final_return(dataclasses.replace(recipe, seed=seed), out / scale.folder / str(seed))
-            for seed in range(options.seeds)
-        ]
-        for scale, recipe in recipes.items()
-    }
-    rows = comparison.compare(returns)
-    found = json.dumps([dataclasses.asdict(row) for row in rows])
-    (out / "comparison.json").write_text(found + "\n")
-    print(found if options.json else comparison.table(rows))
-    differing = ", ".join(row.scale for row in rows if row.differs)
-    if differing:
-        raise RunError(f"the returns at {differing} differ from those at {rows[0].scale}.")
-    return 0
-
-
-def _final_return(recipe: Recipe, path: pathlib.Path) -> float:
-    """The mean return of the final evaluation of a run, which is done where it is not yet."""
-    from ....launch.files.checkpoints import Store
-
-    directory = RunDirectory(path)
-    request = recipe.to_json()
-    if directory.config.exists():
-        found = directory.read_config()
-        other = _difference({**found, "engine": engine(found)}, json.loads(json.dumps(request)))
-        if other:
-            raise RequestError(
-                f"{path} holds a run that was asked for otherwise: {other}; name another --out."
-            )
-    begun = bool(Store(directory.checkpoints).paths())
-    if directory.config.exists() and not begun:
-        directory.check_free()
-        shutil.rmtree(path)  # It died before its first checkpoint: there is nothing to go on from.
-    if not directory.result.exists():
-        reporter = report.for_stderr()
-        run, experiment = running.runner_of(recipe), recipe.experiment()
-        try:
-            run(experiment, path, resume=begun, reporter=reporter, request=request)
-        finally:
-            reporter.close()
-    return json.loads(directory.result.read_text())["evaluation"][-1]["mean"]
-
-
-def _difference(found: Any, asked: Any, name: str = "") -> str | None:
-    """The first setting that two values of JSON differ in; None where they are equal."""
-    if isinstance(found, dict) and isinstance(asked, dict):
-        for key in [*asked, *(key for key in found if key not in asked)]:
-            inner = f"{name}.{key}" if name else key
-            different = _difference(found.get(key), asked.get(key), inner)
-            if different:
-                return different
-        return None
-    return None if found == asked else f"{name} was {json.dumps(found)} and is {json.dumps(asked)}"
+    request.write(out)
+    return comparisons.run(request, out, as_json=options.json)

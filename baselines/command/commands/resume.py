@@ -39,6 +39,10 @@ def register(commands: Commands) -> None:
 def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     if pathlib.Path(options.run, GRID).exists():
         return _resume_grid(options)
+    from ...comparison.request import FILE as COMPARISON
+
+    if pathlib.Path(options.run, COMPARISON).exists():
+        return _resume_comparison(options)
     recipe = asked_of(RunDirectory(options.run))
     if options.steps is not None:
         recipe = dataclasses.replace(recipe, steps=options.steps)
@@ -65,12 +69,7 @@ def _resume_grid(options: argparse.Namespace) -> int:
     from ...grid.request import read
     from .. import grids
 
-    for name, value in vars(options).items():
-        if name not in ("run", "steps", "command", "debug", *_NO_FLAGS) and value is not None:
-            raise RequestError(
-                f"--{name.replace('_', '-')} is of one run; {options.run} holds several, which go "
-                "on as they were begun (with --steps if you like)."
-            )
+    _check_flags(options, "steps", advice=" (with --steps if you like)")
     out = pathlib.Path(options.run)
     request = read(out)
     if options.steps is not None:
@@ -78,3 +77,23 @@ def _resume_grid(options: argparse.Namespace) -> int:
         request = dataclasses.replace(request, recipe=recipe)
         request.rewrite(out)
     return grids.run(request, out)
+
+
+def _resume_comparison(options: argparse.Namespace) -> int:
+    """Goes on with a comparison."""
+    from ...comparison.request import read
+    from .. import comparisons
+
+    _check_flags(options)
+    out = pathlib.Path(options.run)
+    return comparisons.run(read(out), out)
+
+
+def _check_flags(options: argparse.Namespace, *allowed: str, advice: str = "") -> None:
+    """Raises RequestError where a flag of one run was given for several."""
+    for name, value in vars(options).items():
+        if name not in ("run", "command", "debug", *allowed, *_NO_FLAGS) and value is not None:
+            raise RequestError(
+                f"--{name.replace('_', '-')} is of one run; {options.run} holds several, which go "
+                f"on as they were begun{advice}."
+            )

@@ -175,6 +175,7 @@ def test_a_real_run_is_reported(tmp_path, tiny, capsys):
     assert "1 run, 1 environment." in text
     assert "troupe train dqn --env CartPole-v1 --steps 100 " in text
     assert "no command" not in text
+    assert "(times.png)" in text
 
 
 def test_one_seed_has_no_interval(tmp_path):

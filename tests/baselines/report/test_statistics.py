@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from troupe.baselines import statistics
 
@@ -23,6 +24,13 @@ def test_the_interquartile_mean_is_that_of_the_middle_half(values, expected):
     assert statistics.interquartile_mean(values) == pytest.approx(expected)
     found = statistics.interquartile_mean(np.stack([values, values + 1]))
     np.testing.assert_allclose(found, [expected, expected + 1])
+
+
+def test_the_interquartile_mean_is_that_of_rliable():
+    """A quarter is trimmed off either end (its `aggregate_iqm`)."""
+    values = np.random.default_rng(0).normal(size=(3, 20))
+    expected = stats.trim_mean(values, 0.25, axis=-1)
+    np.testing.assert_allclose(statistics.interquartile_mean(values), expected)
 
 
 def test_the_interval_is_that_of_all_resamples():

@@ -6,8 +6,9 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from ..launch.errors import RequestError
-from ..launch.roles import KINDS
+from ...launch.errors import RequestError
+from ...launch.roles import KINDS
+from ...launch.specification.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,17 @@ class Scale:
             )
         mesh, schedule = partition or (None, None)
         return cls(text, kind, int(number) if colon else None, mesh, schedule)
+
+    def of(self, recipe: Recipe) -> Recipe:
+        """Returns the recipe of a run at this scale."""
+        return dataclasses.replace(
+            recipe,
+            launch=self.launch,
+            engine=None,
+            mesh=self.mesh,
+            schedule=self.schedule,
+            roles={} if self.actors is None else {"actors": self.actors},
+        )
 
     @property
     def folder(self) -> str:

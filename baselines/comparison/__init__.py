@@ -1,0 +1,1 @@
+"""Comparisons of returns: equivalent within a margin, different, or in need of more seeds."""

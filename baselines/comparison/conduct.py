@@ -1,0 +1,70 @@
+"""Conducts a comparison: seeds are added until every scale has its answer."""
+
+from __future__ import annotations
+
+import pathlib
+
+from ...launch import running
+from ...launch.errors import Interrupted
+from ...launch.logging.report import Reporter
+from .. import together
+from ..returns.figures import Figures, stacked
+from . import outcome, runs
+from .request import ComparisonRequest
+from .verdicts import UNDECIDED, Verdict, judge
+
+
+def check(request: ComparisonRequest) -> None:
+    """Raises ValueError where a run of any scale cannot begin."""
+    for recipe in request.recipes().values():
+        together.check(recipe)
+        running.runner(recipe.launch, recipe.roles, recipe.engine)
+
+
+def conduct(
+    request: ComparisonRequest, out: pathlib.Path, reporter: Reporter
+) -> dict[str, Verdict]:
+    """Runs what is left of a comparison, look by look.
+
+    A look is decided by what its runs came to alone: one that was stopped, or killed, takes the
+    looks that it would have taken. Runs of a scale end with its answer.
+
+    Args:
+      request: what is asked.
+      out: directory of the comparison, which holds the request.
+      reporter: where words go.
+
+    Returns:
+      By scale that is compared with another.
+
+    Raises: as of `runs.run`.
+    """
+    figures: dict[str, list[Figures]] = {}
+    found: dict[str, Verdict] = {}
+    for seeds in request.rule.looks(request.seeds):
+        left = [one for one in request.others if one not in found or found[one].answer == UNDECIDED]
+        if not left:
+            break
+        for name in (request.first, *left):
+            figures[name] = _figures(request, name, seeds, out, reporter)
+        returns = {name: stacked(one) for name, one in figures.items()}
+        found = judge(returns, request.rule, request.paired())
+        outcome.write(out, request, figures, found)
+        for line in outcome.lines(found):
+            reporter.line(f"after {seeds} seeds: {line}")
+    return found
+
+
+def _figures(
+    request: ComparisonRequest, name: str, seeds: int, out: pathlib.Path, reporter: Reporter
+) -> list[Figures]:
+    """The figures of a scale's first seeds, which are run, or of those of the reference."""
+    if request.reference is not None and name == request.first:
+        first = request.recipe.seed
+        return [request.reference.seeds[str(seed)] for seed in range(first, first + seeds)]
+    recipe, folder = request.recipes()[name], out / request.folder(name)
+    try:
+        return runs.run(recipe, seeds, folder, reporter, request.parallel)
+    except Interrupted as stop:
+        words = f"stopped; go on with `troupe resume {out}`."
+        raise Interrupted(stop.signal_number, words) from stop

@@ -1,0 +1,142 @@
+"""Rows of the ledger: what an agent came to on an environment at some commit, seed by seed.
+
+Each agent, environment and launch has a file of rows, one JSON line each, the newest last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import re
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from ...launch.errors import RequestError
+from ...launch.files.result import versions
+from ...launch.logging import groups
+from ...launch.specification.recipe import Recipe
+from .figures import Figures, first_difference
+
+FOLDER = pathlib.Path(__file__).parent / "rows"
+_ROOT = pathlib.Path(__file__).parents[2]
+_OF_THE_MACHINE = ("folders", "wandb")
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerRow:
+    """The figures of runs that differ in their seeds alone."""
+
+    agent: str
+    env: str
+    launch: str
+    commit: str
+    """Of the package that ran, with a + where files differed from it."""
+    versions: Mapping[str, str]
+    settings: Mapping[str, Any]
+    """All that decides what is learned and how that is judged, by dotted name."""
+    seeds: Mapping[str, Figures]
+
+    @classmethod
+    def of(cls, recipe: Recipe, figures: Mapping[int, Figures], commit: str) -> LedgerRow:
+        """Makes the row of runs, by seed, of a commit."""
+        seeds = {str(seed): one for seed, one in figures.items()}
+        task = recipe.agent, recipe.env, recipe.launch
+        return cls(*task, commit, versions(), settings(recipe), seeds)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> LedgerRow:
+        seeds = {seed: Figures(**one) for seed, one in values["seeds"].items()}
+        return cls(**{**values, "seeds": seeds})
+
+    def check(self, recipe: Recipe) -> None:
+        """Raises RequestError where runs of a recipe are not of these settings."""
+        different = first_difference(dict(self.settings), settings(recipe))
+        if different:
+            raise RequestError(
+                f"the newest row of {self.agent} on {self.env}, {self.launch}, of commit "
+                f"{self.commit} has other settings: {different}; record a row of these first."
+            )
+
+
+def path_of(recipe: Recipe, folder: pathlib.Path | None = None) -> pathlib.Path:
+    """Returns the file that rows of a recipe's agent, environment and launch are in.
+
+    Args:
+      recipe: of the runs.
+      folder: of the ledger; None: that of the package.
+    """
+    words = recipe.agent.rpartition(":")[2], recipe.env, recipe.launch
+    return (folder or FOLDER) / (
+        "-".join(re.sub(r"[^\w.]+", "_", word) for word in words) + ".jsonl"
+    )
+
+
+def newest(recipe: Recipe, folder: pathlib.Path | None = None) -> LedgerRow:
+    """Returns the newest row of a recipe's agent, environment and launch.
+
+    Raises:
+      RequestError: if there is none, or it is of other settings.
+    """
+    path = path_of(recipe, folder)
+    rows = read(path) if path.exists() else []
+    if not rows:
+        raise RequestError(
+            f"the ledger has no row of {recipe.agent} on {recipe.env}, {recipe.launch} ({path}); "
+            "record one first."
+        )
+    rows[-1].check(recipe)
+    return rows[-1]
+
+
+def read(path: pathlib.Path) -> list[LedgerRow]:
+    """Reads the rows of a file, the oldest first.
+
+    Raises:
+      RequestError: if a line is no row, naming it.
+    """
+    rows = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            rows.append(LedgerRow.from_json(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise RequestError(f"line {number} of {path} is no row: {error}.") from error
+    return rows
+
+
+def append(row: LedgerRow, recipe: Recipe, folder: pathlib.Path | None = None) -> pathlib.Path:
+    """Appends a row, and returns its file."""
+    path = path_of(recipe, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        file.write(json.dumps(dataclasses.asdict(row)) + "\n")
+    return path
+
+
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """Returns what decides what runs of a recipe learn, but for their seeds."""
+    flat = groups.learning_settings(json.loads(json.dumps(recipe.to_json())))
+    return {name: one for name, one in flat.items() if name.split(".")[0] not in _OF_THE_MACHINE}
+
+
+def commit() -> str:
+    """Returns the commit of this package, with a + where its files differ from that.
+
+    Raises:
+      RequestError: if it is not a checkout.
+    """
+    found = _git("rev-parse", "--short=12", "HEAD")
+    return found + "+" * bool(_git("status", "--porcelain", "--untracked-files=no"))
+
+
+def _git(*words: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=_ROOT, capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise RequestError(f"a row names its commit, and git cannot be run: {error}.") from error
+    if done.returncode:
+        raise RequestError(f"a row names its commit, and {_ROOT} is no checkout of the package.")
+    return done.stdout.strip()
