@@ -86,8 +86,8 @@ def recurrent_policy_outputs(network: RecurrentNetwork) -> RecurrentNetwork:
     """Returns a recurrent network likewise: its outputs are logits, or a tuple with them first."""
 
     def restricted(function: Callable[..., tuple[Nest, Nest]]) -> Callable[..., tuple[Nest, Nest]]:
-        def call(params: Nest, observation: Nest, *rest: Any) -> tuple[Nest, Nest]:
-            outputs, state = function(params, observation, *rest)
+        def call(params: Nest, observation: Nest, *rest: Any, **options: Any) -> tuple[Nest, Nest]:
+            outputs, state = function(params, observation, *rest, **options)
             return _first_restricted(outputs, of(observation)), state
 
         return call

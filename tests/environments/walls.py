@@ -17,7 +17,7 @@ class Walls(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(4)
 
     def __init__(self, render_mode=None):
-        self.render_mode, self.steps = render_mode, 0
+        self.render_mode = render_mode
         cells = np.array([list(row) for row in PLAN])
         self.free, self.goal = cells != "#", tuple(np.argwhere(cells == "G")[0])
         self.starts = np.argwhere(cells == ".")
@@ -30,7 +30,6 @@ class Walls(gymnasium.Env):
     def step(self, action):
         if not self._info()["action_mask"][action]:
             raise RuntimeError(f"the illegal action {action} was taken at {self.at}")
-        self.steps += 1
         self.at = self._behind(action)
         there = self.at == self.goal
         return self._look(), 1.0 if there else -0.1, there, False, self._info()
