@@ -9,6 +9,7 @@ import tree
 from dm_env import specs
 
 from ... import environments
+from ...environments import action_masks
 from ...launch.errors import RequestError
 from ...launch.evaluation.evaluator import play
 from ...launch.specification.recipe import Recipe
@@ -24,13 +25,13 @@ def random_return(recipe: Recipe) -> float:
     """
     with recipe.make_environment(seed=0, num_envs=_ENVS, evaluation=True) as environment:
         spec = environments.make_spec(environment).actions
-        returns = play(environment, _UniformActor(spec, recipe.env), _EPISODES)
-    assert returns is not None
-    return float(np.mean(returns))
+        played = play(environment, _UniformActor(spec, recipe.env), _EPISODES)
+    assert played is not None
+    return float(np.mean(played.returns))
 
 
 class _UniformActor:
-    """Draws actions within the bounds of their spec, whatever is observed."""
+    """Draws actions within the bounds of their spec, of those that are legal."""
 
     def __init__(self, spec: Any, env: str):
         self._spec = spec
@@ -49,7 +50,12 @@ class _UniformActor:
     def observe(self, action: Any, timestep: Any) -> None: ...
 
     def select_action(self, observation: Any) -> Any:
-        return tree.map_structure(self._draw, self._spec)
+        mask = action_masks.find(observation)
+        if mask is None:
+            return tree.map_structure(self._draw, self._spec)
+        # The greatest of numbers that are drawn for each legal action; at an end none may be.
+        drawn = np.where(mask, self._random.uniform(size=mask.shape), -1.0)
+        return np.argmax(drawn, axis=-1).astype(self._spec.dtype)
 
     def _draw(self, leaf: specs.BoundedArray) -> np.ndarray:
         shape = (_ENVS, *leaf.shape)
