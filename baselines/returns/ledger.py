@@ -52,7 +52,9 @@ class LedgerRow:
 
     def check(self, recipe: Recipe) -> None:
         """Raises RequestError where runs of a recipe are not of these settings."""
-        different = first_difference(dict(self.settings), settings(recipe))
+        # A setting that was not there yet has done what its default does.
+        before = {**settings(dataclasses.replace(recipe, config={})), **self.settings}
+        different = first_difference(before, settings(recipe))
         if different:
             raise RequestError(
                 f"the newest row of {self.agent} on {self.env}, {self.launch}, of commit "
