@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 INFO = "info/"
 """What the names of these numbers begin with in rows of metrics and in evaluations."""
@@ -27,3 +27,13 @@ def mean_info(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
         for name, value in info.items():
             found.setdefault(INFO + name, []).append(value)
     return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def success_text(summary: Mapping[str, Any]) -> str:
+    """Returns the share of successes in an evaluation, as the end of a list; "": it has none."""
+    found = {name.removeprefix(INFO): value for name, value in summary.items() if INFO in name}
+    return "".join(
+        f", {name.removeprefix('is_')} {value:.2f}"
+        for name, value in found.items()
+        if "success" in name
+    )

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..callbacks import Callbacks
 from ..clock import ACTOR_STEPS, StepCount
-from ..episodes import INFO, mean_info
+from ..episodes import INFO, mean_info, success_text
 from . import metrics, report
 
 _STATUS_SECONDS = 0.5
@@ -137,15 +137,9 @@ class Monitor:
         info = {name: value for name, value in summary.items() if name.startswith(INFO)}
         numbers = {name: summary[name] for name in ("mean", "std", "min", "max")} | info
         episodes = summary["episodes"]
-        more = "".join(
-            f", {name.removeprefix(INFO).removeprefix('is_')} {value:.2f}"
-            for name, value in info.items()
-            if "success" in name
-        )
         steps, words = counts[self._clock.name], self._clock.words
-        self._reporter.evaluated(
-            report.Evaluated(steps, words, summary["mean"], summary["std"], episodes, more)
-        )
+        told = summary["mean"], summary["std"], episodes, success_text(summary)
+        self._reporter.evaluated(report.Evaluated(steps, words, *told))
         self._write(
             "on_evaluation", {"kind": "evaluation", **counts, "evaluated": episodes, **numbers}
         )

@@ -12,7 +12,7 @@ import numpy as np
 
 from .simulate import amount
 
-_LETTERS, _END = 36, 26
+_LETTERS, _END = 36, 22
 #: An axis whose values differ by more than this factor is broken, or logarithmic.
 _BROKEN = 3.0
 _COLOURS = {
@@ -234,14 +234,14 @@ def _short(name: str, kept: Collection[int] = ()) -> str:
     if len(name) <= _LETTERS:
         return name
     parts = name.split("/")
-    # As much of the end as fits beside the first part.
+    # As much of the end as fits beside the first two parts: parameters and targets end alike.
     first = next(
         (i for i in range(2, len(parts)) if len("/".join(parts[i:])) <= _END), len(parts) - 1
     )
     if len(parts) < 3:
         return name if kept else f"...{name[-_END:]}"
     shown, last = [parts[0]], 0
-    for i in sorted({*(one for one in kept if 0 < one < first), *range(first, len(parts))}):
+    for i in sorted({1, *(one for one in kept if 0 < one < first), *range(first, len(parts))}):
         shown += ["..."] * (i > last + 1) + [parts[i]]
         last = i
     return "/".join(shown)

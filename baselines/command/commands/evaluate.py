@@ -36,6 +36,7 @@ def register(commands: Commands) -> None:
 
 
 def evaluate(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
+    from ....launch.episodes import success_text
     from ....launch.evaluation import checkpoint
     from ....launch.specification import arguments
 
@@ -59,7 +60,7 @@ def evaluate(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
             at = f"{summary['learner_steps']:,} gradient steps"
         print(
             f"return {summary['mean']:.1f} +- {summary['std']:.1f} (least {summary['min']:.1f}, "
-            f"most {summary['max']:.1f}) over {summary['episodes']} episodes, after "
-            f"{at}"
+            f"most {summary['max']:.1f}) over {summary['episodes']} episodes"
+            f"{success_text(summary)}, after {at}"
         )
     return 0

@@ -164,3 +164,6 @@ def test_the_flag_ends_the_episodes_of_an_id_without_a_limit(tmp_path, monkeypat
     limit = ["--env.max_episode_steps", "5", "--evaluation-episodes", "2"]
     assert main(["train", "dqn", *task, *limit, "--config.hidden_sizes=4", *config]) == 0
     assert json.loads((tmp_path / "run" / "result.json").read_text())["evaluation"][0]["max"] == 5.0
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--episodes", "2"]) == 0
+    assert "over 2 episodes, success 0.00, after" in capsys.readouterr().out

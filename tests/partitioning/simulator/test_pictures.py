@@ -23,6 +23,14 @@ def test_names_that_differ_in_the_middle_stay_apart():
         assert word in one.split("/"), one
 
 
+def test_parameters_are_told_from_their_targets():
+    names = [f"state/{part}/mlp_1/~/linear_1/w" for part in ("params/critic", "target_params")]
+    assert all(
+        part in one
+        for part, one in zip(("params/", "target_params/"), short_names(names), strict=True)
+    )
+
+
 def test_names_that_are_short_or_the_same_are_as_they_are():
     assert short_names(["params/w", "params/w", "b"]) == ["params/w", "params/w", "b"]
     long = f"state/policy/params/{LAYER}"
