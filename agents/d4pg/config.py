@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal  # noqa: F401 - of inherited fields, read here
 
 from ..configs import ActorCriticConfig, AtomsConfig, GaussianNoiseConfig
 
