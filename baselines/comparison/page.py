@@ -42,7 +42,6 @@ def _preface(request: ComparisonRequest, found: Mapping[str, Verdict]) -> Iterat
     )
     yield ""
     yield from page.table([row for scale, one in found.items() for row in _rows(scale, one)])
-    yield ""
 
 
 def _rows(scale: str, verdict: Verdict) -> Iterator[dict[str, str]]:

@@ -7,6 +7,8 @@ import pathlib
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from ...launch.errors import RequestError
 from . import figures
 from .again import command
@@ -117,7 +119,14 @@ def _lines(
 
 
 def _in_time(one: Entry) -> list[Curve]:
-    return [curve for seed in one.seeds if (curve := seed.curve_in_time()) is not None]
+    """The curves of the seeds, each evaluation at the median of its seconds over all seeds.
+
+    Seeds that ran at other speeds have few seconds in common, or none.
+    """
+    curves = [curve for seed in one.seeds if (curve := seed.curve_in_time()) is not None]
+    shortest = min(len(seconds) for seconds, _ in curves)
+    seconds = np.median([curve[0][:shortest] for curve in curves], axis=0)
+    return [(seconds, means[:shortest]) for _, means in curves]
 
 
 def _row(one: Entry) -> dict[str, str]:

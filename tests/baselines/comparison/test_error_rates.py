@@ -50,7 +50,7 @@ def test_a_difference_of_the_margin_is_seldom_called_equivalent(shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equal_returns_are_seldom_called_different(shape):
-    found, _ = answers(shape, 0.0, 1.0, ComparisonRule(MARGIN, 1.0, batch=10), 10, 1000)
+    found, _ = answers(shape, 0.0, 2.0, ComparisonRule(MARGIN, 1.0, batch=10), 10, 1000)
     assert found[DIFFERENT] <= WRONG
 
 

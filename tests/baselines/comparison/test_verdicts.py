@@ -91,6 +91,24 @@ def test_a_scale_that_is_shown_leaves_its_level_to_the_others():
     assert RULE.equivalence_level([30], 2) < RULE.equivalence_level([30], 1)
 
 
+def test_two_scales_must_be_clearer_than_one():
+    """Unless one of them is so clear that it leaves the other the level for itself."""
+    rule = ComparisonRule(margin=50.0, span=400.0, batch=30)
+    half, whole = (rule.equivalence_level([30], share) for share in (2, 1))
+    one, same, near = full(30), full(30), full(30, 490.0)
+    chances = [judge({"one": one, "other": other}, rule)["other"] for other in (same, near)]
+    clear, less = (verdict.metrics["final"].p_equivalent for verdict in chances)
+    assert clear < half < less < whole
+
+    def answers(*others):
+        found = judge({"one": one, **dict(zip("ab", others, strict=False))}, rule)
+        return [verdict.answer for verdict in found.values()]
+
+    assert answers(near) == [EQUIVALENT]
+    assert answers(near, near) == [UNDECIDED, UNDECIDED]
+    assert answers(near, same) == [EQUIVALENT, EQUIVALENT]
+
+
 def test_looks_that_can_show_nothing_spend_nothing():
     assert RULE.first == 27
     assert RULE.equivalence_level([10, 20], 1) == 0.0

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from troupe.baselines.command.line import main as troupe
-from troupe.baselines.report import again
+from troupe.baselines.report import again, page
 from troupe.baselines.report.__main__ import main
 from troupe.baselines.report.runs import collect
 from troupe.baselines.report.summary import estimate, scales, together
 from troupe.launch.experiment import Evaluation
+from troupe.launch.logging import metrics
 from troupe.launch.specification.recipe import Recipe
 
 RECIPE = Recipe("dqn", "CartPole-v1", evaluation=Evaluation(every=500, target_return=400.0))
@@ -79,6 +80,24 @@ def test_the_page_has_the_numbers_the_pictures_and_the_commands(runs, tmp_path, 
     for name in ("returns", "curves", "profiles"):
         assert f"({name}.png)" in text
         assert (tmp_path / "page" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_seeds_of_other_speeds_have_one_curve_in_time(tmp_path):
+    """Each evaluation stands at the median of its seconds, though no two seeds overlap."""
+    for seed, slower in enumerate((1.0, 10.0, 100.0)):
+        folder = put(tmp_path / str(seed), dataclasses.replace(RECIPE, seed=seed), [1.0, seed])
+        rows = [
+            {
+                **dict.fromkeys(metrics.COUNTS, k),
+                **{"kind": "evaluation", "train_seconds": slower * (k + 1), "mean": mean},
+            }
+            for k, mean in enumerate((1.0, seed))
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (entry,) = collect([tmp_path])
+    for seed, (seconds, means) in enumerate(page._in_time(entry)):
+        assert seconds.tolist() == [10.0, 20.0]
+        assert means.tolist() == [1.0, seed]
 
 
 def test_environments_are_put_together_on_a_scale(runs):
