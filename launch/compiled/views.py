@@ -56,7 +56,11 @@ class CompiledLearner:
 
     @property
     def saved_shapes(self) -> Nest:
-        shapes = jax.eval_shape(lambda: self._member.read(_update_state))
+        # With shardings: what lies on several devices is read where it belongs.
+        shapes = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding),
+            self._member.read(_update_state),
+        )
         return {"steps": jax.ShapeDtypeStruct((), np.int64), "state": word_shapes(shapes)}
 
     def live_state(self) -> Nest:
