@@ -20,15 +20,21 @@ from troupe.agents.r2d2 import R2D2Config
 from troupe.agents.replay import Transitions
 from troupe.agents.sac import SACConfig
 
-# A checkpoint belongs to a run by these: a changed default would make those of before another's.
+# A checkpoint belongs to a run by these: a changed default would make those of before another's. A
+# further field does not (`check_identity`).
+COURSE = {
+    "learning_rate_schedule": "linear",
+    "learning_rate_steps": None,
+    "learning_rate_warmup_steps": 0,
+}
 DQN = {
+    **COURSE,
     "hidden_sizes": (256, 256),
     "dueling": False,
     "double": True,
     "n_step": 1,
     "discount": 0.99,
     "learning_rate": 1e-3,
-    "learning_rate_steps": None,
     "adam_epsilon": 1e-8,
     "max_gradient_norm": 10.0,
     "loss": "huber",
@@ -68,6 +74,7 @@ RECURRENT = {
     "dtype": "float32",
 }
 PPO = {
+    **COURSE,
     **RECURRENT,
     "target_kl": None,
     "hidden_sizes": (64, 64),
@@ -104,6 +111,10 @@ RAINBOW = {
 
 
 SAC = {
+    **COURSE,
+    "critic_network": "mlp",
+    "critic_hidden_sizes": None,
+    "num_target_critics": None,
     "hidden_sizes": (256, 256),
     "n_step": 1,
     "discount": 0.99,
