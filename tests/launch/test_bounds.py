@@ -7,7 +7,7 @@ import typing
 import numpy as np
 import pytest
 
-from troupe import launch
+from troupe import environments, launch
 from troupe.agents import AGENTS, find_builder
 from troupe.agents.bounds import Above, bounds_of, check, kinds_of
 from troupe.agents.dqn import DQNBuilder, DQNConfig
@@ -124,12 +124,17 @@ def test_python_is_told_what_the_command_line_is(make, message):
         make()
 
 
+def vector_of(num_envs):
+    return environments.make("CartPole-v1", seed=0, num_envs=num_envs)
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda **_: None, "the environment_factory made None; it must make an environments.V"),
+        (lambda **_: None, "the environment_factory made None; it must return what it makes"),
         (lambda **_: object(), "made <object object"),
-        (lambda num_envs, **_: type("Two", (), {"num_envs": num_envs + 1})(), "a vector of 2"),
+        (lambda num_envs, **_: vector_of(num_envs + 1), "made a vector of 2; it must make"),
+        (lambda num_envs, **_: type("One", (), {"num_envs": num_envs})(), "made <.*One object"),
         (lambda **_: exit(3), r"the environment_factory called sys.exit\(3\)"),
     ],
 )

@@ -81,7 +81,7 @@ def test_an_actor_spends_the_budget_and_counts_its_episodes():
     look = ledger.look()
     assert look["phase"] == "done"
     assert look["episodes"] == len(look["recent"]) > 5
-    assert all(1 <= length <= 12 for _, length in look["recent"])
+    assert all(1 <= length <= 12 for _, length, *_ in look["recent"])
 
 
 def test_every_actor_and_every_life_has_environments_of_its_own():
