@@ -52,9 +52,10 @@ class LedgerRow:
 
     def check(self, recipe: Recipe) -> None:
         """Raises RequestError where runs of a recipe are not of these settings."""
-        # A setting that was not there yet has done what its default does.
-        before = {**settings(dataclasses.replace(recipe, config={})), **self.settings}
-        different = first_difference(before, settings(recipe))
+        asked, usual = settings(recipe), settings(dataclasses.replace(recipe, config={}))
+        # A field of the config that was not there yet has done what its default does.
+        defaults = {name: one for name, one in usual.items() if name.startswith("config.")}
+        different = first_difference({**defaults, **self.settings}, asked)
         if different:
             raise RequestError(
                 f"the newest row of {self.agent} on {self.env}, {self.launch}, of commit "
