@@ -38,7 +38,7 @@ MOVED = {
     "launch.request": "launch.specification",
     "launch.telling": "launch.logging",
 }
-"""Where modules are that were somewhere else."""
+"""The present places of modules that have moved."""
 
 
 class _Moved:

@@ -20,7 +20,7 @@ def main() -> int:
     asked = json.loads(_read_line())
     threading.Thread(target=_watch, daemon=True).start()
     # Only now: this takes seconds, in which whoever asked may have ended.
-    from ..launch.errors import Interrupted, RunError
+    from ..launch.errors import Interrupted, RunError, exit_code
     from ..launch.logging import report
     from ..launch.specification.recipe import Recipe
     from . import together
@@ -33,12 +33,8 @@ def main() -> int:
         for found in together.run(runs, reporter):
             if isinstance(found, Exception):
                 raise found
-    except Interrupted as stop:
-        return _say(stop, 128 + stop.signal_number)
-    except RunError as error:
-        return _say(error, 1)
-    except ValueError as error:
-        return _say(error, 2)
+    except (Interrupted, RunError, ValueError) as error:
+        return _say(error, exit_code(error))
     return 0
 
 

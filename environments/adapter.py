@@ -38,7 +38,7 @@ class Adapter(specs.Specified, dm_env.Environment):
     """An environment behind the interface, the types and the conventions of this package."""
 
     remarks: tuple[str, ...] = ()
-    """What users should know of it, a sentence each."""
+    """Remarks for users, a sentence each."""
     episode_info: Mapping[str, float] = {}
     """Numbers that it gave beside the last step of the newest episode that has ended."""
     max_episode_steps: int | None = None

@@ -101,7 +101,7 @@ class Vector(specs.Specified):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What users should know of the environments, a sentence each."""
+        """Remarks for users on the environments, a sentence each."""
         return getattr(self._inner[0], "remarks", ())
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 INFO = "info/"
-"""What the names of these numbers begin with in rows of metrics and in evaluations."""
+"""Prefix of the names of these numbers in rows of metrics and in evaluations."""
 
 
 class EndedEpisode(NamedTuple):

@@ -19,6 +19,13 @@ class StopRun(Exception):
     """Raised by a callback: the run is to end now, with a checkpoint; the message says why."""
 
 
+def exit_code(error: Exception) -> int:
+    """Returns the exit code of a command that an `Interrupted`, a RunError or a ValueError ends."""
+    if isinstance(error, Interrupted):
+        return 128 + error.signal_number
+    return 1 if isinstance(error, RunError) else 2
+
+
 class Interrupted(Exception):
     """The run was asked to stop by a signal, has saved a checkpoint and has ended cleanly."""
 

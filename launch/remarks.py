@@ -1,4 +1,4 @@
-"""What users should know of an environment before an agent is trained on it."""
+"""Remarks for users on an environment, before an agent is trained on it."""
 
 from __future__ import annotations
 

@@ -122,10 +122,7 @@ def _state(experiment: Experiment, origin: Origin, reporter: Reporter) -> tuple[
     if origin.best:
         taken |= _targets(taken, names)
     paths, structure = jax.tree_util.tree_flatten_with_path(state)
-    leaves = [
-        taken.get(jax.tree_util.keystr(where, simple=True, separator="/"), leaf)
-        for where, leaf in paths
-    ]
+    leaves = [taken.get(learners.array_name(where), leaf) for where, leaf in paths]
     line = (
         f"begins with {len(taken)} of {len(names)} arrays of the learner from {path}, after "
         f"{actor_steps:,} actor steps"

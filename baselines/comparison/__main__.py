@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ...launch.errors import Interrupted, RequestError, RunError
+from ...launch.errors import Interrupted, RequestError, RunError, exit_code
 from ...launch.logging import report
 from . import short_list
 from .verdicts import EQUIVALENT
@@ -53,12 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, words in found.items():
             print(f"{name}: {words}")
         return int(not all(words.startswith(EQUIVALENT) for words in found.values()))
-    except Interrupted as stop:
-        return _say(stop, 128 + stop.signal_number)
-    except RunError as error:
-        return _say(error, 1)
-    except ValueError as error:
-        return _say(error, 2)
+    except (Interrupted, RunError, ValueError) as error:
+        return _say(error, exit_code(error))
     finally:
         reporter.close()
 

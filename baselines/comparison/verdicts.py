@@ -22,7 +22,7 @@ from . import bounds
 from .equivalence import Difference, difference, fewest, power
 
 METRICS = ("final", "area")
-"""What a run is judged by: the final return, and the area under the curve over its length."""
+"""Figures that a run is judged by: the final return, and the curve's area over its length."""
 EQUIVALENT, DIFFERENT, UNDECIDED = "equivalent", "different", "not enough seeds"
 LEVEL = 0.05
 """Rate of error of either claim, all scales and looks together."""
@@ -36,7 +36,7 @@ _MOST_LOOKS = 100
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonRule:
-    """What was named before the first run."""
+    """The margin and the looks, named before the first run."""
 
     margin: float
     """The difference of returns that counts."""

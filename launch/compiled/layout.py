@@ -1,4 +1,4 @@
-"""Where the arrays of a compiled loop lie: on one device, or over the devices of a mesh.
+"""Lays out the arrays of a compiled loop: on one device, or over the devices of a mesh.
 
 Several runs are spread whole, as many on each device, and need no communication. One run is spread
 by its environments, with their rows in the replay, and by the partitioner's plan of its gradient

@@ -131,14 +131,19 @@ def parts(experiment: Experiment) -> tuple[EnvironmentSpec, Any, Update]:
     return spec, networks, builder.make_update(networks, spec)
 
 
+def array_name(path: Any) -> str:
+    """Returns the name of a leaf by its path in a learner's state: params/mlp/~/linear_0/w."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
 def name_arrays(state: Nest) -> dict[str, Any]:
-    """Returns the leaves of a learner's state by names such as params/mlp/~/linear_0/w.
+    """Returns the leaves of a learner's state by their names.
 
     PRNG keys are left out: they are no part of what was learned.
     """
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
     return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        array_name(path): leaf
         for path, leaf in leaves
         if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     }
@@ -147,10 +152,7 @@ def name_arrays(state: Nest) -> dict[str, Any]:
 def _names_of_policy(update: Update) -> list[str | None]:
     """Returns of each leaf of the policy's variables which of the state's it is; None: none."""
     shapes = jax.eval_shape(update.init, jax.random.key(0))
-    paths = [
-        jax.tree_util.keystr(path, simple=True, separator="/")
-        for path, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]
-    ]
+    paths = [array_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
     program = jax.make_jaxpr(lambda state: update.variables(state)["policy"])(shapes).jaxpr
     known = dict(zip(map(id, program.invars), paths, strict=True))
     return [known.get(id(one)) for one in program.outvars]

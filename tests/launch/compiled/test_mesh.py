@@ -11,8 +11,8 @@ from troupe import launch
 from troupe.agents.snapshots import to_host
 from troupe.launch.compiled.program import LoopProgram
 from troupe.launch.errors import RequestError
-from troupe.launch.logging.report import Reporter
 
+from ...reporters import Lines
 from .test_compiled import DQN, PPO, assert_same, learned, run
 from .test_population import assert_as_alone, configured, seeded, together
 
@@ -22,14 +22,6 @@ FOUR_ENVS = dataclasses.replace(DQN, config={**DQN.config, "num_envs": 4})
 
 def over(recipe, mesh, schedule=None):
     return dataclasses.replace(recipe, mesh=mesh, schedule=schedule)
-
-
-class Lines(Reporter):
-    def __init__(self):
-        self.lines = []
-
-    def line(self, text):
-        self.lines.append(text)
 
 
 @pytest.fixture

@@ -3,15 +3,9 @@
 import pytest
 
 from troupe.launch.logging.combined import CombinedReporter
-from troupe.launch.logging.report import Evaluated, Reporter
+from troupe.launch.logging.report import Evaluated
 
-
-class Lines(Reporter):
-    def __init__(self):
-        self.lines = []
-
-    def line(self, text):
-        self.lines.append(text)
+from ...reporters import Lines
 
 
 @pytest.fixture
