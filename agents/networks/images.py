@@ -26,7 +26,7 @@ _GRID_SIDE = 5
 
 
 def kind(spec: specs.Array) -> Kind | None:
-    """Tells the convolutions for an array: of an image of bytes, a grid of cells, or none (None)."""
+    """Tells the convolutions for an array: of an image, of a grid of cells, or none (None)."""
     order = _order(spec)
     if order is None:
         return None
