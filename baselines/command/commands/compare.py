@@ -27,8 +27,8 @@ def register(commands: Commands) -> None:
         required=True,
         nargs="+",
         metavar="SPEC",
-        help="KIND[:ACTORS][@MESH@SCHEDULE], as processes:4 or one-process@data=2@batch:data; "
-        "all are compared with the first",
+        help="KIND[:ACTORS][+inference[:SERVERS]][+gang:HOSTS][@MESH[@SCHEDULE]], as processes:4, "
+        "ray:2+inference, gang:2 or one-process@data=2@batch:data; all are compared with the first",
     )
     parser.add_argument(
         "--ledger",
