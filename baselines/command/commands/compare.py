@@ -36,6 +36,11 @@ def register(commands: Commands) -> None:
         help="compare one scale with the newest row of its settings in baselines/returns/",
     )
     parser.add_argument(
+        "--against",
+        metavar="COMMIT|PYTHON",
+        help="compare one scale with runs of another commit, or of another interpreter's packages",
+    )
+    parser.add_argument(
         "--margin",
         metavar="RETURN|PART%",
         help="the difference that counts; default: 10%% of the range from random to target return",
@@ -75,7 +80,9 @@ def register(commands: Commands) -> None:
 
 
 def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
+    from ....launch.errors import RequestError
     from ...comparison.conduct import check
+    from ...comparison.elsewhere import Elsewhere
     from ...comparison.margin import make_rule
     from ...comparison.request import ComparisonRequest
     from ...comparison.scales import parse_scales
@@ -83,6 +90,9 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     from .. import comparisons
 
     scales = parse_scales(options.scales)
+    if options.ledger and options.against:
+        raise RequestError("--ledger and --against are two references; name one.")
+    against = Elsewhere.parse(options.against) if options.against else None
     tuned = asking.tuned_for(options, settings)
     evaluation = Evaluation(**asking.given(every=tuned.evaluation_every))
     recipe = asking.recipe(options, tuned, seed=options.seed, evaluation=evaluation)
@@ -99,6 +109,7 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         random,
         target if random is not None else None,
         row,
+        against,
     )
     check(request)  # Before the first of many runs.
     out = pathlib.Path(options.out)
