@@ -64,6 +64,13 @@ def results(out):
     }
 
 
+def test_a_mesh_of_more_devices_than_there_are_is_refused_before_anything_runs(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert compare(out, "--scales", ONE_DEVICE, "one-process@data=512") == 2
+    assert "mesh data=512 needs 512 devices; jax has 8" in capsys.readouterr().err
+    assert not out.exists()
+
+
 @pytest.mark.long
 def test_every_seed_runs_at_every_scale(begun):
     runs = sorted(str(pathlib.Path(name).parent) for name in results(begun))
