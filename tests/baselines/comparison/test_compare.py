@@ -37,15 +37,11 @@ def compare(out, *arguments):
     return main([*COMMAND, *arguments, "--out", str(out)], [TUNED])
 
 
-FEW = ("--batch", "3")
-"""For comparisons that really run."""
-
-
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
     """A comparison that has come to its greatest number of seeds."""
     out = tmp_path_factory.mktemp("compare") / "out"
-    assert compare(out, *FEW, "--scales", *SCALES, "--seeds", "3") == 1
+    assert compare(out, "--scales", *SCALES, "--seeds", "5") == 1
     return out
 
 
@@ -93,21 +89,21 @@ def results(out):
 def test_every_seed_runs_at_every_scale(begun):
     runs = sorted(str(pathlib.Path(name).parent) for name in results(begun))
     folders = "one-process", "one-process-data=2-batch-data"
-    assert runs == sorted(f"{folder}/{seed}" for folder in folders for seed in range(3))
+    assert runs == sorted(f"{folder}/{seed}" for folder in folders for seed in range(5))
     found = outcome(begun)
-    assert found["looks"] == [3]
+    assert found["looks"] == [5]
     assert found["target"] == 1.0
     assert found["rule"]["margin"] == pytest.approx(0.1 * (1.0 - found["random"]))
     assert found["rule"]["span"] == pytest.approx(1.0 - found["random"])
     verdict = found["verdicts"][TWO_DEVICES]
     assert verdict["answer"] == "not enough seeds"
     assert verdict["paired"]
-    assert verdict["needed"] > 3
+    assert verdict["needed"] > 5
     finals = {}
     for folder, scale in zip(folders, SCALES, strict=True):
         evaluations = [
             json.loads((begun / folder / str(seed) / "result.json").read_text())["evaluation"]
-            for seed in range(3)
+            for seed in range(5)
         ]
         finals[scale] = [rows[-1]["mean"] for rows in evaluations]
         assert [one["final"] for one in found["figures"][scale]] == finals[scale]
@@ -130,20 +126,20 @@ def test_it_goes_on_with_more_seeds_and_after_a_kill(begun, tmp_path, capsys):
     shutil.rmtree(out / "one-process" / "1" / "checkpoints")
     for seed in "1", "2":
         (out / "one-process" / seed / "result.json").unlink()
-    assert compare(out, *FEW, "--scales", *SCALES, "--seeds", "6", "--json") == 1
+    assert compare(out, "--scales", *SCALES, "--seeds", "10", "--json") == 1
     after = results(out)
-    assert len(after) == 12
+    assert len(after) == 20
     assert {n for n, time in before.items() if after[n] != time} == {
         f"one-process/{seed}/result.json" for seed in "12"
     }
     found = outcome(out)
     assert json.loads(capsys.readouterr().out) == found
-    assert found["looks"] == [3, 6]
-    assert found["figures"][ONE_DEVICE][:3] == [
+    assert found["looks"] == [5, 10]
+    assert found["figures"][ONE_DEVICE][:5] == [
         {**one, "seconds": found["figures"][ONE_DEVICE][i]["seconds"]}
         for i, one in enumerate(outcome(begun)["figures"][ONE_DEVICE])
     ]
-    assert read(out).seeds == 6
+    assert read(out).seeds == 10
     assert main(["resume", str(out)], [TUNED]) == 1
     assert "(times.png)" in (out / "report" / "results.md").read_text()
 
