@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from troupe import environments, launch
-from troupe.agents import find_builder
+from troupe.agents import examples, find_builder
 
 from .. import demonstrations
 
@@ -178,8 +178,13 @@ RARE = {
 """With TROUPE_FULL=1, and of wrappers two always."""
 ALWAYS = ("rnd around normalised dqn", "sqil, dqn")
 AGENTS |= RARE if FULL else {name: RARE[name] for name in ALWAYS}
-IMAGES = {*AGENTS} if FULL else {"bc", "dqn", "impala", "muzero", "ppo"}
-"""Rows that are tried on images, for which all have one torso; with TROUPE_FULL=1 all that can."""
+FEW = {
+    "image": {"bc", "dqn", "muzero", "ppo"},
+    "nested": {"bc", "dqn", "ppo"},
+    "ragged": {"bc", "dqn", "ppo with a memory", "r2d2"},
+}
+"""Kinds that agents have one code for, torsos, nests and the ends of episodes, and the rows that
+are tried on them; with TROUPE_FULL=1 all that can."""
 
 
 class Case(NamedTuple):
@@ -227,9 +232,8 @@ def _cases():
         f"{name}, {kind}": Case(row, KINDS[kind])
         for name, row in AGENTS.items()
         for kind in row.kinds
-        if kind != "image" or name in IMAGES
+        if FULL or name in FEW.get(kind, AGENTS)
     }
-
     return {name: found[name] for name in sorted(found, key=lambda name: _place(name, found))}
 
 
@@ -243,6 +247,8 @@ CASES = _cases()
 TO_LEARN = [name for name, case in CASES.items() if case.kind.best is not None]
 CHECKED = [*CASES] if FULL else [name for name in CASES if not any(_place(name, CASES))]
 """Those of which all is checked: the first kind of each row, and with TROUPE_FULL=1 every one."""
+PARTITIONED = {name for name in CHECKED if name.partition(",")[0] in examples.AGENTS}
+"""Those whose updates `tests/partitioning/semantics` has on meshes of eight devices."""
 # A fixture of the whole file is shared by cases that have one place in all three.
 assert [*CASES][: len(TO_LEARN)] == TO_LEARN
 assert [*CASES][: len(CHECKED)] == CHECKED

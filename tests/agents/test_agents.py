@@ -21,7 +21,7 @@ from troupe.launch.conformance import short_run
 from troupe.launch.signals import Stop
 
 from ..results import assert_equal_results, assert_same_bits, raw
-from .rows import AGENTS, CASES, CHECKED, FULL, TO_LEARN
+from .rows import AGENTS, CASES, CHECKED, FULL, PARTITIONED, TO_LEARN
 
 STREAMS, STEPS = 3, 20  # Of acting side by side.
 TOLERANCE = 1e-5  # Of the norm of each array, between one device and eight.
@@ -107,10 +107,7 @@ def twice(step, state, sample):
     return jax.device_get((raw(first), raw(step(first[0], sample))))
 
 
-@pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.smoke] * (name in CHECKED)) for name in CASES],
-    scope="module",
-)
+@pytest.fixture(params=CASES, scope="module")
 def tried(request, documented):
     case = CASES[request.param]
     quick = jax.config.read("jax_disable_most_optimizations")
@@ -122,12 +119,16 @@ def tried(request, documented):
 
 
 checked = pytest.mark.parametrize("tried", CHECKED, indirect=True, scope="module")
+shown = pytest.mark.skipif(not FULL, reason="in semantics/test_semantics.py; set TROUPE_FULL=1")
+divided = [pytest.param(name, marks=[shown] * (name in PARTITIONED)) for name in CHECKED]
+smoking = [pytest.param(name, marks=[pytest.mark.smoke] * (name in CHECKED)) for name in CASES]
 
 
 def test_it_acts_as_its_environment_asks(tried):
     short_run.check_actions(tried.trial)
 
 
+@pytest.mark.parametrize("tried", smoking, indirect=True, scope="module")
 def test_it_learns_and_all_stays_finite(tried):
     short_run.check_learns(tried.trial.rewind(), tried.kind.steps)
     assert tried.trial.parts.learner.steps >= tried.kind.steps
@@ -252,7 +253,7 @@ def test_eight_devices_split_the_work(tried):
 
 
 @pytest.mark.long
-@checked
+@pytest.mark.parametrize("tried", divided, indirect=True, scope="module")
 @pytest.mark.parametrize("schedule", SCHEDULES if FULL else SCHEDULES[-1:])
 def test_eight_devices_learn_what_one_does(tried, schedule):
     update = tried.update
