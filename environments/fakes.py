@@ -79,7 +79,8 @@ class Fake(specs.Specified, dm_env.Environment):
     def step(self, action: Any) -> dm_env.TimeStep:
         if self._left == 0:
             return self.reset()
-        self._check(action)
+        _check_fits(action, self._spec.actions)
+        _check_legal(action, self._mask)
         self._wait()
         self._left -= 1
         observation = self._observe()
@@ -99,25 +100,6 @@ class Fake(specs.Specified, dm_env.Environment):
     def _wait(self) -> None:
         if self._sleep:
             time.sleep(self._sleep)
-
-    def _check(self, action: specs.Nest) -> None:
-        """Compares an action with the spec; numbers of another width pass, as with spaces."""
-        try:
-            tree.assert_same_structure(action, self._spec.actions, check_types=False)
-        except (TypeError, ValueError):
-            raise InvalidActionError(
-                f"action must have the structure {self._spec.actions}"
-            ) from None
-        leaves = zip(tree.flatten(action), tree.flatten(self._spec.actions), strict=True)
-        for value, spec in leaves:
-            array = np.asarray(value)
-            if array.dtype.kind == "f" and spec.dtype.kind in "iu":
-                raise InvalidActionError(f"action must be of {spec.dtype}, got {array.dtype}")
-            try:
-                spec.validate(array.astype(spec.dtype))
-            except ValueError as error:
-                raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
-        _check_legal(action, self._mask)
 
     def _draw(self, spec: specs.Nest) -> specs.Nest:
         return tree.map_structure(self._draw_leaf, spec)
@@ -146,8 +128,10 @@ class Match(specs.Specified, dm_env.Environment):
 
     The observation is a one-hot float32 [num_values]. With discrete actions the reward is 1 for
     the number shown and 0 otherwise; with continuous ones, float32 [1] in [-1, 1], it is 1 less
-    the distance to that number's place among `num_values` evenly spaced ones. The best return is
-    `length`; the numbers are drawn anew at every step.
+    the distance to that number's place among `num_values` evenly spaced ones. With structured ones,
+    a dict of such a choice and a tuple of such a place and the number's binary digits, it is the
+    mean over the three, of the digits the share that is right. The best return is `length`; the
+    numbers are drawn anew at every step.
 
     With `masked` some of the actions are legal, the right one among them, as a mask beside the
     observation says; others are refused. At the end of an episode none is legal.
@@ -161,15 +145,16 @@ class Match(specs.Specified, dm_env.Environment):
         length: int = 16,
         continuous: bool = False,
         masked: bool = False,
+        structured: bool = False,
     ) -> None:
         """Makes the task.
 
         Raises:
-          InvalidOptionError: if there are less than 2 values, `length` is below 1, or continuous
-            actions were to be masked.
+          InvalidOptionError: if there are less than 2 values, `length` is below 1, or two of the
+            last three arguments are true.
         """
-        if masked and continuous:
-            raise InvalidOptionError("masked is for discrete actions; leave continuous out")
+        if continuous + masked + structured > 1:
+            raise InvalidOptionError("take one of continuous, masked and structured, not several")
         if num_values < 2 or length < 1:
             raise InvalidOptionError(
                 f"num_values must be at least 2 and length 1, got {num_values} and {length}"
@@ -180,11 +165,16 @@ class Match(specs.Specified, dm_env.Environment):
         self._is_masked = masked
         self._mask: np.ndarray | None = None
         shown: specs.Nest = specs.BoundedArray((num_values,), np.float32, 0.0, 1.0, "observation")
+        choice = specs.DiscreteArray(num_values, np.int32, name="action")
+        place = specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="action")
+        num_digits = (num_values - 1).bit_length()
+        self._digits = np.arange(num_values)[:, None] >> np.arange(num_digits) & 1
+        digits = specs.BoundedArray((num_digits,), np.int8, 0, 1, name="digits")
+        actions = place if continuous else choice
+        if structured:
+            actions = {"number": choice, "parts": (place, digits)}
         self._spec = _spec(
-            action_masks.add_to_spec(shown, num_values) if masked else shown,
-            specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="action")
-            if continuous
-            else specs.DiscreteArray(num_values, np.int32, name="action"),
+            action_masks.add_to_spec(shown, num_values) if masked else shown, actions
         )
         self._shown = 0
         self._left = 0
@@ -197,19 +187,20 @@ class Match(specs.Specified, dm_env.Environment):
         if self._left == 0:
             return self.reset()
         self._left -= 1
-        array = np.asarray(action)
-        try:
-            self._spec.actions.validate(array.astype(self._spec.actions.dtype))
-        except ValueError as error:
-            raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
-        _check_legal(array, self._mask)
-        if self._spec.actions.shape:
-            reward = np.float32(1 - abs(array[0] - self._places[self._shown]))
-        else:
-            reward = np.float32(array == self._shown)
+        _check_fits(action, self._spec.actions)
+        _check_legal(action, self._mask)
+        scores = tree.map_structure(self._score, self._spec.actions, action)
+        reward = np.mean(tree.flatten(scores), dtype=np.float32)
         if self._left > 0:
             return dm_env.TimeStep(_MID, reward, np.float32(1.0), self._show())
         return dm_env.TimeStep(_LAST, reward, np.float32(0.0), self._show())
+
+    def _score(self, spec: specs.Array, action: Any) -> np.floating:
+        """How right one array of an action is, at most 1."""
+        if spec.dtype == np.float32:
+            return 1 - abs(np.float32(action[0]) - self._places[self._shown])
+        right = self._digits[self._shown] if spec.shape else self._shown
+        return np.mean(np.asarray(action) == right)
 
     def _show(self) -> specs.Nest:
         num_values = len(self._places)
@@ -223,6 +214,22 @@ class Match(specs.Specified, dm_env.Environment):
             self._mask = self._random.random(num_values) < 0.5
             self._mask[self._shown] = True
         return {action_masks.OBSERVATION: observation, action_masks.KEY: self._mask}
+
+
+def _check_fits(action: specs.Nest, actions: specs.Nest) -> None:
+    """Compares an action with its spec; numbers of another width pass, as with spaces."""
+    try:
+        tree.assert_same_structure(action, actions, check_types=False)
+    except (TypeError, ValueError):
+        raise InvalidActionError(f"action must have the structure {actions}") from None
+    for value, spec in zip(tree.flatten(action), tree.flatten(actions), strict=True):
+        array = np.asarray(value)
+        if array.dtype.kind == "f" and spec.dtype.kind in "iu":
+            raise InvalidActionError(f"action must be of {spec.dtype}, got {array.dtype}")
+        try:
+            spec.validate(array.astype(spec.dtype))
+        except ValueError as error:
+            raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
 
 
 def _check_legal(action: Any, mask: np.ndarray | None) -> None:

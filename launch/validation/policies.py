@@ -93,7 +93,7 @@ def check_actions(actions: Nest, spec: Nest, which: str, *, strict: bool) -> Non
       actions: [N, ...].
       spec: of one action.
       which: policy chose them.
-      strict: whether the environment takes none outside of the bounds.
+      strict: whether the environment takes no real numbers outside of their bounds.
 
     Raises:
       Mistake: where one is not finite or outside of its bounds.
@@ -109,7 +109,7 @@ def check_actions(actions: Nest, spec: Nest, which: str, *, strict: bool) -> Non
                 "division by 0, a logarithm of 0, or parameters that are not finite."
             )
         bounded = isinstance(part, specs.BoundedArray)
-        if not bounded or not (strict or isinstance(part, specs.DiscreteArray)):
+        if not bounded or not (strict or part.dtype.kind != "f"):
             continue
         outside = array[(array < part.minimum) | (array > part.maximum)]
         if outside.size:

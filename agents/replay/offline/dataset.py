@@ -18,7 +18,7 @@ import numpy as np
 from dm_env import StepType, specs
 
 from ....environments import action_masks
-from ...networks.core import describe
+from ....environments.specs import describe
 from ..embedded.rows import Column
 from ..nests import Structure
 
