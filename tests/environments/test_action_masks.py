@@ -240,7 +240,7 @@ def test_a_match_that_is_masked_refuses_what_is_illegal():
             with pytest.raises(environments.InvalidActionError, match="illegal"):
                 environment.step(int(mask.argmin()))
     assert refused > 3
-    with pytest.raises(environments.InvalidOptionError, match="masked is for discrete"):
+    with pytest.raises(environments.InvalidOptionError, match="take one of"):
         environments.make("fake/match", seed=0, masked=True, continuous=True)
 
 
