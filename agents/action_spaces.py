@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
+from ..environments.action_masks import num_values
 from ..environments.specs import describe
 
 Nest = Any
@@ -72,12 +73,6 @@ def kind_of(spec: specs.Array) -> Kind | None:
     if spec.dtype.kind in "iub" and bounded and sum(num_values(spec)) <= MOST_VALUES:
         return CHOICES
     return None
-
-
-def num_values(spec: specs.BoundedArray) -> tuple[int, ...]:
-    """Returns how many values each number of an array of integers may have."""
-    low, high = np.asarray(spec.minimum, np.int64), np.asarray(spec.maximum, np.int64)
-    return tuple(np.broadcast_to(high - low + 1, spec.shape).ravel().tolist())
 
 
 def kinds_of(actions: Nest) -> set[Kind | None]:

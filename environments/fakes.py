@@ -79,8 +79,8 @@ class Fake(specs.Specified, dm_env.Environment):
     def step(self, action: Any) -> dm_env.TimeStep:
         if self._left == 0:
             return self.reset()
-        _check_fits(action, self._spec.actions)
-        _check_legal(action, self._mask)
+        action = _as_arrays(action, self._spec.actions)
+        _check_legal(action, self._mask, self._spec.actions)
         self._wait()
         self._left -= 1
         observation = self._observe()
@@ -94,7 +94,8 @@ class Fake(specs.Specified, dm_env.Environment):
         observation = self._draw(self._spec.observations)
         self._mask = action_masks.find(observation)
         if self._mask is not None:
-            self._mask[self._random.integers(self._mask.size)] = 1
+            for part in action_masks.split(self._mask, self._spec.actions):
+                part[self._random.integers(part.size)] = 1
         return observation
 
     def _wait(self) -> None:
@@ -187,8 +188,8 @@ class Match(specs.Specified, dm_env.Environment):
         if self._left == 0:
             return self.reset()
         self._left -= 1
-        _check_fits(action, self._spec.actions)
-        _check_legal(action, self._mask)
+        action = _as_arrays(action, self._spec.actions)
+        _check_legal(action, self._mask, self._spec.actions)
         scores = tree.map_structure(self._score, self._spec.actions, action)
         reward = np.mean(tree.flatten(scores), dtype=np.float32)
         if self._left > 0:
@@ -200,7 +201,7 @@ class Match(specs.Specified, dm_env.Environment):
         if spec.dtype == np.float32:
             return 1 - abs(np.float32(action[0]) - self._places[self._shown])
         right = self._digits[self._shown] if spec.shape else self._shown
-        return np.mean(np.asarray(action) == right)
+        return np.mean(action == right)
 
     def _show(self) -> specs.Nest:
         num_values = len(self._places)
@@ -216,8 +217,10 @@ class Match(specs.Specified, dm_env.Environment):
         return {action_masks.OBSERVATION: observation, action_masks.KEY: self._mask}
 
 
-def _check_fits(action: specs.Nest, actions: specs.Nest) -> None:
-    """Compares an action with its spec; numbers of another width pass, as with spaces."""
+def _as_arrays(action: specs.Nest, actions: specs.Nest) -> specs.Nest:
+    """Returns an action that fits its spec; numbers of another width pass, as with spaces."""
+    if isinstance(actions, specs.Array):
+        action = np.asarray(action)
     try:
         tree.assert_same_structure(action, actions, check_types=False)
     except (TypeError, ValueError):
@@ -226,17 +229,23 @@ def _check_fits(action: specs.Nest, actions: specs.Nest) -> None:
         array = np.asarray(value)
         if array.dtype.kind == "f" and spec.dtype.kind in "iu":
             raise InvalidActionError(f"action must be of {spec.dtype}, got {array.dtype}")
+        if np.isnan(array).any():
+            raise InvalidActionError(f"action must be numbers, got {array.tolist()}")
         try:
             spec.validate(array.astype(spec.dtype))
         except ValueError as error:
             raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
+    return tree.map_structure(np.asarray, action)
 
 
-def _check_legal(action: Any, mask: np.ndarray | None) -> None:
+def _check_legal(action: Any, mask: np.ndarray | None, actions: specs.Nest) -> None:
     """Raises InvalidActionError for a choice that a mask does not allow."""
-    if mask is not None and not mask[int(action)]:
-        legal = np.flatnonzero(mask).tolist()
-        raise InvalidActionError(f"action {int(action)} is illegal; legal are {legal}")
+    if mask is None or action_masks.allowed(mask[None], actions, action[None]).all():
+        return
+    legal = [np.flatnonzero(part).tolist() for part in action_masks.split(mask, actions)]
+    raise InvalidActionError(
+        f"action {action.tolist()} is illegal; legal are {legal if actions.shape else legal[0]}"
+    )
 
 
 def from_spec(spec: specs.EnvironmentSpec, *, seed: int, **options: Any) -> dm_env.Environment:

@@ -79,7 +79,7 @@ def drawn(env, count=40, **options):
 def _draw(random, part, mask=None):
     """An action within a spec, uniformly of those that a mask allows."""
     if mask is not None:
-        return part.dtype.type(random.choice(np.flatnonzero(mask)))
+        return action_masks.draw(mask[None], part, random)[0]
     if isinstance(part, specs.DiscreteArray):
         return part.dtype.type(random.integers(part.num_values))
     if part.dtype.kind == "i":

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from .. import action_spaces, legal_actions
 from ..interfaces import ActorCore
-from ..networks.distributions import Distribution
+from ..networks.distributions import Distribution, for_actions
 
 Nest = Any
 
@@ -201,9 +201,10 @@ def uniform_first(policy: ActorCore, actions: Nest, num_steps: float) -> ActorCo
         return policy
 
     def draw(key, mask):
-        if mask is not None:
-            return legal_actions.nth(mask, jax.random.uniform(key))
-        return action_spaces.draw(actions, key)
+        if mask is None:
+            return action_spaces.draw(actions, key)
+        alike = legal_actions.restrict(jnp.zeros(mask.shape), mask)
+        return for_actions("uniform_first", actions).sample(alike, key)
 
     def select_action(params, observation, state):
         chosen, after = policy.select_action(params, observation, state)

@@ -5,6 +5,7 @@ Written for one action; batch with `jax.vmap`. D: action dimensions, A: choices.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...environments.action_masks import num_values
 from .. import action_spaces
 
 Nest = Any
@@ -97,8 +99,9 @@ def independent_categoricals(
         """Logits [D, A] with no probability for values that a choice does not have."""
         if all(number == most for number in num_values):
             return p.reshape(size, most)
-        padded = [jnp.pad(x, (0, most - len(x)), constant_values=-1e9) for x in jnp.split(p, ends)]
-        return jnp.stack(padded)
+        # Below the logits of illegal values, so that where none is legal it is still none of these.
+        pad = functools.partial(jnp.pad, constant_values=-2e9)
+        return jnp.stack([pad(x, (0, most - len(x))) for x in jnp.split(p, ends)])
 
     def action(chosen):
         return (chosen + offset).astype(least.dtype).reshape(least.shape)
@@ -315,7 +318,7 @@ def for_actions(agent: str, actions: Nest, *, squashed: bool = False) -> Distrib
             return categorical(int(spec.num_values))
         if kind is action_spaces.CHOICES:
             least = np.broadcast_to(spec.minimum, spec.shape).astype(spec.dtype)
-            return independent_categoricals(action_spaces.num_values(spec), least)
+            return independent_categoricals(num_values(spec), least)
         if squashed and kind is action_spaces.BOX:
             bounds = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
             return tanh_gaussian(*bounds)
