@@ -24,6 +24,7 @@ MODULES = (
     "troupe.agents.learning.prioritisation",
     "troupe.agents.learning.schedules",
     "troupe.agents.learning.targets",
+    "troupe.agents.action_spaces",
     "troupe.agents.legal_actions",
     "troupe.agents.losses.distributional",
     "troupe.agents.losses.estimates",

@@ -217,3 +217,14 @@ def check_shapes(value: Nest, spec: Nest, name: str) -> None:
         raise EnvironmentFault(
             f"{name}: {spec.name} has shape {value.shape} where its space declares {spec.shape}"
         )
+
+
+def describe(spec: Nest) -> str:
+    """One line about a nest of specs, for messages."""
+    if isinstance(spec, specs.DiscreteArray):
+        return f"one of {spec.num_values}"
+    if isinstance(spec, specs.Array):
+        kind = "bounded " if isinstance(spec, specs.BoundedArray) else ""
+        return f"{kind}{spec.dtype}{list(spec.shape)}"
+    leaves = ", ".join(describe(leaf) for leaf in tree.flatten(spec))
+    return f"a {type(spec).__name__} of ({leaves})"

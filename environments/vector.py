@@ -223,7 +223,8 @@ class Vector(specs.Specified):
             else tree.unflatten_as(self._spec.observations, leaves)
         )
         if self._has_mask:
-            action_masks.check(observations[action_masks.KEY], kinds, self._who)
+            mask = observations[action_masks.KEY]
+            action_masks.check(mask, kinds, self._spec.actions, self._who)
         return dm_env.TimeStep(kinds, rewards, discounts, observations)
 
     @property

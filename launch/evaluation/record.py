@@ -174,7 +174,7 @@ def _with_random_actions(
     def draw(leaf: Any, count: int, mask: np.ndarray | None) -> np.ndarray:
         shape = (count, *leaf.shape)
         if mask is not None:
-            return np.where(mask, random.random(mask.shape), -1.0).argmax(axis=1)
+            return action_masks.draw(mask, leaf, random)
         if leaf.dtype.kind in "iu":
             return random.integers(leaf.minimum, leaf.maximum, shape, np.int64, endpoint=True)
         return random.uniform(leaf.minimum, leaf.maximum, shape)

@@ -30,14 +30,16 @@ KINDS = {
     "discrete": Kind("fake/match", best=16.0),
     "continuous": Kind("fake/match", {"continuous": True}, best=16.0),
     "masked": Kind("fake/match", {"masked": True}, best=16.0),
+    "structured": Kind("fake/match", {"structured": True}, best=16.0),
     "ragged": Kind("fake/ragged"),
     "several": Kind("fake/continuous"),
     "nested": Kind("fake/nested", {"single_action": True}),
     # Convolutions take their time.
     "image": Kind("fake/image", {"size": 36}, steps=4),
 }
-"""One of four choices; one number; some of four choices, others being refused; episodes of one step
-to twelve, some of them cut short; several numbers at once; a nest of observations; images."""
+"""One of four choices; one number; some of four choices, others being refused; a dict of a choice
+and a tuple of a number and two digits; episodes of one step to twelve, some of them cut short;
+several numbers at once; a nest of observations; images."""
 
 
 class Row(NamedTuple):
@@ -91,7 +93,7 @@ MUZERO = {
 }
 OFFLINE = {**BC, "discount": 0.0}
 CQL = {**OFFLINE, "conservative_weight": 0.1, "num_action_samples": 4, "initial_temperature": 0.1}
-EVERY = ("discrete", "continuous", "masked", "ragged", "several", "nested", "image")
+EVERY = ("discrete", "continuous", "masked", "structured", "ragged", "several", "nested", "image")
 AGENTS = {
     "bc": Row("bc", BC, EVERY),
     "c51": Row("c51", C51, ("discrete", "masked")),
@@ -108,21 +110,25 @@ AGENTS = {
         {**DQN, "dueling": True, "priority_exponent": 0.6, "loss": "squared", "num_envs": 3},
         ("discrete",),
     ),
-    "impala": Row("impala", IMPALA, ("discrete", "continuous", "masked", "image")),
+    "impala": Row("impala", IMPALA, ("discrete", "continuous", "masked", "structured", "image")),
     "impala with a memory": Row(
         "impala",
         {**IMPALA, **GRU, "optimizer": "rmsprop"},
         ("discrete", "masked"),
         recurrent=True,
     ),
-    "mpo": Row("mpo", MPO, ("discrete", "continuous", "masked")),
+    "mpo": Row("mpo", MPO, ("discrete", "continuous", "masked", "structured")),
     "iql": Row("iql", OFFLINE, EVERY, mistakes=0.5),
     "muzero": Row("muzero", MUZERO, ("discrete", "masked", "image")),
-    "ppo": Row("ppo", PPO, ("discrete", "continuous", "masked", "ragged", "nested", "image")),
+    "ppo": Row(
+        "ppo",
+        PPO,
+        ("discrete", "continuous", "masked", "structured", "ragged", "nested", "image"),
+    ),
     "ppo with a memory": Row(
         "ppo",
         {**PPO, **GRU, "num_minibatches": 1, "num_epochs": 8, "target_kl": 0.1},
-        ("discrete", "masked", "ragged"),
+        ("discrete", "masked", "structured", "ragged"),
         recurrent=True,
     ),
     "ppo of normalised observations": Row(

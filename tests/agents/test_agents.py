@@ -278,12 +278,10 @@ def test_every_agent_has_a_row():
     assert {*catalogue.AGENTS} <= {row.agent for row in AGENTS.values()}
 
 
-@pytest.mark.parametrize("agent", catalogue.AGENTS)
-def test_actions_that_it_cannot_drive_are_refused_in_one_line(agent):
-    spec = environments.make_spec(environments.make("fake/nested", seed=0))
-    with pytest.raises(ValueError, match=f"{agent} drives .*") as refusal:
-        find_builder(agent)().make_networks(spec)
-    assert "\n" not in str(refusal.value)
+def test_who_drives_nests_of_actions_is_seen_to_learn_them():
+    learn = {row.agent for row in AGENTS.values() if "structured" in row.kinds}
+    spec = environments.make_spec(environments.make("fake/match", seed=0, structured=True))
+    assert learn == {*catalogue.driving(spec)}
 
 
 def test_unknown_agents_are_refused_with_what_there_is():
