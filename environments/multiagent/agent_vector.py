@@ -37,8 +37,7 @@ class AgentVector(Vector):
             if one.agents != self._parallel[0].agents:
                 raise InvalidOptionError(
                     f"environments of a vector must have the same agents: those of environment {i} "
-                    f"are {', '.join(one.agents)}, those of environment 0 "
-                    f"{', '.join(self._parallel[0].agents)}"
+                    f"are {_names(one)}, those of environment 0 {_names(self._parallel[0])}"
                 )
         streams: Any = [one for one in self._parallel for _ in one.agents]
         super().__init__(streams)
@@ -101,3 +100,7 @@ class AgentVector(Vector):
         one = self._parallel[place]
         where = f"environment {place} of {len(self._parallel)}: {one.name}"
         return f"{where}: agent {one.agents[agent]}"
+
+
+def _names(environment: ParallelEnvironment) -> str:
+    return ", ".join(map(str, environment.agents))

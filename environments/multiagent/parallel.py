@@ -77,7 +77,7 @@ class ParallelEnvironment(specs.Specified):
             raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip!r}")
         self._clip = reward_clip
         self._limit = float("inf") if max_episode_steps is None else max_episode_steps
-        self.agents: tuple[str, ...] = tuple(environment.possible_agents)
+        self.agents: tuple[Any, ...] = tuple(environment.possible_agents)
         """Names of the agents, in the order of their streams."""
         if not self.agents:
             raise InvalidOptionError(f"{self._name} has no possible_agents")
@@ -265,6 +265,10 @@ class ParallelEnvironment(specs.Specified):
             raise self._misshapen("reset", given, "(observations, infos)")
         if not any(agent in given[0] for agent in self.agents):
             raise EnvironmentFault(f"{self._name}: reset gave no agent's observation")
+        if not hasattr(self._environment, "agents"):
+            raise EnvironmentFault(
+                f"{self._name} has no agents: keep in it a list of those that are left"
+            )
         return given
 
     def _misshapen(self, method: str, given: Any, expected: str) -> EnvironmentFault:

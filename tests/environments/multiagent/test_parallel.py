@@ -186,6 +186,15 @@ class Quiet(Scripted):
         return super().step(actions)[:4]
 
 
+class Uncounted(Scripted):
+    @property
+    def agents(self):
+        raise AttributeError
+
+    def reset(self, seed=None, options=None):
+        return self._look(["a", "b"]), {}
+
+
 class Huge(Scripted):
     def step(self, actions):
         seen, rewards, *rest = super().step(actions)
@@ -207,6 +216,7 @@ class Blurred(Scripted):
         (OtherActions, r"need equal actions: those of a are Discrete\(3\), those of b Discrete\(4"),
         (Vanishing, "agent b has none at step 1 of episode 1 and was neither terminated nor"),
         (Quiet, r"step gave 4 values; it must give \(observations, rewards, terminations"),
+        (Uncounted, "mine has no agents: keep in it a list of those that are left"),
         (Huge, "agent b: reward nan at step 1 of episode 1; rewards must be finite"),
         (Blurred, "agent a: observation holds nan; observations must be finite"),
     ],
