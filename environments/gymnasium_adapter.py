@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from . import action_masks, options, spaces, specs
-from .adapter import Adapter, not_a_reward, show
+from .adapter import Adapter, not_a_reward, numbers_of, show
 from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError
 from .rendering import render_image
 from .seeding import check_seed
@@ -140,7 +140,7 @@ class GymnasiumEnvironment(Adapter):
         else:
             kind, discount = _MID, _ONE
         if self._over:
-            self.episode_info = _numbers(info)
+            self.episode_info = numbers_of(info)
         seen = self._read(observation)
         if self._is_masked or (info and _MASK in info):
             seen = self._masked(seen, info, self._over)
@@ -279,17 +279,6 @@ def _require_environment(environment: Any) -> None:
     raise InvalidOptionError(
         f"GymnasiumEnvironment takes a gymnasium.Env, got {show(environment)}; {hint}"
     )
-
-
-def _numbers(info: Any) -> dict[str, float]:
-    """Returns what is one finite number, or true or false, in what came with a step."""
-    found: dict[str, float] = {}
-    for name, value in info.items() if isinstance(info, Mapping) else ():
-        if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.ndim(value) == 0:
-            kind = np.asarray(value).dtype.kind
-            if kind in "biuf" and np.isfinite(value):
-                found[str(name)] = float(value)
-    return found
 
 
 def _remarks(environment: gymnasium.Env, name: str) -> Iterator[str]:

@@ -112,6 +112,8 @@ def _play(
         kinds = timestep.step_type.tolist()
         seen = observed.flatten(timestep.observation)
         for i, kind in enumerate(kinds):
+            if kind == _FIRST:  # Of a stream that waited there are others before.
+                streams[i].rows.clear()
             streams[i].rows.append([leaf[i] for leaf in seen])
             if kind == _LAST:
                 yield from streams[i].episode(observed, acted)
