@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tables
+
 from troupe.agents import AGENTS, find_builder
 from troupe.agents.bounds import Above, bounds_of
 from troupe.agents.replay import items
@@ -64,7 +65,9 @@ def description(name: str) -> str:
     if not _is_variant(name):
         return _clean(_package(name).__doc__)
     parent = find_builder(name).__mro__[1].name
-    return f"{_clean(find_builder(name).__doc__)} It is [{parent}]({parent}.md) with other defaults."
+    return (
+        f"{_clean(find_builder(name).__doc__)} It is [{parent}]({parent}.md) with other defaults."
+    )
 
 
 def actions(name: str) -> tuple[str, ...]:
@@ -90,7 +93,7 @@ def _at_a_glance(name: str) -> str:
     builder = find_builder(name)()
     item = builder.make_replay_spec(tables.ACTIONS[actions(name)[0]]()).item
     known = fields.fields(builder.config_class)
-    cores = [core for core in typing.get_args(known["core"].kind)] if "core" in known else []
+    cores = typing.get_args(known["core"].kind) if "core" in known else ()
     memory = ", ".join(f"`{core}`" for core in cores if core != "none")
     wrappers = ", ".join(f"`{wrapper}+{name}`" for wrapper in tables.wrapped_by(name))
     learns = "data alone (`--data`)" if builder.needs_data else ITEMS[type(item)]
@@ -144,12 +147,17 @@ def _results(name: str) -> str:
             rows.append([where, f"`{row['agent']}`", str(len(finals)), mean, steps])
     if not rows:
         return ""
-    text = "## What it reaches\n\nReturns of final evaluations: the interquartile mean over seeds and "
-    text += "its 95 % interval, by the [tuned settings](../returns/results.md); of compiled runs, the "
+    text = (
+        "## What it reaches\n\nReturns of final evaluations: the interquartile mean over seeds and "
+    )
+    text += (
+        "its 95 % interval, by the [tuned settings](../returns/results.md); of compiled runs, the "
+    )
     text += "mean and the range, by the [ledger](../results.md#the-ledger).\n\n"
     text += tables.table(["environment", "agent", "seeds", "return", "steps"], rows)
     if is_drawn:
-        text += "\n![Learning curves of all agents with tuned settings](../returns/curves.png)\n"
+        picture = "../returns/curves.png"
+        text += f"\n[![Learning curves of all agents with tuned settings]({picture})]({picture})\n"
     return text
 
 
@@ -191,7 +199,8 @@ def _fields(name: str) -> str:
         ]
         for field in fields.fields(config_class).values()
     ]
-    text = f"## Settings\n\nEach is a flag, `--config.FIELD VALUE`, and a field of `{config_class.__name__}`.\n\n"
+    text = "## Settings\n\nEach is a flag, `--config.FIELD VALUE`, and a field of "
+    text += f"`{config_class.__name__}`.\n\n"
     return text + tables.table(["field", "default", "allowed", "what it is"], rows)
 
 
@@ -212,7 +221,10 @@ def _allowed(field: fields.Field, bounds: Any) -> str:
     if low == high:
         return f"{low:,}"
     least = "above" if isinstance(bounds, Above) else "from"
-    words = ("" if low is None else f"{least} {low:,.12g}", "" if high is None else f"to {high:,.12g}")
+    words = (
+        "" if low is None else f"{least} {low:,.12g}",
+        "" if high is None else f"to {high:,.12g}",
+    )
     return " ".join(word for word in words if word)
 
 

@@ -20,7 +20,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 DOCS, SITE = ROOT / "docs", ROOT / "docs" / "site"
 
 CONTENTS = {
-    "Tutorial": [f"tutorial/{name}" for name in ("install", "train", "environment", "agent", "launch")],
+    "Tutorial": [
+        f"tutorial/{name}" for name in ("install", "train", "environment", "agent", "launch")
+    ],
     "First questions": ["choosing", "coming", "troubleshooting", "platforms"],
     "Agents and environments": ["agents/index", "matrix", "environments", "agents"],
     "Runs": ["python", "offline", "sweeps", "results", "returns/results"],
@@ -63,7 +65,7 @@ def _tree(caption: str, pages: list[str]) -> str:
     """A part of the contents, which the side of every page shows."""
     options = f":caption: {caption}\n" if caption else ""
     names = [page.removesuffix(".md").removesuffix(".rst") for page in pages]
-    return "\n```{toctree}\n:hidden:\n:maxdepth: 1\n" + options + "\n" + "\n".join(names) + "\n```\n"
+    return "\n".join(["", "```{toctree}", ":hidden:", options, *names, "```", ""])
 
 
 def main(out: str) -> int:

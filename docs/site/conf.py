@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import reference
 from sphinx.application import Sphinx
 
@@ -35,6 +37,7 @@ html_theme = "furo"
 html_title = f"troupe {release}"
 html_static_path = ["style"]
 html_css_files = ["site.css"]
+html_search_scorer = str(pathlib.Path(__file__).parent / "style" / "scorer.js")
 html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False

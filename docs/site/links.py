@@ -15,7 +15,9 @@ _COMMANDS = ("troupe ", "pip ", "python ", "make ", "export ", "ray ", "sbatch "
 
 def page_of(path: str) -> str:
     """The page that a file of the repository is; for an agent's folder, that of the agent."""
-    return OUTSIDE.get(path) or (path.removeprefix("docs/") if path[:5] == "docs/" else f"{path}.md")
+    return OUTSIDE.get(path) or (
+        path.removeprefix("docs/") if path[:5] == "docs/" else f"{path}.md"
+    )
 
 
 def convert(path: str, text: str, pages: Collection[str]) -> str:
@@ -47,10 +49,12 @@ def _language(text: str) -> str:
     """Names the language of blocks of commands, which have none."""
 
     def named(match: re.Match[str]) -> str:
-        is_command = match.group(2).startswith(_COMMANDS)
-        return f"{match.group(1)}{'bash' if is_command else ''}\n{match.group(2)}"
+        language, code = match.groups()
+        if not language and code.startswith(_COMMANDS):
+            language = "bash"
+        return f"```{language}\n{code}```"
 
-    return re.sub(r"(?m)^(```)\n(.*\n[\s\S]*?^```$)", named, text)
+    return re.sub(r"(?ms)^```(\w*)\n(.*?)^```$", named, text)
 
 
 def broken(root: pathlib.Path, page: pathlib.Path) -> list[str]:

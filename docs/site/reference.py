@@ -1,13 +1,16 @@
-"""Pages of the reference: a page for each public module, and one for the command line."""
+"""Pages of the reference: for each package one of its public modules, and the command line."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import re
 import types
 from collections.abc import Iterator
 from typing import Any
+
+from troupe.agents import AGENTS
 
 MODULES = (
     "troupe.environments",
@@ -67,25 +70,42 @@ MODULES = (
     "troupe.agents.td3",
 )
 """Those whose names users write."""
+_BY_NAME = "troupe.agents.by-name"
+HEADINGS = {_BY_NAME: "Builders and configs of the agents"}
+"""The headings of pages that are not called by their package."""
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yields names and texts of pages. A name that several modules have is described once, where it
     is first met; the other pages say where."""
     owners: dict[str, str] = {}
+    found: dict[str, list[types.ModuleType]] = {}
     for name in MODULES:
-        yield f"reference/{name}.rst", module_page(importlib.import_module(name), owners)
+        found.setdefault(page_of(name), []).append(importlib.import_module(name))
     yield "reference/commands.md", commands_page()
-    yield "reference/index.md", index_page()
+    for page, modules in found.items():
+        title = f"{_heading(HEADINGS.get(page, page), '=')}\n" if len(modules) > 1 else ""
+        sections = (section(module, owners, "-" if title else "=") for module in modules)
+        yield f"reference/{page}.rst", title + "\n".join(sections)
+    yield "reference/index.md", index_page(found)
 
 
-def module_page(module: types.ModuleType, owners: dict[str, str]) -> str:
-    """A page for Sphinx's autodoc.
+def page_of(module: str) -> str:
+    """The page of a module: that of its package, or the one of all agents."""
+    parts = module.split(".")
+    if parts[1] == "agents" and parts[-1] in AGENTS:
+        return _BY_NAME
+    return ".".join(parts[:3])
+
+
+def section(module: types.ModuleType, owners: dict[str, str], underline: str) -> str:
+    """What Sphinx's autodoc makes the description of a module from.
 
     Args:
       module: the module.
+      underline: of the heading.
       owners: by the place where an object is defined, the module whose page describes it; those
-        that this page describes are added.
+        that this one describes are added.
     """
     name = module.__name__
     own, others = [], []
@@ -94,7 +114,7 @@ def module_page(module: types.ModuleType, owners: dict[str, str]) -> str:
         place = f"{getattr(value, '__module__', name)}.{getattr(value, '__qualname__', public)}"
         owner = owners.setdefault(place, name)
         (own if owner == name else others).append((public, owner))
-    lines = [f"``{name}``", "=" * (len(name) + 4), "", f".. automodule:: {name}"]
+    lines = [_heading(name, underline), f".. automodule:: {name}"]
     if own:
         lines += [f"   :members: {', '.join(public for public, _ in own)}"]
     if others:
@@ -139,8 +159,6 @@ def _is_described(module: types.ModuleType, name: str) -> bool:
 
 def _assigned(file: str | None) -> set[str]:
     """Names that a file assigns to at its top level."""
-    import ast
-
     assert file is not None
     with open(file) as source:
         body = ast.parse(source.read()).body
@@ -172,12 +190,20 @@ def commands_page() -> str:
     return text
 
 
-def index_page() -> str:
-    lines = ["# Reference", "", "- [The command line](commands.md)"]
-    for name in MODULES:
-        summary = (importlib.import_module(name).__doc__ or "").partition("\n")[0]
-        lines.append(f"- [`{name}`]({name}.rst): {summary}")
-    return "\n".join([*lines, ""])
+def index_page(pages: dict[str, list[types.ModuleType]]) -> str:
+    """A list of all modules, by page."""
+    text = "# Reference\n\n- [The command line](commands.md)\n"
+    for page, modules in pages.items():
+        text += f"- [{HEADINGS.get(page, page)}]({page}.rst)\n" if len(modules) > 1 else ""
+        for module in modules:
+            summary = (module.__doc__ or "").partition("\n")[0]
+            indent = "  " if len(modules) > 1 else ""
+            text += f"{indent}- [`{module.__name__}`]({page}.rst): {summary}\n"
+    return text
+
+
+def _heading(text: str, underline: str) -> str:
+    return f"{text}\n{underline * len(text)}\n"
 
 
 def as_restructured_text(text: str) -> str:

@@ -110,8 +110,15 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def linked(text: str) -> str:
-    """A text whose addresses are links."""
-    return re.sub(r"https?://[^\s),;]*[^\s),;.]", r"<\g<0>>", text)
+    """A text whose addresses are links, named by the site that they are of."""
+
+    def link(match: re.Match[str]) -> str:
+        site, path = match.group(1), match.group(2)
+        is_paper = site == "arxiv.org" and path.startswith("/abs/")
+        name = f"arXiv:{path.removeprefix('/abs/')}" if is_paper else site
+        return f"[{name}]({match.group()})"
+
+    return re.sub(r"https?://(?:www\.)?([^\s/),;]+)([^\s),;]*[^\s),;.])", link, text)
 
 
 def cell(text: str) -> str:
@@ -164,7 +171,7 @@ def _environments() -> Iterator[list[str]]:
 
 
 def _mark(holds: bool) -> str:
-    return "yes" if holds else "–"
+    return "yes" if holds else ""
 
 
 def _shape(spec: Any) -> str:
