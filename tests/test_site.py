@@ -55,8 +55,8 @@ def commands(page):
         prose = re.sub(r"(?ms)^```.*?^```$", "", text)
         lines += [one for one in re.findall(r"`([^`]+)`", prose) if len(one.split()) > 2]
     for one in lines:
-        words = shlex.split(one.removeprefix("$ "), comments=True)
-        if words[:1] == ["troupe"] or words[:2] == ["python", "-m"]:
+        if one.removeprefix("$ ").startswith(("troupe ", "python -m ")):
+            words = shlex.split(one.removeprefix("$ "), comments=True)
             yield words[: words.index(">")] if ">" in words else words
 
 
@@ -136,6 +136,34 @@ def test_a_wrong_command_is_found(parse, tmp_path):
         parse(["troupe", "train", "dqn", "--env", "CartPole-v1", "--config.rate", "3"])
     with pytest.raises(AssertionError):
         parse(["troupe", "train", "dqn", "--environment", "CartPole-v1"])
+
+
+MESSAGES = {
+    "There is no agent": "train nope --env CartPole-v1",
+    "needs an extra": "train dqn --env dm_control/cartpole-swingup",
+    "Agents that can:": "train td3 --env CartPole-v1 --out runs/a",
+    "has no field": "train dqn --env CartPole-v1 --config.rate 3",
+    "unrecognized arguments": "train dqn --env CartPole-v1 --rate 3",
+    "and jax finds only": "train dqn --env CartPole-v1 --learner-device gpu --out runs/a",
+    "which is not installed": "train dqn --env CartPole-v1 --launch threads --out runs/a",
+    "is not empty": "train dqn --env CartPole-v1 --out full",
+    "is not a run's directory": "resume full",
+    "belongs to a new run": "resume full --config.n_step 2",
+    "cannot be imported": "check no_such_module:Builder --env CartPole-v1",
+}
+"""What docs/troubleshooting.md quotes, and a command that is answered so."""
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_troubleshooting_quotes_what_is_said(message, tmp_path, monkeypatch, capsys):
+    assert f"| `{message}` |" in (DOCS / "troubleshooting.md").read_text()
+    for package in ("dm_control", "launchpad", "reverb"):
+        monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    assert line.main(shlex.split(MESSAGES[message]), SETTINGS) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
