@@ -230,6 +230,12 @@ def test_docstrings_are_read_as_markdown_is(site):
     assert convert("Args:\n  x: y.") == "Args:\n  x: y."
 
 
+def test_the_agent_of_the_tutorial_has_as_many_lines_as_it_says(pages):
+    lines = [one for one in pages("tutorial/agent.md")[0]["small.py"].splitlines() if one.strip()]
+    for page in ("tutorial/agent.md", "index.md", "coming.md"):
+        assert f"{len(lines)} lines" in " ".join((DOCS / page).read_text().split()), len(lines)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("page", ["tutorial/train.md", "tutorial/environment.md", "coming.md"])
 def test_scripts_run(page, documented, pages, tmp_path):

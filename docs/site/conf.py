@@ -27,8 +27,8 @@ autodoc_typehints = "signature"
 autodoc_inherit_docstrings = False
 autodoc_preserve_defaults = True
 autodoc_use_type_comments = False
-# Attributes of a named tuple are members too, and described once.
-napoleon_use_ivar = True
+# A list: as members, those of a named tuple would be described twice.
+napoleon_custom_sections = [("Attributes", "params_style")]
 python_use_unqualified_type_names = True
 # The name of a type may be that of several classes; no link is as good as a wrong one.
 suppress_warnings = ["ref.python"]

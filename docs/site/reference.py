@@ -93,7 +93,7 @@ def pages() -> Iterator[tuple[str, str]]:
 def page_of(module: str) -> str:
     """The page of a module: that of its package, or the one of all agents."""
     parts = module.split(".")
-    if parts[1] == "agents" and parts[-1] in AGENTS:
+    if parts[1] == "agents" and parts[2:] and parts[2] in AGENTS:
         return _BY_NAME
     return ".".join(parts[:3])
 

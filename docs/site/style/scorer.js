@@ -1,4 +1,7 @@
-// Guides come before the many fields and methods whose names only contain what is looked for.
+// Guides come before the many fields and methods whose names only contain what is looked for, and a
+// page that is called as the query is comes first.
+const query = (new URLSearchParams(window.location.search).get("q") || "").trim().toLowerCase();
+
 var Scorer = {
   objNameMatch: 11,
   objPartialMatch: 2,
@@ -8,4 +11,8 @@ var Scorer = {
   partialTitle: 7,
   term: 5,
   partialTerm: 2,
+  score: ([page, title, anchor, description, score]) => {
+    if (page.startsWith("reference/")) return score;
+    return score + (title.toLowerCase().includes(query) ? 20 : 1);
+  },
 };
