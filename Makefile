@@ -3,7 +3,7 @@
 # make quick the suite without its long tests
 # make launchpad  what needs Launchpad, in an environment of its own with Python 3.10
 # make lint  ruff and mypy
-# make docs  the reference of the public names, into build/docs; its warnings are errors
+# make docs  the site, guides and reference, into build/docs; warnings are errors
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 
@@ -51,7 +51,7 @@ lint: $(INSTALLED)
 	$(VENV)/bin/mypy $(addprefix .typing/troupe/,__init__.py __main__.py environments partitioning agents launch baselines)
 
 docs: $(INSTALLED)
-	$(PYTHON) -W error docs/reference.py build/docs
+	$(PYTHON) docs/site/build.py build/docs
 
 install: $(INSTALLED)
 
