@@ -15,7 +15,6 @@ from ..launch.logging import report
 from ..launch.logging.combined import CombinedReporter
 from ..launch.specification.recipe import Recipe
 
-
 _IN_THIS_PROCESS = ("one-process", "threads", "compiled")
 """Launches whose learner has the devices of this process."""
 
