@@ -2,11 +2,11 @@
 
 import pytest
 
-from . import several_agents
+from . import runs
 
 pytestmark = [pytest.mark.distributed, pytest.mark.long]
 
 
 def test_agents_are_streams_of_every_actor(tmp_path):
     pytest.importorskip("launchpad")
-    several_agents.check(several_agents.train(tmp_path, "--launch", "processes"))
+    runs.check(runs.train(tmp_path, "--launch", "processes"))
