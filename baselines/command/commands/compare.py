@@ -76,6 +76,11 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="of all runs; a comparison there goes on"
     )
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="keep the answers in baselines/returns/verdicts/ of the checkout",
+    )
     parser.add_argument("--json", action="store_true", help="print comparison.json's content")
 
 
@@ -114,4 +119,4 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     check(request)  # Before the first of many runs.
     out = pathlib.Path(options.out)
     request.write(out)
-    return comparisons.run(request, out, as_json=options.json)
+    return comparisons.run(request, out, as_json=options.json, record=options.record)
