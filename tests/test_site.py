@@ -215,8 +215,8 @@ def test_the_page_of_an_agent_says_what_its_code_says(agent, site):
 
 def test_the_matrix_says_what_agents_drive(site):
     tables = site("tables")
-    assert tables.drives("td3") == ("a box",)
-    assert {"one of N", "one of N, some of them illegal", "a box"} <= {*tables.drives("ppo")}
+    assert tables.drives("td3") == ("Box",)
+    assert {"Discrete", "Discrete with a mask", "Box"} <= {*tables.drives("ppo")}
     assert "sqil" in tables.wrapped_by("dqn")
     assert "sqil" not in tables.wrapped_by("ppo")
 

@@ -98,7 +98,7 @@ def _at_a_glance(name: str) -> str:
     wrappers = ", ".join(f"`{wrapper}+{name}`" for wrapper in tables.wrapped_by(name))
     learns = "data alone (`--data`)" if builder.needs_data else ITEMS[type(item)]
     rows = [
-        ["actions", "; ".join(actions(name))],
+        ["actions", ", ".join(actions(name))],
         ["observations", "vectors, images, and dicts or tuples of both"],
         ["learns from", learns],
         ["memory", f"`--config.core`: {memory}" if memory else "none"],

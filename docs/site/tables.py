@@ -51,15 +51,15 @@ class _Spaces(gymnasium.Env):  # type: ignore[type-arg]
 
 _VECTOR = Box(-1.0, 1.0, (3,), np.float32)
 ACTIONS: dict[str, Callable[[], EnvironmentSpec]] = {
-    "one of N": lambda: _spec_of(Discrete(3)),
-    "one of N, some of them illegal": lambda: environments.make_spec(
+    "Discrete": lambda: _spec_of(Discrete(3)),
+    "Discrete with a mask": lambda: environments.make_spec(
         environments.make("fake/match", seed=0, masked=True)
     ),
-    "a box": lambda: _spec_of(_VECTOR),
-    "several, each one of N": lambda: _spec_of(gymnasium.spaces.MultiDiscrete([3, 2])),
-    "a dict": lambda: _spec_of(gymnasium.spaces.Dict(push=Discrete(3), turn=_VECTOR)),
+    "Box": lambda: _spec_of(_VECTOR),
+    "MultiDiscrete": lambda: _spec_of(gymnasium.spaces.MultiDiscrete([3, 2])),
+    "Dict": lambda: _spec_of(gymnasium.spaces.Dict(push=Discrete(3), turn=_VECTOR)),
 }
-"""Kinds of actions, each with the specs of an environment that takes them."""
+"""Spaces of actions, each with the specs of an environment that has them."""
 
 
 def _spec_of(actions: gymnasium.Space[Any]) -> EnvironmentSpec:
@@ -69,7 +69,7 @@ def _spec_of(actions: gymnasium.Space[Any]) -> EnvironmentSpec:
 
 @functools.cache
 def drives(agent: str) -> tuple[str, ...]:
-    """Returns the kinds of `ACTIONS` that an agent drives with its default settings."""
+    """Returns the spaces of `ACTIONS` that an agent drives with its default settings."""
     builder, found = find_builder(agent)(), []
     for kind, make in ACTIONS.items():
         try:
@@ -132,7 +132,8 @@ def pages() -> Iterator[tuple[str, str]]:
     text = "# Environments, actions and wrappers\n\n"
     text += "This page was made by asking each agent, with its default settings.\n\n"
     text += "## Which agents take which actions\n\n"
-    text += "Observations may be vectors, images, and dicts or tuples of both, for every agent.\n\n"
+    text += "Every agent takes observations that are vectors, images, and dicts or tuples of both. "
+    text += "A space is Gymnasium's, or what says the same in dm_env or JAX.\n\n"
     text += table(
         ["agent", *ACTIONS],
         (
