@@ -152,7 +152,8 @@ def flatten(actions: Nest, chosen: Nest) -> jax.Array:
         each = jax.nn.one_hot(x.astype(jnp.int32) - least, max(num_values(spec)))
         return each.reshape(x.shape[0], -1)
 
-    return jnp.concatenate(jax.tree.leaves(jax.tree.map(flat, actions, chosen)), axis=-1)
+    leaves = jax.tree.leaves(jax.tree.map(flat, actions, chosen))
+    return jnp.concatenate(leaves, axis=-1) if len(leaves) > 1 else leaves[0]
 
 
 def error(actions: Nest, chosen: Nest, taken: Nest) -> jax.Array:
