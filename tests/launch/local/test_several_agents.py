@@ -11,6 +11,7 @@ from troupe import environments, launch
 from troupe.agents.ppo import PPOBuilder, PPOConfig
 from troupe.launch.errors import RequestError
 from troupe.launch.evaluation import checkpoint, record
+from troupe.launch.specification.recipe import Recipe
 
 SOURCE = pathlib.Path(__file__).parents[2] / "environments/multiagent/scripted.py"
 ENV = "pettingzoo:own_agents:Scripted"
@@ -135,3 +136,27 @@ def test_rollouts_of_agents_hold_no_wait_that_counts(own, tmp_path):
         assert (data.observation[waits] == 0).all()
         # The one-hot says which agent it is in every other row.
         assert (data.observation[~waits][:, 3:].sum(axis=1) == 1).all()
+
+
+@pytest.mark.long
+def test_agents_of_one_policy_learn_to_do_other_things(documented, tmp_path):
+    """The page's runners: without knowing who it is none could go the right way."""
+    config = {
+        "num_envs": 16,
+        "rollout_length": 16,
+        "num_minibatches": 4,
+        "learning_rate": 3e-3,
+        "hidden_sizes": (32,),
+    }
+    recipe = Recipe(
+        agent="ppo",
+        env="pettingzoo:runners:Runners",
+        environment={"max_episode_steps": 40},
+        steps=4000,
+        config=config,
+        evaluation=launch.Evaluation(every=4000, final_episodes=3),
+    )
+    last = launch.run(recipe.experiment(), tmp_path / "run", progress=False).evaluation[-1]
+    # The shortest ways: three steps and five, each but the last at a cost of 0.1.
+    assert last["info/return_left"] == pytest.approx(0.8, abs=1e-5)
+    assert last["info/return_right"] == pytest.approx(0.6, abs=1e-5)
