@@ -119,7 +119,6 @@ def forward_chains(chains: Sequence[Sequence[int]], *, recycled: bool = False) -
             reads.append(((segment, "forward"), sources))
         before = ((one[-1], "forward"),) if recycled else ()
     for place, segment in reversed([*enumerate(last)]):
-        sources = ((segment, "forward"),)
-        sources += ((last[place + 1], "backward"),) if place + 1 < len(last) else ()
-        reads.append(((segment, "backward"), sources))
+        above: tuple[Task, ...] = ((last[place + 1], "backward"),) if place + 1 < len(last) else ()
+        reads.append(((segment, "backward"), ((segment, "forward"), *above)))
     return Edges(tuple(reads))

@@ -95,9 +95,7 @@ class PipelineTable:
         if not self.placement or not all(self.placement):
             raise ValueError(f"placement {self.placement} leaves a segment without a device")
         if self.microbatches < 1:
-            raise ValueError(
-                f"a table of {self.microbatches} micro-batches; at least one is needed"
-            )
+            raise ValueError(f"{self.microbatches} micro-batches; a table needs at least one")
         for step, row in enumerate(self.cells):
             if len(row) != self.devices:
                 raise ValueError(
@@ -223,7 +221,7 @@ def parse_table(text: str) -> PipelineTable:
         segment, _, devices = word.partition("=")
         if segment != str(number) or not re.fullmatch(r"\d+(\+\d+)*", devices):
             raise ValueError(
-                f"placement {word!r}: expected '{number}=' and devices, as '{number}=0'"
+                f"placement {word!r} should be '{number}=' and devices, as '{number}=0'"
             )
         placement.append(tuple(int(device) for device in devices.split("+")))
     if len(lines[1]) != 2 or not lines[1][1].isdigit():
@@ -232,7 +230,8 @@ def parse_table(text: str) -> PipelineTable:
     for words in lines[3:]:
         if len(words) != len(lines[2]):
             raise ValueError(
-                f"line {' '.join(words)!r} has {len(words) - 1} cells for {len(lines[2]) - 1} devices"
+                f"line {' '.join(words)!r} has {len(words) - 1} cells, not one for each of "
+                f"{len(lines[2]) - 1} devices"
             )
         rows.append(tuple(parse_cell(word) for word in words[1:]))
     return PipelineTable(tuple(placement), int(lines[1][1]), tuple(rows))
