@@ -119,6 +119,6 @@ def forward_chains(chains: Sequence[Sequence[int]], *, recycled: bool = False) -
             reads.append(((segment, "forward"), sources))
         before = ((one[-1], "forward"),) if recycled else ()
     for place, segment in reversed([*enumerate(last)]):
-        above: tuple[Task, ...] = ((last[place + 1], "backward"),) if place + 1 < len(last) else ()
+        above: list[Task] = [(later, "backward") for later in last[place + 1 : place + 2]]
         reads.append(((segment, "backward"), ((segment, "forward"), *above)))
     return Edges(tuple(reads))

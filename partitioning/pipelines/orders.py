@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Mapping, Sequence
 
 from .edges import Edges
@@ -93,7 +94,7 @@ def _circle(
         path.append(next(source for source in before[path[-1]] if source in stuck))
     path = path[path.index(path[-1]) :]
     waits = []
-    for cell, source in zip(path, path[1:], strict=False):
+    for cell, source in itertools.pairwise(path):
         device = next(
             (d for d, order in enumerate(orders) if _runs_before(source, cell, order)), None
         )
@@ -103,4 +104,4 @@ def _circle(
 
 
 def _runs_before(one: PipelineCell, other: PipelineCell, order: Sequence[PipelineCell]) -> bool:
-    return any(pair == (one, other) for pair in zip(order, order[1:], strict=False))
+    return any(pair == (one, other) for pair in itertools.pairwise(order))
