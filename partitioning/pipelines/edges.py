@@ -109,15 +109,14 @@ def forward_chains(chains: Sequence[Sequence[int]], *, recycled: bool = False) -
     if not last or not all(others):
         raise ValueError("a chain without segments; every chain needs at least one")
     reads: list[tuple[Task, tuple[Task, ...]]] = []
-    before: tuple[Task, ...] = ()
+    before: list[Task] = []
     for one in (*others, last):
-        met = tuple((other[-1], "forward") for other in others) if one is last else ()
         for place, segment in enumerate(one):
-            sources: tuple[Task, ...] = ((one[place - 1], "forward"),) if place else ()
-            sources += before if not place else ()
-            sources += met if segment == last[-1] and not recycled else ()
-            reads.append(((segment, "forward"), sources))
-        before = ((one[-1], "forward"),) if recycled else ()
+            sources: list[Task] = [(one[place - 1], "forward")] if place else before
+            if segment == last[-1] and not recycled:
+                sources = [*sources, *((other[-1], "forward") for other in others)]
+            reads.append(((segment, "forward"), tuple(sources)))
+        before = [(one[-1], "forward")] if recycled else []
     for place, segment in reversed([*enumerate(last)]):
         above: list[Task] = [(later, "backward") for later in last[place + 1 : place + 2]]
         reads.append(((segment, "backward"), ((segment, "forward"), *above)))

@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .edges import WORKS, Edges, Task, Work
@@ -110,6 +110,31 @@ class PipelineTable:
             if len(set(places)) < len(places):
                 raise ValueError(f"segment {segment} is placed twice on a device: {[*places]}")
 
+    @classmethod
+    def of(
+        cls,
+        placement: Sequence[Sequence[int]],
+        microbatches: int,
+        places: Iterable[tuple[int, int, PipelineCell]],
+    ) -> PipelineTable:
+        """A table from its cells, each with its step and its device.
+
+        Raises:
+          ValueError: two cells are at one step on one device, or one is on a device without a
+            segment.
+        """
+        found: dict[tuple[int, int], PipelineCell] = {}
+        devices = 1 + max(max(one) for one in placement)
+        for step, device, cell in places:
+            other = found.setdefault((step, device), cell)
+            if other != cell:
+                raise ValueError(f"{other} and {cell} are both at step {step} on device {device}")
+            if not 0 <= device < devices:
+                raise ValueError(f"{cell} is on device {device}; segments are on {devices}")
+        steps = 1 + max((step for step, _ in found), default=-1)
+        rows = (tuple(found.get((step, d)) for d in range(devices)) for step in range(steps))
+        return cls(tuple(map(tuple, placement)), microbatches, tuple(rows))
+
     @property
     def steps(self) -> int:
         """How many steps there are."""
@@ -154,12 +179,7 @@ class PipelineTable:
         rows = [["step", *map(str, range(self.devices))]]
         for step, row in enumerate(self.cells):
             rows.append([str(step), *(_IDLE if cell is None else str(cell) for cell in row)])
-        widths = [max(len(row[i]) for row in rows) for i in range(self.devices + 1)]
-        lines = [
-            "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        return "\n".join([f"placement {places}", f"microbatches {self.microbatches}", *lines])
+        return f"placement {places}\nmicrobatches {self.microbatches}\n{columns(rows)}"
 
     def to_json(self) -> dict[str, Any]:
         """The table as plain data; cells are text."""
@@ -199,6 +219,13 @@ class PipelineTable:
         """
         with open(path) as file:
             return cls.from_json(json.load(file))
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of words as lines, each column as wide as its widest word."""
+    widths = [max(map(len, words)) for words in zip(*rows, strict=True)]
+    padded = (map(str.ljust, row, widths) for row in rows)
+    return "\n".join("  ".join(words).rstrip() for words in padded)
 
 
 def parse_table(text: str) -> PipelineTable:
