@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from .edges import Edges, Work
-from .orders import in_order, predecessors
+from .orders import predecessors, sorted_cells, values_read
 from .table import PipelineCell, PipelineTable
 
 #: Seconds that the result of a cell takes from one device to another.
@@ -84,11 +84,9 @@ def equal_costs(segments: int, **costs: float) -> tuple[SegmentCost, ...]:
 def messages(table: PipelineTable, edges: Edges) -> tuple[Message, ...]:
     """The values that cross devices, once for each device that reads them, in order of steps."""
     found: dict[Message, None] = {}
-    for cell in table.step_of:
-        for makers in cell.sources(edges):
-            value = table.source(cell, makers)
-            if value is not None:
-                found.update(dict.fromkeys(_messages(table, value, cell)))
+    for cell, values in values_read(table.step_of, edges).items():
+        for value in values:
+            found.update(dict.fromkeys(_messages(table, value, cell)))
     return tuple(sorted(found, key=lambda message: table.step_of[message.value]))
 
 
@@ -99,6 +97,13 @@ def _messages(table: PipelineTable, value: PipelineCell, cell: PipelineCell) -> 
             yield Message(value, -1, -1)
     elif sources != targets:
         yield Message(value, sources[0], targets[0])
+
+
+def _by_value(sent: Sequence[Message]) -> dict[PipelineCell, list[Message]]:
+    found: dict[PipelineCell, list[Message]] = {}
+    for message in sent:
+        found.setdefault(message.value, []).append(message)
+    return found
 
 
 def dependency_time(
@@ -117,27 +122,27 @@ def dependency_time(
       link: the time of a value between devices; None if it takes none.
     """
     orders = table.orders()
-    before = predecessors(orders, edges)
+    reads = values_read(table.step_of, edges)
+    before = predecessors(orders, reads)
     starts: dict[PipelineCell, float] = {}
     ends: dict[PipelineCell, float] = {}
     arrivals: dict[Message, float] = {}
     free: dict[tuple[int, int], float] = {}
-    sent: dict[PipelineCell, list[Message]] = {}
-    for message in messages(table, edges):
-        sent.setdefault(message.value, []).append(message)
-    for cell in in_order(before, orders):
+    sent = _by_value(messages(table, edges)) if link else {}
+    for cell in sorted_cells(before, orders):
         ready = [ends[source] for source in before[cell]]
-        for makers in cell.sources(edges):
-            value = table.source(cell, makers)
-            assert value is not None
-            ready += [arrivals[message] for message in _messages(table, value, cell)]
+        if link:
+            values = reads[cell]
+            ready += [arrivals[one] for value in values for one in _messages(table, value, cell)]
         starts[cell] = max(ready, default=0.0)
         ends[cell] = starts[cell] + costs[cell.segment].time(cell.work)
         for message in sent.get(cell, ()):
             wire = message.source, message.target
-            takes = link(cell, *wire) if link else 0.0
+            assert link is not None
             # Values of one device leave in its order, which is the order in which they come here.
-            arrivals[message] = free[wire] = max(ends[cell], free.get(wire, 0.0)) + takes
+            arrivals[message] = free[wire] = max(ends[cell], free.get(wire, 0.0)) + link(
+                cell, *wire
+            )
     busy = tuple(sum(costs[c.segment].time(c.work) for c in order) for order in orders)
     return TableTiming(max(ends.values(), default=0.0), starts, ends, busy)
 
@@ -155,9 +160,7 @@ def lockstep_time(
     """
     starts: dict[PipelineCell, float] = {}
     ends: dict[PipelineCell, float] = {}
-    sent: dict[PipelineCell, list[Message]] = {}
-    for message in messages(table, edges):
-        sent.setdefault(message.value, []).append(message)
+    sent = _by_value(messages(table, edges)) if link else {}
     now = 0.0
     for row in table.cells:
         wires: dict[tuple[int, int], float] = {}
@@ -167,7 +170,7 @@ def lockstep_time(
             ends[cell] = now + costs[cell.segment].time(cell.work)
             end = max(end, ends[cell])
         for cell in dict.fromkeys(filter(None, row)):
-            for message in sent.get(cell, ()) if link else ():
+            for message in sent.get(cell, ()):
                 wire = message.source, message.target
                 assert link is not None
                 wires[wire] = wires.get(wire, 0.0) + link(cell, *wire)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import graphlib
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -46,9 +47,11 @@ class Edges:
                     raise ValueError(
                         f"{text(task)} reads {text(source)}, which is no task of these edges"
                     )
-        if len(self.order) < len(known):
-            stuck = next(task for task in known if task not in self.order)
-            raise ValueError(f"{text(stuck)} reads, over other tasks, its own result")
+        try:
+            _ = self.order
+        except graphlib.CycleError as error:
+            circle = " reads ".join(text(task) for task in reversed(error.args[1]))
+            raise ValueError(f"edges go in a circle: {circle}") from None
 
     @functools.cached_property
     def sources(self) -> Mapping[Task, tuple[Task, ...]]:
@@ -67,14 +70,7 @@ class Edges:
     @functools.cached_property
     def order(self) -> tuple[Task, ...]:
         """The tasks, each after those that it reads."""
-        waiting = {task: len(set(sources)) for task, sources in self.reads}
-        ready = [task for task, count in waiting.items() if not count]
-        for task in ready:
-            for reader in dict.fromkeys(self.readers[task]):
-                waiting[reader] -= 1
-                if not waiting[reader]:
-                    ready.append(reader)
-        return tuple(ready)
+        return tuple(graphlib.TopologicalSorter(dict(self.reads)).static_order())
 
     @property
     def segments(self) -> int:

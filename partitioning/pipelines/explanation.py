@@ -54,24 +54,21 @@ def explain_step(table: PipelineTable, edges: Edges, step: int, device: int) -> 
     column = [row[device] for row in table.cells]
     cell = column[step]
     if cell is not None:
+        reasons = _reads(table, edges, cell)
         before = next((c for c in reversed(column[:step]) if c is not None), None)
-        waits = _waits(table, edges, cell)
-        after = [] if before is None else [f"device {device} runs {before} before it"]
-        reasons = "; ".join([*waits, *after]) or "it reads nothing"
+        reasons += f"; the device runs {before} before it" if before is not None else ""
         return f"{cell} runs at step {step} on device {device}: {reasons}"
     later = next((c for c in column[step:] if c is not None), None)
     if later is None:
         return f"device {device} is idle at step {step}: all its cells have run"
-    late = _waits(table, edges, later, since=step)
-    reasons = "; ".join(late) if late else "nothing that it reads is missing"
     return (
-        f"device {device} is idle at step {step}: {later} runs next, at step "
-        f"{table.step_of[later]}; {reasons}"
+        f"device {device} is idle at step {step}: its next cell is {later} of step "
+        f"{table.step_of[later]}; {_reads(table, edges, later)}"
     )
 
 
-def _waits(table: PipelineTable, edges: Edges, cell: PipelineCell, since: int = 0) -> list[str]:
-    """The values that a cell reads, of those that are made at a step and later."""
+def _reads(table: PipelineTable, edges: Edges, cell: PipelineCell) -> str:
+    """The values that a cell reads, and when they are made."""
     values = (table.source(cell, makers) for makers in cell.sources(edges))
-    made = [(table.step_of[value], value) for value in values if value is not None]
-    return [f"it reads {value} of step {at}" for at, value in made if at >= since]
+    made = [f"{value} of step {table.step_of[value]}" for value in values if value is not None]
+    return f"it reads {' and '.join(made)}" if made else "it reads nothing"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import collections
+import graphlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .edges import Edges
 from .table import PipelineCell, PipelineTable
@@ -26,9 +26,9 @@ def lay_out(
       ValueError: a value is read that no device makes, or cells wait for one another in a circle;
         the message tells who waits for whom.
     """
-    before = predecessors(orders, edges)
+    before = predecessors(orders, values_read(dict.fromkeys(itertools.chain(*orders)), edges))
     step_of: dict[PipelineCell, int] = {}
-    for cell in in_order(before, orders):
+    for cell in sorted_cells(before, orders):
         step_of[cell] = 1 + max((step_of[source] for source in before[cell]), default=-1)
     steps = 1 + max(step_of.values(), default=-1)
     rows: list[list[PipelineCell | None]] = [[None] * len(orders) for _ in range(steps)]
@@ -38,70 +38,57 @@ def lay_out(
     return PipelineTable(tuple(map(tuple, placement)), microbatches, tuple(map(tuple, rows)))
 
 
-def predecessors(orders: Orders, edges: Edges) -> dict[PipelineCell, list[PipelineCell]]:
-    """For every cell, those that it waits for: what it reads, and what its devices run before it.
+def values_read(
+    cells: Collection[PipelineCell], edges: Edges
+) -> dict[PipelineCell, list[PipelineCell]]:
+    """For every cell, those that make what it reads.
 
     Raises:
-      ValueError: a value is read that no device makes.
+      ValueError: a value is read that no cell makes.
     """
-    before: dict[PipelineCell, list[PipelineCell]] = {}
-    for order in orders:
-        for place, cell in enumerate(order):
-            before.setdefault(cell, []).extend(order[max(place - 1, 0) : place])
-    for cell, waits in before.items():
+    found: dict[PipelineCell, list[PipelineCell]] = {}
+    for cell in cells:
+        values = found[cell] = []
         for makers in cell.sources(edges):
-            found = next((maker for maker in makers if maker in before), None)
-            if found is None:
+            value = next((maker for maker in makers if maker in cells), None)
+            if value is None:
                 wanted = " or ".join(map(str, makers))
                 raise ValueError(f"{cell} reads {wanted}, which no device makes")
-            waits.append(found)
+            values.append(value)
+    return found
+
+
+def predecessors(
+    orders: Orders, reads: Mapping[PipelineCell, Sequence[PipelineCell]]
+) -> dict[PipelineCell, list[PipelineCell]]:
+    """For every cell, those that it waits for: what it reads, and what its devices run before."""
+    before = {cell: [*values] for cell, values in reads.items()}
+    for order in orders:
+        for one, other in itertools.pairwise(order):
+            before[other].append(one)
     return before
 
 
-def in_order(
+def sorted_cells(
     before: Mapping[PipelineCell, Sequence[PipelineCell]], orders: Orders
 ) -> list[PipelineCell]:
     """The cells, each after all that it waits for.
 
     Raises:
-      ValueError: some wait for one another in a circle.
+      ValueError: some wait for one another in a circle; the message tells who waits for whom.
     """
-    waiting = {cell: len(waits) for cell, waits in before.items()}
-    after = collections.defaultdict(list)
-    for cell, waits in before.items():
-        for source in waits:
-            after[source].append(cell)
-    ready = [cell for cell, count in waiting.items() if not count]
-    for cell in ready:
-        for later in after[cell]:
-            waiting[later] -= 1
-            if not waiting[later]:
-                ready.append(later)
-    if len(ready) < len(before):
-        raise ValueError(_circle({c for c, count in waiting.items() if count}, before, orders))
-    return ready
+    try:
+        return [*graphlib.TopologicalSorter(before).static_order()]
+    except graphlib.CycleError as error:
+        waits = []
+        for source, cell in itertools.pairwise(error.args[1]):
+            devices = (d for d, order in enumerate(orders) if _adjacent(source, cell, order))
+            device = next(devices, None)
+            reason = "which it reads" if device is None else f"which device {device} runs before it"
+            waits.append(f"{cell} waits for {source}, {reason}")
+        circle = "; ".join(reversed(waits))
+        raise ValueError(f"cells wait for one another in a circle: {circle}") from None
 
 
-def _circle(
-    stuck: set[PipelineCell],
-    before: Mapping[PipelineCell, Sequence[PipelineCell]],
-    orders: Orders,
-) -> str:
-    """Who waits for whom, around one circle of the cells that wait for ever."""
-    path = [min(stuck, key=str)]
-    while path.count(path[-1]) < 2:
-        # Every cell that is stuck waits for another one that is.
-        path.append(next(source for source in before[path[-1]] if source in stuck))
-    path = path[path.index(path[-1]) :]
-    waits = []
-    for cell, source in itertools.pairwise(path):
-        device = next(
-            (d for d, order in enumerate(orders) if _runs_before(source, cell, order)), None
-        )
-        reason = "which it reads" if device is None else f"which device {device} runs before it"
-        waits.append(f"{cell} waits for {source}, {reason}")
-    return f"cells wait for one another in a circle: {'; '.join(waits)}"
-
-
-def _runs_before(one: PipelineCell, other: PipelineCell, order: Sequence[PipelineCell]) -> bool:
-    return any(pair == (one, other) for pair in itertools.pairwise(order))
+def _adjacent(one: PipelineCell, other: PipelineCell, order: Sequence[PipelineCell]) -> bool:
+    return (one, other) in itertools.pairwise(order)
