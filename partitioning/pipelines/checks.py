@@ -6,7 +6,7 @@ import collections
 from collections.abc import Iterator, Sequence
 
 from .accounting import SegmentCost, live, messages
-from .edges import Edges, Work, chain, text
+from .edges import WORKS, Edges, Work, chain, text
 from .table import PipelineCell, PipelineTable
 
 #: How many faults a message lists.
@@ -75,7 +75,12 @@ def _misplaced(table: PipelineTable, edges: Edges) -> Iterator[str]:
             if cell is None:
                 continue
             where = f"{cell} at step {step} on device {device}"
-            if not 0 <= cell.segment < table.segments:
+            if cell.work not in WORKS:
+                yield (
+                    f"a cell at step {step} on device {device} does {cell.work!r}, which is none "
+                    f"of {', '.join(WORKS)}"
+                )
+            elif not 0 <= cell.segment < table.segments:
                 yield f"{where} is of segment {cell.segment}; there are {table.segments}"
             elif not 0 <= cell.microbatch < table.microbatches:
                 yield f"{where} is of micro-batch {cell.microbatch}; there are {table.microbatches}"

@@ -77,8 +77,26 @@ def sorted_cells(
     Raises:
       ValueError: some wait for one another in a circle; the message tells who waits for whom.
     """
+    waiting = {cell: len(waits) for cell, waits in before.items()}
+    after: dict[PipelineCell, list[PipelineCell]] = {cell: [] for cell in before}
+    for cell, waits in before.items():
+        for source in waits:
+            after[source].append(cell)
+    ready = [cell for cell, count in waiting.items() if not count]
+    for cell in ready:
+        for later in after[cell]:
+            waiting[later] -= 1
+            if not waiting[later]:
+                ready.append(later)
+    if len(ready) < len(before):
+        raise ValueError(_circle(before, orders))
+    return ready
+
+
+def _circle(before: Mapping[PipelineCell, Sequence[PipelineCell]], orders: Orders) -> str:
+    """Who waits for whom, around one circle."""
     try:
-        return [*graphlib.TopologicalSorter(before).static_order()]
+        graphlib.TopologicalSorter(before).prepare()
     except graphlib.CycleError as error:
         waits = []
         for source, cell in itertools.pairwise(error.args[1]):
@@ -86,8 +104,8 @@ def sorted_cells(
             device = next(devices, None)
             reason = "which it reads" if device is None else f"which device {device} runs before it"
             waits.append(f"{cell} waits for {source}, {reason}")
-        circle = "; ".join(reversed(waits))
-        raise ValueError(f"cells wait for one another in a circle: {circle}") from None
+        return f"cells wait for one another in a circle: {'; '.join(reversed(waits))}"
+    raise AssertionError("no circle")
 
 
 def _adjacent(one: PipelineCell, other: PipelineCell, order: Sequence[PipelineCell]) -> bool:

@@ -8,9 +8,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from .edges import WORKS, Edges, Task, Work
+from .edges import Edges, Task, Work
 
 _LETTERS: Mapping[Work, str] = {"forward": "F", "backward": "B", "inputs": "I", "weights": "W"}
 _WORKS = {letter: work for work, letter in _LETTERS.items()}
@@ -18,8 +18,7 @@ _CELL = re.compile(r"([FBIW])(\d+)\.(\d+)")
 _IDLE = "."
 
 
-@dataclasses.dataclass(frozen=True)
-class PipelineCell:
+class PipelineCell(NamedTuple):
     """One work of one segment on one micro-batch.
 
     Attributes:
@@ -32,10 +31,6 @@ class PipelineCell:
     segment: int
     microbatch: int
     work: Work
-
-    def __post_init__(self) -> None:
-        if self.work not in WORKS:
-            raise ValueError(f"a cell works {self.work!r}; it can work {', '.join(WORKS)}")
 
     def __str__(self) -> str:
         """The cell as a table prints it: "B2.5" is backward of segment 2, micro-batch 5."""
@@ -51,7 +46,7 @@ class PipelineCell:
         is in the table.
         """
         if self.work == "weights":
-            yield (dataclasses.replace(self, work="inputs"),)
+            yield (self._replace(work="inputs"),)
             return
         for segment, work in edges.sources.get(self.task, ()):
             makers: tuple[Work, ...] = ("forward",) if work == "forward" else ("backward", "inputs")

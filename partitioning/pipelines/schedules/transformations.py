@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping
 
-from .edges import Edges, Task, Work
-from .orders import lay_out
-from .table import PipelineCell, PipelineTable
+from ..edges import Edges, Task, Work
+from ..orders import lay_out
+from ..table import PipelineCell, PipelineTable
 
 
 def interlaced(table: PipelineTable, edges: Edges, whole: Collection[int]) -> PipelineTable:
@@ -33,10 +32,7 @@ def interlaced(table: PipelineTable, edges: Edges, whole: Collection[int]) -> Pi
             f"{count - len(set(whole))} to the table; it schedules {table.segments}"
         )
     staged = [segment for segment in range(count) if segment not in whole]
-    rows = [
-        [c and dataclasses.replace(c, segment=staged[c.segment]) for c in row]
-        for row in table.cells
-    ]
+    rows = [[c and c._replace(segment=staged[c.segment]) for c in row] for row in table.cells]
     step_of = {cell: step for step, row in enumerate(rows) for cell in row if cell is not None}
     # Whole steps by the step that they come before; in the order of their edges, which is kept.
     inserted: list[list[PipelineCell]] = [[] for _ in range(table.steps + 1)]
@@ -114,7 +110,7 @@ def co_sharded(
             ]
             reads.append(((part, work), tuple(found)))
     orders = [
-        [dataclasses.replace(cell, segment=part) for cell in order for part in groups[cell.segment]]
+        [cell._replace(segment=part) for cell in order for part in groups[cell.segment]]
         for order in table.orders()
     ]
     placement = [

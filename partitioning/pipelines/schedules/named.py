@@ -5,9 +5,9 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Mapping, Sequence
 
-from .edges import Edges, Work, chain, forward_chains
-from .orders import lay_out
-from .table import PipelineCell, PipelineTable
+from ..edges import Edges, Work, chain, forward_chains
+from ..orders import lay_out
+from ..table import PipelineCell, PipelineTable
 
 
 def gpipe(stages: int, microbatches: int) -> PipelineTable:
