@@ -34,7 +34,7 @@ class PipelineCell(NamedTuple):
 
     def __str__(self) -> str:
         """The cell as a table prints it: "B2.5" is backward of segment 2, micro-batch 5."""
-        return f"{_LETTERS[self.work]}{self.segment}.{self.microbatch}"
+        return f"{_LETTERS.get(self.work, '?')}{self.segment}.{self.microbatch}"
 
     @property
     def task(self) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import graphlib
 import itertools
 
@@ -11,6 +12,11 @@ import pytest
 from troupe.partitioning import pipelines as pp
 
 SIZES = [(p, m) for p in range(1, 9) for m in range(1, 33)]
+# Tables are made once for all tests.
+gpipe, one_f_one_b, zero_bubble, dualpipe_v, several_forwards = map(
+    functools.cache,
+    (pp.gpipe, pp.one_f_one_b, pp.zero_bubble, pp.dualpipe_v, pp.several_forwards),
+)
 COSTS = [(1.0, 1.0, 1.0), (2.0, 3.0, 1.0), (4.0, 5.0, 3.5)]
 
 
@@ -29,7 +35,7 @@ def bubble(table, edges, costs):
     return timing.total - timing.busy[0], timing.busy[0]
 
 
-@pytest.mark.parametrize("make", [pp.gpipe, pp.one_f_one_b])
+@pytest.mark.parametrize("make", [gpipe, one_f_one_b])
 def test_bubbles_of_gpipe_and_1f1b(make):
     """(p - 1) / m of a stage's own time."""
     for p, m in SIZES:
@@ -54,7 +60,7 @@ def test_bubbles_of_zero_bubble():
         expected = (p - 1) * (forward + (inputs + weights) - 2 * weights)
         # Of fewer micro-batches there are too few gradients of weights to fill with.
         expected += max(p - m, 0) * weights
-        idle, _ = bubble(pp.zero_bubble(p, m), pp.chain(p), costs_of(p, m))
+        idle, _ = bubble(zero_bubble(p, m), pp.chain(p), costs_of(p, m))
         assert idle == pytest.approx(expected)
 
 
@@ -69,7 +75,7 @@ def test_bubbles_of_dualpipe_v():
             forward, inputs, weights = costs_of(d, m)
             backward = inputs + weights
             expected = (d - 1) * ((forward + backward) + backward - 3 * weights)
-            table = pp.dualpipe_v(d, m)
+            table = dualpipe_v(d, m)
             idle, own = bubble(table, pp.chain(2 * d), costs_of(d, m))
             assert idle <= expected + 1e-9
             at_once = time_at_once(table, pp.chain(2 * d), costs_of(d, m))
@@ -109,7 +115,11 @@ def test_bubbles_of_3f1b(recycled):
         # If recycled, the next chain waits for the first micro-batch of the one before.
         if not recycled or m >= p:
             forwards = 2 + m % 2
-            table = pp.several_forwards(p, m, forwards, recycled=recycled)
+            table = (
+                pp.several_forwards(p, m, forwards, recycled=True)
+                if recycled
+                else several_forwards(p, m, forwards)
+            )
             edges = pp.stage_chains(p, forwards, recycled=recycled)
             costs = COSTS[m % 2]
             forward, inputs, weights = costs
@@ -122,27 +132,29 @@ def test_live_activations():
     for p, m in SIZES:
         chain = pp.chain(p)
         stages = range(p)
-        assert pp.peak_live(pp.gpipe(p, m), chain) == (m,) * p
-        assert pp.peak_live(pp.one_f_one_b(p, m), chain) == tuple(min(m, p - s) for s in stages)
-        assert pp.peak_live(pp.zero_bubble(p, m), chain) == (min(m, p),) * p
-        threes = pp.several_forwards(p, m)
-        assert pp.peak_live(threes, pp.stage_chains(p, 3)) == tuple(min(m, p - s) for s in stages)
+        assert pp.peak_live(gpipe(p, m), chain) == (m,) * p
+        assert pp.peak_live(one_f_one_b(p, m), chain) == tuple(min(m, p - s) for s in stages)
+        assert pp.peak_live(zero_bubble(p, m), chain) == (min(m, p),) * p
+        threes = several_forwards(p, m, 2 + m % 2)
+        assert pp.peak_live(threes, pp.stage_chains(p, 2 + m % 2)) == tuple(
+            min(m, p - s) for s in stages
+        )
         if m >= 2 * p:
-            assert pp.peak_live(pp.dualpipe_v(p, m), pp.chain(2 * p)) == (2 * p + 1,) * p
-    assert pp.peak_live(pp.one_f_one_b(4, 8), pp.chain(4)) == (4, 3, 2, 1)
+            assert pp.peak_live(dualpipe_v(p, m), pp.chain(2 * p)) == (2 * p + 1,) * p
+    assert pp.peak_live(one_f_one_b(4, 8), pp.chain(4)) == (4, 3, 2, 1)
 
 
 def test_messages():
     """Activations and their gradients between neighbours; v times as many if interleaved."""
     for p, m in ((2, 4), (4, 8), (8, 16)):
-        plain = pp.messages(pp.one_f_one_b(p, m), pp.chain(p))
+        plain = pp.messages(one_f_one_b(p, m), pp.chain(p))
         assert len(plain) == 2 * m * (p - 1)
         assert {one.target - one.source for one in plain} == {1, -1}
         for v in (2, 3):
             sent = pp.messages(pp.interleaved(p, m, v), pp.chain(v * p))
             assert len(sent) == 2 * m * (v * p - 1)
         # Of a V two neighbouring segments share the last device.
-        assert len(pp.messages(pp.dualpipe_v(p, m), pp.chain(2 * p))) == 4 * m * (p - 1)
+        assert len(pp.messages(dualpipe_v(p, m), pp.chain(2 * p))) == 4 * m * (p - 1)
 
 
 @pytest.mark.parametrize("name", pp.SCHEDULES)
@@ -162,9 +174,9 @@ def test_what_cannot_be_made_is_said():
     with pytest.raises(ValueError, match=r"groups of 4 micro-batches.*and 6 are no such groups"):
         pp.interleaved(4, 6, 2)
     with pytest.raises(ValueError, match=r"at least 8 micro-batches, two a device.*there are 7"):
-        pp.dualpipe_v(4, 7)
+        dualpipe_v(4, 7)
     with pytest.raises(ValueError, match="a pipeline of 0 stages; it needs at least one"):
-        pp.gpipe(0, 7)
+        gpipe(0, 7)
 
 
 # -- transformations ------------------------------------------------------------------------------
