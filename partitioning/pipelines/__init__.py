@@ -30,6 +30,8 @@ from .schedules.named import stage_chains as stage_chains
 from .schedules.named import straight as straight
 from .schedules.named import v_shaped as v_shaped
 from .schedules.named import zero_bubble as zero_bubble
+from .schedules.search import FoundSchedule as FoundSchedule
+from .schedules.search import search_schedule as search_schedule
 from .schedules.transformations import co_sharded as co_sharded
 from .schedules.transformations import interlaced as interlaced
 from .table import PipelineCell as PipelineCell

@@ -11,6 +11,7 @@ from .table import PipelineCell, PipelineTable
 
 #: How many faults a message lists.
 _LISTED = 5
+_WORKS = ", ".join(WORKS)
 #: The cells that together make a whole backward pass.
 _BACKWARD: tuple[frozenset[Work], ...] = (frozenset({"backward"}), frozenset({"inputs", "weights"}))
 
@@ -76,10 +77,7 @@ def _misplaced(table: PipelineTable, edges: Edges) -> Iterator[str]:
                 continue
             where = f"{cell} at step {step} on device {device}"
             if cell.work not in WORKS:
-                yield (
-                    f"a cell at step {step} on device {device} does {cell.work!r}, which is none "
-                    f"of {', '.join(WORKS)}"
-                )
+                yield f"step {step} on device {device} does {cell.work!r}; works are {_WORKS}"
             elif not 0 <= cell.segment < table.segments:
                 yield f"{where} is of segment {cell.segment}; there are {table.segments}"
             elif not 0 <= cell.microbatch < table.microbatches:

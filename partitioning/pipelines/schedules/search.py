@@ -21,7 +21,7 @@ from .repetend import Repetend, solve_repetend
 from .solver import SchedulingProblem, Solver, solve_cells
 
 #: So many cells are searched as a whole too, where a repetend may leave something to gain.
-_FEW = 200
+_FEW = 400
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _by_repetends(problem: SchedulingProblem, microbatches: int, solver: Solver)
     best = None
     # Rounds of two micro-batches gain where memory rules out the shortest period.
     for size, late_weights in ((1, False), (1, True), (2, False)):
-        if (late_weights and not problem.split) or (best and best.proven):
+        if best and best.proven:
             continue
         found = _shortest_period(problem, size, late_weights, solver)
         if found is not None and microbatches // size > found.last:
