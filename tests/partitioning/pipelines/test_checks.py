@@ -6,8 +6,12 @@ import random
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from troupe.partitioning import pipelines as pp
+
+from .random_tables import random_table
 
 KINDS = ("missing", "early", "twice", "two at once", "device", "part", "circle", "link", "memory")
 SEEDS = range(15)
@@ -197,3 +201,23 @@ def test_edges_are_checked():
         pp.Edges((((0, "weights"), ()),))
     with pytest.raises(ValueError, match="a chain without segments"):
         pp.forward_chains([[0], []])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.randoms(use_true_random=False),
+    st.integers(1, 4),
+    st.sampled_from([pp.chain(4), pp.chain(6), pp.stage_chains(2, 3), pp.stage_chains(2, 2)]),
+    st.integers(1, 4),
+)
+def test_tables_that_can_run_are_let_through(chooser, devices, edges, microbatches):
+    """Any order that the edges allow passes, is read back, and is no quicker in steps."""
+    table = random_table(chooser, devices, edges, microbatches)
+    pp.check_table(table, edges, devices=devices, limits=pp.peak_live(table, edges))
+    assert pp.parse_table(str(table)) == table
+    assert pp.lay_out(table.orders(), table.placement, microbatches, edges) == table
+    costs = [pp.SegmentCost(chooser.random(), chooser.random()) for _ in range(edges.segments)]
+    quickest = pp.dependency_time(table, edges, costs).total
+    assert quickest <= pp.lockstep_time(table, edges, costs).total + 1e-9
+    busiest = max(sum(costs[c.segment].time(c.work) for c in o) for o in table.orders())
+    assert quickest >= busiest - 1e-9
