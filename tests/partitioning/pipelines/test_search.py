@@ -75,7 +75,7 @@ def test_a_v_is_filled(ortools):
 def test_segments_on_all_devices_are_placed(ortools):
     costs = pp.equal_costs(4, forward=1.0, backward=2.0)
     placement = [(0, 1), (0,), (1,), (0, 1)]
-    found = pp.search_schedule(placement, pp.chain(4), 8, costs, effort=5)
+    found = pp.search_schedule(placement, pp.chain(4), 8, costs, effort=1)
     base = pp.interlaced(pp.one_f_one_b(2, 8), pp.chain(4), [0, 3])
     assert total(found, pp.chain(4), costs) <= pp.dependency_time(base, pp.chain(4), costs).total
     assert found.period == 9.0
