@@ -25,7 +25,7 @@ BELOW = {
     "baselines": {*FLOORS},
 }
 # The partitioner stands alone: what it may import besides itself.
-ALONE = {"jax", "jaxlib", "numpy", "ml_dtypes", "matplotlib", "rich"}
+ALONE = {"jax", "jaxlib", "numpy", "ml_dtypes", "matplotlib", "ortools", "rich"}
 FILES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
 LABORATORY = ROOT / "baselines" / "speed" / "laboratory"
 TEST_FILES = sorted(TESTS.rglob("*.py"))
