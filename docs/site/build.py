@@ -26,7 +26,7 @@ CONTENTS = {
     "First questions": ["choosing", "coming", "troubleshooting", "platforms"],
     "Agents and environments": ["agents/index", "matrix", "environments", "agents"],
     "Runs": ["python", "offline", "sweeps", "results", "returns/results"],
-    "Scale": ["launching", "compiled", "clusters", "clusters-measured"],
+    "Scale": ["scales", "launching", "compiled", "clusters", "clusters-measured"],
     "Partitioner": ["partitioning", "automatic", "rules", "simulator"],
     "Reference": ["reference/index", "changelog"],
 }
