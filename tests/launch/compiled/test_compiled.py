@@ -237,7 +237,9 @@ def test_a_run_that_is_stopped_or_killed_goes_on(number, tmp_path):
             "--steps",
             "1000000000",
         ),
-        *("--checkpoint-every", "0.5", "--out", str(out)),
+        # A program that other tests have compiled.
+        *("--config.hidden_sizes", "8", "--config.num_envs", "4", "--config.rollout_length", "8"),
+        *("--config.num_minibatches", "2", "--checkpoint-every", "0.5", "--out", str(out)),
     ]
     process = subprocess.Popen([sys.executable, "-c", TRAIN, *arguments], stdout=subprocess.DEVNULL)
     try:
