@@ -237,9 +237,8 @@ def product(parts: Nest) -> Distribution:
 
     Log-probabilities, entropies and divergences are sums over leaves, and every leaf is drawn with
     a key of its own. Parameters are those that the network gives, leaf by leaf, and behind them
-    those that do not depend on the observation. What is decoupled is each respect of each leaf by
-    itself, so that each has a limit of its own (Neunert et al., 2020,
-    https://arxiv.org/abs/2001.00449, section 3.3).
+    those that do not depend on the observation. `decouple` separates every respect of every leaf,
+    so that each can have its own limit (Neunert et al., 2020, https://arxiv.org/abs/2001.00449).
 
     Args:
       parts: nest of the distributions.

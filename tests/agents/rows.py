@@ -166,7 +166,7 @@ RARE = {
     "demonstrations, normalised sac": Row("demonstrations+normalized+sac", SAC, ("continuous",)),
     "gail, dqn": Row("gail+dqn", {**DQN, "discriminator_learning_rate": 1e-3}, ("discrete",)),
     "gail, td3": Row("gail+td3", {**TD3, "discriminator_learning_rate": 1e-3}, ("continuous",)),
-    "sqil, mpo": Row("sqil+mpo", MPO, ("continuous",)),
+    "sqil, mpo": Row("sqil+mpo", MPO, ("continuous", "structured")),
     "normalised around impala with a memory and rnd": Row(
         "normalized+rnd+impala", {**IMPALA, **GRU}, ("discrete",), recurrent=True
     ),
@@ -179,7 +179,7 @@ RARE = {
         },
         ("continuous",),
     ),
-    "rnd, ppo": Row("rnd+ppo", PPO, ("continuous",)),
+    "rnd, ppo": Row("rnd+ppo", PPO, ("continuous", "structured")),
 }
 """With TROUPE_FULL=1, and of wrappers two always."""
 ALWAYS = ("rnd around normalised dqn", "sqil, dqn")
