@@ -142,6 +142,9 @@ def tried(request, documented):
 checked = pytest.mark.parametrize("tried", CHECKED, indirect=True, scope="module")
 shown = pytest.mark.skipif(not FULL, reason="in semantics/test_semantics.py; set TROUPE_FULL=1")
 divided = [pytest.param(name, marks=[shown] * (name in PARTITIONED)) for name in CHECKED]
+# Fused steps, save and restore are of one learner for all agents.
+in_turn = pytest.mark.skipif(not FULL, reason="every other agent; set TROUPE_FULL=1")
+every_other = [pytest.param(name, marks=[in_turn] * (i % 2)) for i, name in enumerate(CHECKED)]
 smoking = [pytest.param(name, marks=[pytest.mark.smoke] * (name in CHECKED)) for name in CASES]
 
 
@@ -290,7 +293,7 @@ def layouts(name):
 
 
 @pytest.mark.long
-@checked
+@pytest.mark.parametrize("tried", every_other, indirect=True, scope="module")
 def test_fused_steps_on_one_mesh_and_then_on_another_are_those_of_one_device(tried, request):
     samples = tried.several
     saved = tried.again().parts.learner.save()

@@ -4,6 +4,7 @@ What no fault was planted in is equivalent, though all that is random in it was 
 """
 
 import dataclasses
+import os
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ from troupe.launch.specification.recipe import Recipe
 from . import tasks
 
 pytestmark = pytest.mark.long
+FULL = bool(os.environ.get("TROUPE_FULL"))
 SEEDS = {"patience": 30, "stairs": 60}
 """The most of each task: as many as its spread asks for, where returns are equal."""
 BATCH = 10
@@ -218,7 +220,15 @@ def compare(task, out):
     return main(["compare", "dqn", "--env", TASKS[task].env, *options], [*TASKS.values()])
 
 
-@pytest.mark.parametrize("name", FAULTS)
+def in_turn(task):
+    """Runs on the stairs take minutes."""
+    is_quick = FULL or task != "stairs"
+    return [pytest.mark.skipif(not is_quick, reason="minutes; set TROUPE_FULL=1")]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=in_turn(task)) for name, (task, _) in FAULTS.items()]
+)
 def test_a_fault_is_called_different(name, rows, tmp_path, monkeypatch, capsys):
     task, plant = FAULTS[name]
     rows(task)
@@ -230,7 +240,7 @@ def test_a_fault_is_called_different(name, rows, tmp_path, monkeypatch, capsys):
     assert said.err.endswith("differ from those at compiled of healthy.\n")
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [pytest.param(task, marks=in_turn(task)) for task in TASKS])
 def test_what_draws_otherwise_is_called_equivalent(task, rows, tmp_path, monkeypatch, capsys):
     rows(task)
     derive = seeds.derive
