@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 import sys
 
-SOURCE = pathlib.Path(__file__).parents[2] / "environments/multiagent/scripted.py"
+SOURCE = pathlib.Path(__file__).parents[3] / "environments/multiagent/scripted.py"
 STEPS = 600
 
 
