@@ -144,8 +144,8 @@ class EmbeddedAdder:
         begun = (timestep.step_type == _FIRST).nonzero()[0]
         if begun.tolist() != ([] if self._ended is None else self._ended.tolist()):
             raise ValueError(
-                f"step types {kinds} followed {before}: the step after LAST, or after FIRST of a "
-                "stream that waits, must be FIRST, and no other."
+                f"step types {kinds} followed {before}: the step after LAST must be FIRST, and no "
+                "other but that of a stream that waited."
             )
 
     def _clear(self, streams: Any) -> None:

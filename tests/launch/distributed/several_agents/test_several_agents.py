@@ -2,11 +2,11 @@
 
 import pytest
 
-from . import runs
+from . import small_run
 
 pytestmark = [pytest.mark.distributed, pytest.mark.long]
 
 
 def test_agents_are_streams_of_every_actor(tmp_path):
     pytest.importorskip("launchpad")
-    runs.check(runs.train(tmp_path, "--launch", "processes"))
+    small_run.check(small_run.train(tmp_path, "--launch", "processes"))
