@@ -3,7 +3,7 @@
 # make quick the suite without its long tests
 # make launchpad  what needs Launchpad, in an environment of its own with Python 3.10
 # make lint  ruff and mypy
-# make docs  the reference of the public names, into build/docs; its warnings are errors
+# make docs  the site, guides and reference, into build/docs; warnings are errors
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 
@@ -12,7 +12,7 @@ PYTHONS := 3.13 3.12 3.11 3.14 3.10
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
-EXTRAS := atari,box2d,brax,bsuite,craftax,dm-control,docs,export,lint,minari,minatar,mujoco,optuna,pgx,pipelines,ray,test,video,wandb
+EXTRAS := atari,box2d,brax,bsuite,craftax,dm-control,docs,export,lint,minari,minatar,mujoco,optuna,pettingzoo,pgx,pipelines,ray,test,video,wandb
 # Launchpad, Reverb and TensorFlow have wheels for Python 3.10 and no later.
 LAUNCHPAD := .venv-launchpad
 LAUNCHPAD_EXTRAS := atari,bsuite,distributed,dm-control,export,test
@@ -51,7 +51,7 @@ lint: $(INSTALLED)
 	$(VENV)/bin/mypy $(addprefix .typing/troupe/,__init__.py __main__.py environments partitioning agents launch baselines)
 
 docs: $(INSTALLED)
-	$(PYTHON) -W error docs/reference.py build/docs
+	$(PYTHON) docs/site/build.py build/docs
 
 install: $(INSTALLED)
 

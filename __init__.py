@@ -11,6 +11,11 @@ import importlib
 import sys
 import types
 
+if sys.platform == "win32":
+    raise ImportError(
+        "troupe runs on Linux and macOS, and not on Windows: install it in WSL 2, which is Linux."
+    )
+
 __version__ = "0.1.0"
 
 _SUBPACKAGES = ("agents", "baselines", "environments", "launch", "partitioning")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib
 from typing import Any
 
 from ..environments.specs import EnvironmentSpec
+from . import action_spaces
 from .builder import Builder
 from .wrappers import composition
 
@@ -65,14 +65,10 @@ def find_builder(name: str) -> type[Builder]:
 
 
 def driving(spec: EnvironmentSpec) -> list[str]:
-    """Names of the agents that can drive an environment, with their default settings."""
-    found = []
-    for name in sorted(AGENTS):
-        with contextlib.suppress(ValueError):
-            builder = find_builder(name)()
-            builder.require_masks_honoured(spec)
-            builder.make_networks(spec)
-            found.append(name)
+    """Names of the agents that can drive an environment, by the table of `action_spaces`."""
+    found = action_spaces.driving(spec.actions)
+    if spec.action_mask is not None:
+        found = [name for name in found if find_builder(name).honours_action_masks]
     return found
 
 

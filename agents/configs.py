@@ -29,7 +29,7 @@ class Config:
     """Settings of every agent. A class's `bounds` add to those it inherits."""
 
     num_envs: int = 1
-    """Environments that an actor steps together."""
+    """Environments that an actor steps together; each of several agents in one counts as one."""
     steps_per_dispatch: int = 1
     """Gradient steps fused in one dispatch; the pace is kept in blocks of this many."""
     discount: float = 0.99

@@ -4,7 +4,8 @@ An observation may hold a mask of the actions that are legal (`environments.acti
 chooses, bootstraps or learns asks for it with `legal_actions.of`, and hands it to a function here.
 Without a mask, None, these functions do what they would do if there were none.
 
-Letters: A actions; `...`: leading dimensions.
+Letters: A values of a discrete action, or of several choices one behind the other; `...`: leading
+dimensions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes that run recipes, and end with whoever started them."""
+"""Processes that run what they are asked for, into a log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .together import Asked
 
@@ -18,38 +18,39 @@ _PATIENCE = 30.0
 _MODULE = __name__.rpartition(".")[0] + ".child"
 
 
-class Child:
-    """A process that runs recipes, as `child` does."""
+class Command:
+    """A process that is given something to read, and ends with whoever started it where it heeds
+    the end of that."""
 
-    def __init__(self, runs: Sequence[Asked], log: pathlib.Path):
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: pathlib.Path,
+        asked: str = "",
+        environment: Mapping[str, str] | None = None,
+    ):
         """Starts it.
 
         Args:
-          runs: recipes, as of `together.run`.
+          command: words.
           log: file that what it says is added to.
+          asked: a line that it reads.
+          environment: variables; None: those of this process.
         """
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=file,
+                env=environment,
                 start_new_session=True,
             )
-        asked = [
-            {
-                "recipe": one.recipe.to_json(),
-                "out": os.fspath(one.out),
-                "resume": one.resume,
-                "name": one.name,
-            }
-            for one in runs
-        ]
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # It has ended, and its code will say so.
-            self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+            self._process.stdin.write(f"{asked}\n".encode())
             self._process.stdin.flush()  # And left open: the process ends when it is closed.
 
     @property
@@ -68,7 +69,7 @@ class Child:
         return lines[-1] if lines else f"its process ended with code {code}"
 
     def stop(self) -> None:
-        """Asks its runs to save checkpoints and end."""
+        """Asks it to end; runs save checkpoints first."""
         if not self.ended:
             self._process.terminate()
 
@@ -81,3 +82,25 @@ class Child:
             self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
+
+
+class Child(Command):
+    """A process that runs recipes, as `child` does."""
+
+    def __init__(self, runs: Sequence[Asked], log: pathlib.Path):
+        """Starts it.
+
+        Args:
+          runs: recipes, as of `together.run`.
+          log: file that what it says is added to.
+        """
+        asked = [
+            {
+                "recipe": one.recipe.to_json(),
+                "out": os.fspath(one.out),
+                "resume": one.resume,
+                "name": one.name,
+            }
+            for one in runs
+        ]
+        super().__init__([sys.executable, "-m", _MODULE], log, json.dumps(asked))

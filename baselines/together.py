@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .. import environments
-from ..launch import running, seeds, transfer
+from ..launch import planning, running, seeds, transfer
 from ..launch.errors import Interrupted
 from ..launch.experiment import Experiment
 from ..launch.files.result import Result
 from ..launch.logging import report
 from ..launch.logging.combined import CombinedReporter
 from ..launch.specification.recipe import Recipe
+
+_IN_THIS_PROCESS = ("one-process", "threads", "compiled")
+"""Launches whose learner has the devices of this process."""
 
 
 class Asked(NamedTuple):
@@ -41,6 +44,9 @@ def check(recipe: Recipe) -> Experiment:
             from ..launch.compiled.components import require_compilable
 
             require_compilable(experiment, environment)
+    if experiment.partition is not None and recipe.launch in _IN_THIS_PROCESS:
+        with planning.refused(experiment, spec):
+            experiment.partition.mesh.devices()
     networks = experiment.make_networks(spec)
     builder.make_policy(networks, spec, num_streams=builder.num_envs)
     builder.make_replay_spec(spec)

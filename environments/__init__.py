@@ -1,6 +1,6 @@
 """Environments behind one interface: `dm_env`, single or as a vector, from ids or from specs."""
 
-from . import fakes
+from . import fakes, multiagent
 from .dm_adapter import Conform
 from .errors import (
     EnvironmentExitError,
@@ -16,6 +16,7 @@ from .errors import (
 )
 from .factory import make
 from .gymnasium_adapter import GymnasiumEnvironment
+from .multiagent import AgentVector, ParallelEnvironment
 from .seeding import derive_seed
 from .spaces import ActionMode
 from .specs import EnvironmentSpec, StackedArray, make_spec
@@ -24,6 +25,7 @@ from .vector import Vector
 
 __all__ = [
     "ActionMode",
+    "AgentVector",
     "Conform",
     "EnvironmentExitError",
     "EnvironmentFault",
@@ -34,6 +36,7 @@ __all__ = [
     "InvalidOptionError",
     "InvalidRewardError",
     "MissingExtraError",
+    "ParallelEnvironment",
     "RenderError",
     "StackFrames",
     "StackedArray",
@@ -44,4 +47,5 @@ __all__ = [
     "fakes",
     "make",
     "make_spec",
+    "multiagent",
 ]

@@ -1,10 +1,11 @@
 """Masks of legal actions: an entry of the observation, of which all else is what networks see.
 
-An environment whose observations are a dict with the entry `KEY` masks its actions: 1 where an
-action of the one discrete choice is legal and 0 where it is not. Where nothing is legal, as behind
+An environment whose observations are a dict with the entry `KEY` masks its actions: 1 where a
+value of the one discrete choice is legal and 0 where it is not. Of several choices at once
+(MultiDiscrete) the values of one stand behind those of the other. Where nothing is legal, as behind
 the end of an episode, a mask says nothing: whoever reads it takes every action for legal.
 
-Letters: N environments in a vector, A actions.
+Letters: N environments in a vector, A values of a discrete action, or of all choices together.
 """
 
 from __future__ import annotations
@@ -49,6 +50,12 @@ def with_visible(nest: Nest, value: Nest) -> Nest:
     return {**nest, **({others[0]: value} if len(others) == 1 else value)}
 
 
+def num_values(actions: specs.BoundedArray) -> tuple[int, ...]:
+    """Returns how many values each of the choices of an array has; a discrete action is one."""
+    low, high = np.asarray(actions.minimum, np.int64), np.asarray(actions.maximum, np.int64)
+    return tuple(np.broadcast_to(high - low + 1, actions.shape).ravel().tolist())
+
+
 def make_spec(num_actions: int) -> specs.BoundedArray:
     """Returns the spec of a mask of A actions, bool [A]."""
     return specs.BoundedArray((num_actions,), bool, False, True, KEY)
@@ -63,8 +70,8 @@ def check_spec(observations: Nest, actions: Nest) -> None:
     """Checks that a mask, where there is one, is of the actions.
 
     Raises:
-      UnsupportedSpaceError: if it masks anything but the values of one discrete choice, or stands
-        within another entry of the observation.
+      UnsupportedSpaceError: if it masks anything but choices, or stands within another entry of
+        the observation.
     """
     mask = find(observations)
     if mask is None:
@@ -75,7 +82,7 @@ def check_spec(observations: Nest, actions: Nest) -> None:
             )
         return
     check_actions(actions)
-    size = int(actions.num_values)
+    size = sum(num_values(actions))
     if not isinstance(mask, specs.Array) or mask.shape != (size,):
         found = f"of shape {mask.shape}" if isinstance(mask, specs.Array) else "a nest"
         raise UnsupportedSpaceError(
@@ -87,25 +94,58 @@ def check_spec(observations: Nest, actions: Nest) -> None:
 
 def check_actions(actions: Nest) -> None:
     """Raises UnsupportedSpaceError if actions are of a kind that cannot be masked."""
-    if not isinstance(actions, specs.DiscreteArray):
+    if not (isinstance(actions, specs.BoundedArray) and actions.dtype.kind in "iub"):
         kind = f"{actions.dtype}{list(actions.shape)}" if isinstance(actions, specs.Array) else ""
         raise UnsupportedSpaceError(
-            f"{KEY} masks actions that are {kind or 'a nest'}; only those of one discrete choice "
-            f"can be masked: leave {KEY} out of observations and info, or make the actions Discrete"
+            f"{KEY} masks actions that are {kind or 'a nest'}; only choices can be masked: leave "
+            f"{KEY} out of observations and info, or make the actions Discrete or MultiDiscrete"
         )
 
 
-def check(mask: np.ndarray, kinds: np.ndarray, who: Callable[[int], str]) -> None:
+def split(mask: np.ndarray, actions: specs.BoundedArray) -> list[np.ndarray]:
+    """Returns the parts [...] of a mask [..., A], one for each choice."""
+    return np.split(mask, np.cumsum(num_values(actions))[:-1], axis=-1)
+
+
+def allowed(mask: np.ndarray, actions: specs.BoundedArray, taken: np.ndarray) -> np.ndarray:
+    """Returns whether every choice of the actions is legal, bool [N].
+
+    Args:
+      mask: [N, A].
+      actions: spec of one.
+      taken: [N, *shape], within their bounds.
+    """
+    chosen = np.asarray(taken, np.int64) - np.asarray(actions.minimum, np.int64)
+    chosen = chosen.reshape(len(mask), len(num_values(actions)), 1)
+    each = zip(split(np.asarray(mask) != 0, actions), np.moveaxis(chosen, 1, 0), strict=True)
+    return np.all([np.take_along_axis(*one, axis=1)[:, 0] for one in each], axis=0)
+
+
+def draw(mask: np.ndarray, actions: specs.BoundedArray, random: np.random.Generator) -> np.ndarray:
+    """Draws actions [N, *shape] uniformly from those that masks [N, A] allow."""
+    parts = split(np.where(mask, random.random(mask.shape), -1.0), actions)
+    chosen = np.stack([part.argmax(axis=-1) for part in parts], axis=-1)
+    chosen = chosen.reshape(len(mask), *actions.shape) + np.asarray(actions.minimum)
+    return chosen.astype(actions.dtype)
+
+
+def check(
+    mask: np.ndarray,
+    kinds: np.ndarray,
+    actions: specs.BoundedArray,
+    who: Callable[[int], str],
+) -> None:
     """Checks the masks of a vector of environments.
 
     Args:
       mask: [N, A].
       kinds: step types, [N]; at LAST no action is taken.
+      actions: spec of one.
       who: `index -> text`, for errors.
 
     Raises:
-      InvalidObservationError: if a mask holds another number than 0 and 1, or allows nothing in
-        the midst of an episode.
+      InvalidObservationError: if a mask holds another number than 0 and 1, or allows no value of a
+        choice in the midst of an episode.
     """
     if mask.dtype != bool:
         wrong = (mask != 0) & (mask != 1)
@@ -115,7 +155,8 @@ def check(mask: np.ndarray, kinds: np.ndarray, who: Callable[[int], str]) -> Non
                 f"{who(int(row))}: {KEY} holds {mask[row, action]}; it is 1 where an action is "
                 "legal and 0 where it is not"
             )
-    empty = ~mask.any(axis=1) & (kinds != StepType.LAST)
+    possible = np.all([part.any(axis=1) for part in split(mask, actions)], axis=0)
+    empty = ~possible & (kinds != StepType.LAST)
     if empty.any():
         raise InvalidObservationError(
             f"{who(int(empty.argmax()))}: {KEY} allows no action; an episode in which nothing can "
@@ -123,12 +164,13 @@ def check(mask: np.ndarray, kinds: np.ndarray, who: Callable[[int], str]) -> Non
         )
 
 
-def read(info: Mapping[str, Any], num_actions: int, over: bool, name: str) -> np.ndarray:
+def read(info: Mapping[str, Any], actions: specs.BoundedArray, over: bool, name: str) -> np.ndarray:
     """Returns the mask in an `info` of Gymnasium's, bool [A].
 
     Args:
-      info: of a step or a reset, or what stands for one.
-      num_actions: A.
+      info: of a step or a reset, or what stands for one. Of several choices its mask may be a tuple
+        of one array each, as Gymnasium's spaces sample by.
+      actions: spec of one.
       over: True at the end of an episode, where it may be missing.
       name: what errors call the environment.
 
@@ -136,13 +178,16 @@ def read(info: Mapping[str, Any], num_actions: int, over: bool, name: str) -> np
       EnvironmentFault: if it is missing, or of another shape or type.
       InvalidObservationError: if it holds another number than 0 and 1.
     """
-    given = info.get(KEY)
+    given, sizes = info.get(KEY), num_values(actions)
+    num_actions = sum(sizes)
     if given is None:
         if over:
             return np.ones(num_actions, bool)
         raise EnvironmentFault(
             f"{name}: info has no {KEY}, which that of the first reset had; give it at every step"
         )
+    if isinstance(given, tuple | list) and tuple(map(np.size, given)) == sizes and actions.shape:
+        given = np.concatenate([np.atleast_1d(part) for part in given])
     mask = np.asarray(given)
     if mask.shape != (num_actions,) or mask.dtype.kind not in "biuf":
         raise EnvironmentFault(
@@ -150,7 +195,7 @@ def read(info: Mapping[str, Any], num_actions: int, over: bool, name: str) -> np
             f"legal actions has the shape ({num_actions},)"
         )
     if mask.dtype != bool:
-        check(mask[np.newaxis], np.array([StepType.LAST]), lambda _: name)
+        check(mask[np.newaxis], np.array([StepType.LAST]), actions, lambda _: name)
     return mask.astype(bool)
 
 

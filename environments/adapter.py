@@ -34,6 +34,17 @@ def show(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def numbers_of(info: Any) -> dict[str, float]:
+    """Returns what is one finite number, or true or false, in what came with a step."""
+    found: dict[str, float] = {}
+    for name, value in info.items() if isinstance(info, Mapping) else ():
+        if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.ndim(value) == 0:
+            kind = np.asarray(value).dtype.kind
+            if kind in "biuf" and np.isfinite(value):
+                found[str(name)] = float(value)
+    return found
+
+
 class Adapter(specs.Specified, dm_env.Environment):
     """An environment behind the interface, the types and the conventions of this package."""
 

@@ -10,7 +10,7 @@ from typing import Any, overload
 import dm_env
 import gymnasium
 
-from . import atari, batched, fakes, options, registry, rendering, suites
+from . import atari, batched, fakes, multiagent, options, registry, rendering, suites
 from .dm_adapter import Conform
 from .errors import EnvironmentExitError, InvalidOptionError, UnknownEnvironmentError
 from .gymnasium_adapter import GymnasiumEnvironment
@@ -73,20 +73,25 @@ def make(
     "bsuite/EXPERIMENT/INDEX", and "fake/NAME" for one of `fakes.FAKES`.
     "MODULE:ID" imports the module first, which registers the id. "jax:NAME" is one of
     `functional.TASKS`, written in JAX, and "jax:MODULE:NAME" what a function of a module makes.
+    "pettingzoo:FAMILY/NAME" is one of PettingZoo's parallel environments of several agents, and
+    "pettingzoo:MODULE:FUNCTION" what a function of a module makes.
 
     Args:
       id: which environment.
       seed: at least 0; every random event follows from it. Environment i of a vector has
         `derive_seed(seed, i)`: the first is the one that `num_envs=None` makes.
-      num_envs: None for a `dm_env.Environment`, a number of at least 1 for a `Vector`.
+      num_envs: None for a `dm_env.Environment`, a number of at least 1 for a `Vector`. Each of
+        several agents counts as one, and environments are whole: there may be more of them.
       actions: what becomes of actions in a Box: "strict" refuses those outside of the bounds,
         "clip" moves them onto the bounds, "rescale" lets the agent act in [-1, 1].
       reward_clip: rewards are clipped to +- this; None leaves them as they are.
       episodic_life: in Atari games, whether the loss of a life terminates an episode. For
         training; evaluate without it.
-      max_episode_steps: in place of the limit that the id comes with (Gymnasium only).
+      max_episode_steps: in place of the limit that the id comes with (Gymnasium), or beside it
+        (PettingZoo).
       render_mode: "rgb_array" makes `render_frame` work, "human" shows a window (Gymnasium only).
-      **arguments: for the environment's own constructor (Gymnasium and fakes).
+      **arguments: for the environment's own constructor (Gymnasium, fakes and PettingZoo), and for
+        `multiagent.ParallelEnvironment`.
 
     Raises:
       UnknownEnvironmentError: if there is no such id; the message lists near ones.
@@ -113,6 +118,12 @@ def make(
     if id.startswith("jax:"):
         _refuse(id, episodic_life=episodic_life, render_mode=render_mode)
         return _functional(id, seed, num_envs, actions=actions, reward_clip=reward_clip, **more)
+    if id.startswith(multiagent.PREFIX):
+        _refuse(id, episodic_life=episodic_life)
+        try:
+            return multiagent.make(id, seed, num_envs, **common, **more)
+        except SystemExit as end:
+            raise EnvironmentExitError(f"{id} called sys.exit({end.code!r})") from end
     family = id.partition("/")[0]
 
     def make_one(index: int) -> dm_env.Environment:

@@ -79,7 +79,8 @@ class Fake(specs.Specified, dm_env.Environment):
     def step(self, action: Any) -> dm_env.TimeStep:
         if self._left == 0:
             return self.reset()
-        self._check(action)
+        action = _as_arrays(action, self._spec.actions)
+        _check_legal(action, self._mask, self._spec.actions)
         self._wait()
         self._left -= 1
         observation = self._observe()
@@ -93,31 +94,13 @@ class Fake(specs.Specified, dm_env.Environment):
         observation = self._draw(self._spec.observations)
         self._mask = action_masks.find(observation)
         if self._mask is not None:
-            self._mask[self._random.integers(self._mask.size)] = 1
+            for part in action_masks.split(self._mask, self._spec.actions):
+                part[self._random.integers(part.size)] = 1
         return observation
 
     def _wait(self) -> None:
         if self._sleep:
             time.sleep(self._sleep)
-
-    def _check(self, action: specs.Nest) -> None:
-        """Compares an action with the spec; numbers of another width pass, as with spaces."""
-        try:
-            tree.assert_same_structure(action, self._spec.actions, check_types=False)
-        except (TypeError, ValueError):
-            raise InvalidActionError(
-                f"action must have the structure {self._spec.actions}"
-            ) from None
-        leaves = zip(tree.flatten(action), tree.flatten(self._spec.actions), strict=True)
-        for value, spec in leaves:
-            array = np.asarray(value)
-            if array.dtype.kind == "f" and spec.dtype.kind in "iu":
-                raise InvalidActionError(f"action must be of {spec.dtype}, got {array.dtype}")
-            try:
-                spec.validate(array.astype(spec.dtype))
-            except ValueError as error:
-                raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
-        _check_legal(action, self._mask)
 
     def _draw(self, spec: specs.Nest) -> specs.Nest:
         return tree.map_structure(self._draw_leaf, spec)
@@ -146,8 +129,10 @@ class Match(specs.Specified, dm_env.Environment):
 
     The observation is a one-hot float32 [num_values]. With discrete actions the reward is 1 for
     the number shown and 0 otherwise; with continuous ones, float32 [1] in [-1, 1], it is 1 less
-    the distance to that number's place among `num_values` evenly spaced ones. The best return is
-    `length`; the numbers are drawn anew at every step.
+    the distance to that number's place among `num_values` evenly spaced ones. With structured ones,
+    a dict of such a choice and a tuple of such a place and the number's binary digits, it is the
+    mean over the three, of the digits the share that is right. The best return is `length`; the
+    numbers are drawn anew at every step.
 
     With `masked` some of the actions are legal, the right one among them, as a mask beside the
     observation says; others are refused. At the end of an episode none is legal.
@@ -161,15 +146,16 @@ class Match(specs.Specified, dm_env.Environment):
         length: int = 16,
         continuous: bool = False,
         masked: bool = False,
+        structured: bool = False,
     ) -> None:
         """Makes the task.
 
         Raises:
-          InvalidOptionError: if there are less than 2 values, `length` is below 1, or continuous
-            actions were to be masked.
+          InvalidOptionError: if there are less than 2 values, `length` is below 1, or two of the
+            last three arguments are true.
         """
-        if masked and continuous:
-            raise InvalidOptionError("masked is for discrete actions; leave continuous out")
+        if continuous + masked + structured > 1:
+            raise InvalidOptionError("take one of continuous, masked and structured, not several")
         if num_values < 2 or length < 1:
             raise InvalidOptionError(
                 f"num_values must be at least 2 and length 1, got {num_values} and {length}"
@@ -180,11 +166,16 @@ class Match(specs.Specified, dm_env.Environment):
         self._is_masked = masked
         self._mask: np.ndarray | None = None
         shown: specs.Nest = specs.BoundedArray((num_values,), np.float32, 0.0, 1.0, "observation")
+        choice = specs.DiscreteArray(num_values, np.int32, name="action")
+        place = specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="action")
+        num_digits = (num_values - 1).bit_length()
+        self._digits = np.arange(num_values)[:, None] >> np.arange(num_digits) & 1
+        digits = specs.BoundedArray((num_digits,), np.int8, 0, 1, name="digits")
+        actions = place if continuous else choice
+        if structured:
+            actions = {"number": choice, "parts": (place, digits)}
         self._spec = _spec(
-            action_masks.add_to_spec(shown, num_values) if masked else shown,
-            specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="action")
-            if continuous
-            else specs.DiscreteArray(num_values, np.int32, name="action"),
+            action_masks.add_to_spec(shown, num_values) if masked else shown, actions
         )
         self._shown = 0
         self._left = 0
@@ -197,19 +188,20 @@ class Match(specs.Specified, dm_env.Environment):
         if self._left == 0:
             return self.reset()
         self._left -= 1
-        array = np.asarray(action)
-        try:
-            self._spec.actions.validate(array.astype(self._spec.actions.dtype))
-        except ValueError as error:
-            raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
-        _check_legal(array, self._mask)
-        if self._spec.actions.shape:
-            reward = np.float32(1 - abs(array[0] - self._places[self._shown]))
-        else:
-            reward = np.float32(array == self._shown)
+        action = _as_arrays(action, self._spec.actions)
+        _check_legal(action, self._mask, self._spec.actions)
+        scores = tree.map_structure(self._score, self._spec.actions, action)
+        reward = np.mean(tree.flatten(scores), dtype=np.float32)
         if self._left > 0:
             return dm_env.TimeStep(_MID, reward, np.float32(1.0), self._show())
         return dm_env.TimeStep(_LAST, reward, np.float32(0.0), self._show())
+
+    def _score(self, spec: specs.Array, action: Any) -> np.floating:
+        """How right one array of an action is, at most 1."""
+        if spec.dtype == np.float32:
+            return 1 - abs(np.float32(action[0]) - self._places[self._shown])
+        right = self._digits[self._shown] if spec.shape else self._shown
+        return np.mean(action == right)
 
     def _show(self) -> specs.Nest:
         num_values = len(self._places)
@@ -225,11 +217,35 @@ class Match(specs.Specified, dm_env.Environment):
         return {action_masks.OBSERVATION: observation, action_masks.KEY: self._mask}
 
 
-def _check_legal(action: Any, mask: np.ndarray | None) -> None:
+def _as_arrays(action: specs.Nest, actions: specs.Nest) -> specs.Nest:
+    """Returns an action that fits its spec; numbers of another width pass, as with spaces."""
+    if isinstance(actions, specs.Array):
+        action = np.asarray(action)
+    try:
+        tree.assert_same_structure(action, actions, check_types=False)
+    except (TypeError, ValueError):
+        raise InvalidActionError(f"action must have the structure {actions}") from None
+    for value, spec in zip(tree.flatten(action), tree.flatten(actions), strict=True):
+        array = np.asarray(value)
+        if array.dtype.kind == "f" and spec.dtype.kind in "iu":
+            raise InvalidActionError(f"action must be of {spec.dtype}, got {array.dtype}")
+        if np.isnan(array).any():
+            raise InvalidActionError(f"action must be numbers, got {array.tolist()}")
+        try:
+            spec.validate(array.astype(spec.dtype))
+        except ValueError as error:
+            raise InvalidActionError(f"action: {' '.join(str(error).split())}") from None
+    return tree.map_structure(np.asarray, action)
+
+
+def _check_legal(action: Any, mask: np.ndarray | None, actions: specs.Nest) -> None:
     """Raises InvalidActionError for a choice that a mask does not allow."""
-    if mask is not None and not mask[int(action)]:
-        legal = np.flatnonzero(mask).tolist()
-        raise InvalidActionError(f"action {int(action)} is illegal; legal are {legal}")
+    if mask is None or action_masks.allowed(mask[None], actions, action[None]).all():
+        return
+    legal = [np.flatnonzero(part).tolist() for part in action_masks.split(mask, actions)]
+    raise InvalidActionError(
+        f"action {action.tolist()} is illegal; legal are {legal if actions.shape else legal[0]}"
+    )
 
 
 def from_spec(spec: specs.EnvironmentSpec, *, seed: int, **options: Any) -> dm_env.Environment:

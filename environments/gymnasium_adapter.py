@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from . import action_masks, options, spaces, specs
-from .adapter import Adapter, not_a_reward, show
+from .adapter import Adapter, not_a_reward, numbers_of, show
 from .errors import EnvironmentFault, InvalidOptionError, InvalidRewardError
 from .rendering import render_image
 from .seeding import check_seed
@@ -86,7 +86,7 @@ class GymnasiumEnvironment(Adapter):
         self._episodes = 0
         self._over = True
         self._begun: dm_env.TimeStep | None = None  # An episode, before anybody asked for it.
-        self._num_masked: int | None = None  # Actions that are masked beside the observation.
+        self._is_masked = False  # Beside the observation.
         self._may_mask = action_masks.find(observation_spec) is None
         self._make_mask = _mask_method(environment) if self._may_mask else None
         environment.action_space.seed(seed)
@@ -140,9 +140,9 @@ class GymnasiumEnvironment(Adapter):
         else:
             kind, discount = _MID, _ONE
         if self._over:
-            self.episode_info = _numbers(info)
+            self.episode_info = numbers_of(info)
         seen = self._read(observation)
-        if self._num_masked is not None or (info and _MASK in info):
+        if self._is_masked or (info and _MASK in info):
             seen = self._masked(seen, info, self._over)
         # Not TimeStep(...): its generated __new__ is a Python function, twice the time of this.
         return tuple.__new__(dm_env.TimeStep, (kind, reward, discount, seen))
@@ -188,16 +188,17 @@ class GymnasiumEnvironment(Adapter):
             action_masks.check_actions(actions)
         except EnvironmentFault as fault:
             raise type(fault)(f"{self._name}: {fault}") from None
-        self._num_masked = int(actions.num_values)
-        observations = action_masks.add_to_spec(observations, self._num_masked)
+        self._is_masked = True
+        num_actions = sum(action_masks.num_values(actions))
+        observations = action_masks.add_to_spec(observations, num_actions)
         self._spec = self._spec._replace(observations=observations)
 
     def _masked(self, seen: specs.Nest, info: Any, over: bool) -> specs.Nest:
         """Returns an observation with the mask beside it, where there is one."""
-        if self._num_masked is not None:
+        if self._is_masked:
             if self._make_mask is not None:
                 info = {_MASK: self._make_mask()}
-            mask = action_masks.read(info, self._num_masked, over, self._name)
+            mask = action_masks.read(info, self._spec.actions, over, self._name)
             return {action_masks.OBSERVATION: seen, _MASK: mask}
         if self._may_mask and isinstance(info, Mapping) and _MASK in info:
             raise EnvironmentFault(
@@ -278,17 +279,6 @@ def _require_environment(environment: Any) -> None:
     raise InvalidOptionError(
         f"GymnasiumEnvironment takes a gymnasium.Env, got {show(environment)}; {hint}"
     )
-
-
-def _numbers(info: Any) -> dict[str, float]:
-    """Returns what is one finite number, or true or false, in what came with a step."""
-    found: dict[str, float] = {}
-    for name, value in info.items() if isinstance(info, Mapping) else ():
-        if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.ndim(value) == 0:
-            kind = np.asarray(value).dtype.kind
-            if kind in "biuf" and np.isfinite(value):
-                found[str(name)] = float(value)
-    return found
 
 
 def _remarks(environment: gymnasium.Env, name: str) -> Iterator[str]:

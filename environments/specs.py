@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tree
-from dm_env import specs
+from dm_env import StepType, specs
 
 from .action_masks import check_spec, find
 from .errors import EnvironmentFault, InvalidOptionError, UnsupportedSpaceError
@@ -84,6 +84,29 @@ def make_spec(environment: HasSpecs) -> EnvironmentSpec:
     )
     check_spec(spec.observations, spec.actions)
     return spec
+
+
+def equal(left: Nest, right: Nest) -> bool:
+    """True if two nests of specs describe the same values."""
+    try:
+        tree.assert_same_structure(left, right)
+    except (TypeError, ValueError):
+        return False
+    pairs = zip(tree.flatten(left), tree.flatten(right), strict=True)
+    return all(a == b and type(a) is type(b) for a, b in pairs)
+
+
+def waiting(step_type: Any, discount: Any) -> np.ndarray:
+    """Returns which streams of a vector wait, bool [N]: they stand at FIRST with a discount of 0.
+
+    Their environment goes on without them: their action is ignored and FIRST follows again. None of
+    it is experience.
+
+    Args:
+      step_type: [N].
+      discount: [N].
+    """
+    return (np.asarray(step_type) == StepType.FIRST) & (np.asarray(discount) == 0.0)
 
 
 class StackedArray(specs.BoundedArray):  # type: ignore[misc]
@@ -217,3 +240,14 @@ def check_shapes(value: Nest, spec: Nest, name: str) -> None:
         raise EnvironmentFault(
             f"{name}: {spec.name} has shape {value.shape} where its space declares {spec.shape}"
         )
+
+
+def describe(spec: Nest) -> str:
+    """One line about a nest of specs, for messages."""
+    if isinstance(spec, specs.DiscreteArray):
+        return f"one of {spec.num_values}"
+    if isinstance(spec, specs.Array):
+        kind = "bounded " if isinstance(spec, specs.BoundedArray) else ""
+        return f"{kind}{spec.dtype}{list(spec.shape)}"
+    leaves = ", ".join(describe(leaf) for leaf in tree.flatten(spec))
+    return f"a {type(spec).__name__} of ({leaves})"

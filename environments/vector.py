@@ -31,8 +31,8 @@ class Vector(specs.Specified):
 
     - `step_type` int32 [N]: the values of `dm_env.StepType`, some of one kind, some of another;
     - `reward` float32 [N]: 0 at FIRST;
-    - `discount` float32 [N]: 1 at FIRST, 0 at the LAST of a terminated episode and 1 at that of a
-      truncated one;
+    - `discount` float32 [N]: 1 at FIRST (but see `specs.waiting`), 0 at the LAST of a terminated
+      episode and 1 at that of a truncated one;
     - `observation`: the nest of an environment, [N, ...]. At LAST it is the final observation.
 
     An environment that stands at LAST starts its next episode with the next step, ignores its
@@ -65,7 +65,7 @@ class Vector(specs.Specified):
             if environment is self._environments[0]:  # One description may stand for all of them.
                 continue
             for field, spec in specs.make_spec(environment)._asdict().items():
-                if not _equal(spec, getattr(self._spec, field)):
+                if not specs.equal(spec, getattr(self._spec, field)):
                     raise InvalidOptionError(
                         f"environments of a vector must have the same specs: the {field} of "
                         f"environment {i} differ from those of environment 0"
@@ -93,6 +93,11 @@ class Vector(specs.Specified):
     @property
     def num_envs(self) -> int:
         return len(self._environments)
+
+    @property
+    def num_agents(self) -> int:
+        """Agents of one environment, each of which has a row of its own."""
+        return 1
 
     @property
     def environments(self) -> tuple[dm_env.Environment, ...]:
@@ -197,7 +202,8 @@ class Vector(specs.Specified):
         first_leaf = leaves[0] if self._is_flat else None
         for i, (kind, reward, discount, observation) in enumerate(timesteps):
             if kind is _FIRST:
-                kinds[i], rewards[i], discounts[i] = _FIRST, 0.0, 1.0
+                kinds[i], rewards[i] = _FIRST, 0.0
+                discounts[i] = 1.0 if discount is None else discount
             else:
                 if kind is not _MID:
                     kinds[i] = kind
@@ -223,7 +229,8 @@ class Vector(specs.Specified):
             else tree.unflatten_as(self._spec.observations, leaves)
         )
         if self._has_mask:
-            action_masks.check(observations[action_masks.KEY], kinds, self._who)
+            mask = observations[action_masks.KEY]
+            action_masks.check(mask, kinds, self._spec.actions, self._who)
         return dm_env.TimeStep(kinds, rewards, discounts, observations)
 
     @property
@@ -271,13 +278,3 @@ def _innermost(environment: dm_env.Environment) -> dm_env.Environment:
     while isinstance(environment, StackFrames):
         environment = environment.unwrapped
     return environment
-
-
-def _equal(left: specs.Nest, right: specs.Nest) -> bool:
-    """True if two nests of specs describe the same values."""
-    try:
-        tree.assert_same_structure(left, right)
-    except (TypeError, ValueError):
-        return False
-    pairs = zip(tree.flatten(left), tree.flatten(right), strict=True)
-    return all(a == b and type(a) is type(b) for a, b in pairs)

@@ -239,6 +239,8 @@ class Experiment:
     ) -> Vector:
         """The environments that the factory makes, which may take further options.
 
+        Of environments of several agents there are as many as have `num_envs` agents or more.
+
         Raises:
           RequestError: if it makes something else, or ends the process.
         """
@@ -253,7 +255,9 @@ class Experiment:
             raise RequestError(f"{name} called sys.exit({end.code!r}).") from end
         found = getattr(made, "num_envs", None)
         is_vector = callable(getattr(made, "observation_spec", None))
-        if found != num_envs or not is_vector:
+        agents = getattr(made, "num_agents", 1)
+        # Agents of one environment are streams that cannot be had without one another.
+        if found != -(-num_envs // agents) * agents or not is_vector:
             what = f"a vector of {found}" if found and is_vector else show(made)
             raise RequestError(
                 f"{name} made {what}; it must make an environments.Vector of the {num_envs} asked "

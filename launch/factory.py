@@ -254,6 +254,18 @@ def check_budget(experiment: Experiment) -> None:
         )
 
 
+def check_streams(experiment: Experiment, num_agents: int) -> None:
+    """Raises RequestError where an actor's streams are not all agents of its environments."""
+    num_envs = experiment.builder.num_envs
+    if experiment.acts and num_envs % num_agents:
+        low = num_envs - num_envs % num_agents
+        choices = " or ".join(str(n) for n in (low, low + num_agents) if n)
+        raise RequestError(
+            f"--config.num_envs is {num_envs}, and {experiment.env} has {num_agents} agents, each "
+            f"of which counts as one; take a multiple: {choices}."
+        )
+
+
 def short_budget(experiment: Experiment, replay_spec: ReplaySpec) -> Iterator[str]:
     """Yields a sentence where a run of the experiment will end before its first gradient step."""
     budget, batches = experiment.budget, experiment.builder.steps_per_dispatch

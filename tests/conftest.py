@@ -114,6 +114,14 @@ def tiny():
 
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
+MODULES_OF = (
+    "agents.md",
+    "compiled.md",
+    "environments.md",
+    "tutorial/agent.md",
+    "tutorial/environment.md",
+)
+"""Pages of docs/ that have modules."""
 
 
 def code_of(page):
@@ -138,7 +146,7 @@ def pages():
 def documented(tmp_path_factory):
     """A folder with the modules of the pages of docs/ that have some, on the path."""
     folder = tmp_path_factory.mktemp("documented")
-    for page in ("agents.md", "compiled.md", "environments.md"):
+    for page in MODULES_OF:
         for name, code in code_of(page)[0].items():
             (folder / name).write_text(code)
     sys.path.insert(0, str(folder))

@@ -13,11 +13,16 @@ def perfect(environment):
     """The player `act(observation) -> action` of `fake/match` that is always right."""
     seen = action_masks.visible(environment.observation_spec())
     places = np.linspace(-1, 1, seen.shape[0], dtype=np.float32)
-    continuous = environment.action_spec().shape
+
+    def right(spec, shown):
+        if spec.dtype == np.float32:
+            return places[[shown]]
+        digits = shown >> np.arange(spec.shape[0]) & 1 if spec.shape else shown
+        return np.asarray(digits, spec.dtype)
 
     def act(observation):
         shown = np.argmax(action_masks.visible(observation))
-        return places[[shown]] if continuous else np.int32(shown)
+        return jax.tree.map(lambda spec: right(spec, shown), environment.action_spec())
 
     return act
 
@@ -49,7 +54,8 @@ def match(count=40, mistakes=0.0, **options):
 
     def act(observation):
         if random.random() < mistakes:
-            return _draw(random, spec.actions, action_masks.find(observation))
+            mask = action_masks.find(observation)
+            return jax.tree.map(lambda part: _draw(random, part, mask), spec.actions)
         return right(observation)
 
     played = episodes(environment, count, act)
@@ -73,7 +79,10 @@ def drawn(env, count=40, **options):
 def _draw(random, part, mask=None):
     """An action within a spec, uniformly of those that a mask allows."""
     if mask is not None:
-        return part.dtype.type(random.choice(np.flatnonzero(mask)))
+        return action_masks.draw(mask[None], part, random)[0]
     if isinstance(part, specs.DiscreteArray):
         return part.dtype.type(random.integers(part.num_values))
+    if part.dtype.kind == "i":
+        low, high = part.minimum, part.maximum
+        return random.integers(low, high, part.shape, endpoint=True).astype(part.dtype)
     return random.uniform(part.minimum, part.maximum, part.shape).astype(part.dtype)

@@ -47,3 +47,10 @@ def test_without_launchpad_what_needs_it_names_ray(name, monkeypatch):
     with pytest.raises(ImportError, match=r"launch\.runner\(\"ray\"|troupe\[ray\]") as raised:
         getattr(launch, name)
     assert "\n" not in str(raised.value)
+
+
+def test_windows_is_told_at_import():
+    code = "import sys; sys.platform = 'win32'; import troupe"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode
+    assert b"ImportError: troupe runs on Linux and macOS, and not on Windows" in done.stderr

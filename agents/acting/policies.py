@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from dm_env import specs
 
-from .. import legal_actions
+from .. import action_spaces, legal_actions
 from ..interfaces import ActorCore
-from ..networks.distributions import Distribution
+from ..networks.distributions import Distribution, for_actions
 
 Nest = Any
 
@@ -190,33 +189,29 @@ def stochastic(
     return drawn(choose, {"log_prob": jnp.zeros(())} if stores_log_prob else ())
 
 
-def uniform_first(policy: ActorCore, actions: specs.BoundedArray, num_steps: float) -> ActorCore:
+def uniform_first(policy: ActorCore, actions: Nest, num_steps: float) -> ActorCore:
     """A policy whose first actions are drawn uniformly instead, of those that are legal.
 
     Args:
       policy: without memory: its state is a `StepState`.
-      actions: the spec of an action; choices, or numbers within finite bounds.
+      actions: the spec of an action; see `action_spaces.draw`.
       num_steps: actions of each stream that are drawn so.
     """
     if num_steps <= 0:
         return policy
 
     def draw(key, mask):
-        if mask is not None:
-            return legal_actions.nth(mask, jax.random.uniform(key))
-        if jnp.issubdtype(actions.dtype, jnp.integer):
-            above = actions.maximum + 1
-            return jax.random.randint(key, actions.shape, actions.minimum, above, actions.dtype)
-        return jax.random.uniform(
-            key, actions.shape, actions.dtype, actions.minimum, actions.maximum
-        )
+        if mask is None:
+            return action_spaces.draw(actions, key)
+        alike = legal_actions.restrict(jnp.zeros(mask.shape), mask)
+        return for_actions("uniform_first", actions).sample(alike, key)
 
     def select_action(params, observation, state):
         chosen, after = policy.select_action(params, observation, state)
         # Counted from the other end, so that no draw of the policy's has the same key.
         key = jax.random.fold_in(state.key, ~state.num_actions)
-        drawn = draw(key, legal_actions.of(observation))
-        return jnp.where(state.num_actions < num_steps, drawn, chosen), after
+        drawn, is_drawn = draw(key, legal_actions.of(observation)), state.num_actions < num_steps
+        return jax.tree.map(lambda a, b: jnp.where(is_drawn, a, b), drawn, chosen), after
 
     return policy._replace(select_action=select_action)
 

@@ -11,7 +11,7 @@ from .update import make_update
 
 
 class BCBuilder(PolicyRegressionBuilder[BCConfig, BCNetworks]):
-    """Behavioural cloning, of discrete and continuous actions."""
+    """Behavioural cloning, of actions of every kind."""
 
     name = "bc"
     config_class = BCConfig
@@ -20,4 +20,4 @@ class BCBuilder(PolicyRegressionBuilder[BCConfig, BCNetworks]):
         return make_networks(spec, self.config)
 
     def make_update(self, networks: BCNetworks, spec: EnvironmentSpec) -> Update:
-        return make_update(networks, self.config)
+        return make_update(networks, spec, self.config)

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ...environments.specs import EnvironmentSpec
+from .. import action_spaces
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules
 from ..learning.descent import descend
@@ -25,7 +27,7 @@ class BCState(NamedTuple):
     optimizer: optax.OptState
 
 
-def make_update(networks: BCNetworks, config: BCConfig) -> Update:
+def make_update(networks: BCNetworks, spec: EnvironmentSpec, config: BCConfig) -> Update:
     """Maximum likelihood of the data's actions: Pomerleau (1988), "ALVINN: an autonomous land
     vehicle in a neural network"."""
     policy, actions = networks
@@ -41,9 +43,7 @@ def make_update(networks: BCNetworks, config: BCConfig) -> Update:
         log_prob = jnp.mean(jax.vmap(actions.log_prob)(parameters, data.action))
         entropy = jnp.mean(jax.vmap(actions.entropy)(parameters))
         mode = jax.vmap(actions.mode)(parameters)
-        error = jnp.mean(jnp.abs(mode - data.action).astype(jnp.float32))
-        if jnp.issubdtype(mode.dtype, jnp.integer):
-            error = jnp.mean((mode != data.action).astype(jnp.float32))
+        error = action_spaces.error(spec.actions, mode, data.action)
         metrics = {"log_prob": log_prob, "entropy": entropy, "error": error}
         return -log_prob - config.entropy_cost * entropy, metrics
 

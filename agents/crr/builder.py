@@ -11,7 +11,7 @@ from .update import make_update
 
 
 class CRRBuilder(PolicyRegressionBuilder[CRRConfig, CRRNetworks]):
-    """Critic-regularised regression, of discrete and continuous actions."""
+    """Critic-regularised regression, of actions of every kind."""
 
     name = "crr"
     config_class = CRRConfig

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from dm_env import specs
 
 from ...environments.specs import EnvironmentSpec
+from .. import action_spaces
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
@@ -59,9 +59,8 @@ def make_update(networks: CRRNetworks, spec: EnvironmentSpec, config: CRRConfig)
 
         def draw(key):
             drawn = jax.vmap(actions.sample)(parameters, jax.random.split(key, len(parameters)))
-            if isinstance(spec.actions, specs.BoundedArray):  # What the environment makes of it.
-                drawn = jnp.clip(drawn, spec.actions.minimum, spec.actions.maximum)
-            return q_values(params, observation, drawn)
+            # What the environment makes of it.
+            return q_values(params, observation, action_spaces.clip(spec.actions, drawn))
 
         keys = jax.random.split(key, config.num_action_samples)
         return jnp.mean(jax.vmap(draw)(keys), axis=0)

@@ -1,4 +1,4 @@
-"""DQN: deep Q-networks (Mnih et al., 2015) and what was added to them.
+"""DQN: deep Q-networks (Mnih et al., 2015, https://doi.org/10.1038/nature14236), with options.
 
 Double, dueling, n-step, prioritised, categorical (C51), quantile regression (QR-DQN), Munchausen
 and noisy DQN are options of one agent; Rainbow is several of them at once.

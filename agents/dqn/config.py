@@ -67,7 +67,7 @@ class DQNConfig(
 
 @dataclasses.dataclass(frozen=True)
 class C51Config(DQNConfig):
-    """Settings of categorical DQN (https://arxiv.org/abs/1707.06887)."""
+    """Settings of categorical DQN (Bellemare et al., 2017, https://arxiv.org/abs/1707.06887)."""
 
     double: bool = False
     distribution: str = "categorical"
@@ -75,7 +75,8 @@ class C51Config(DQNConfig):
 
 @dataclasses.dataclass(frozen=True)
 class QRDQNConfig(DQNConfig):
-    """Settings of quantile regression DQN (https://arxiv.org/abs/1710.10044)."""
+    """Settings of quantile regression DQN (Dabney et al., 2018,
+    https://arxiv.org/abs/1710.10044)."""
 
     double: bool = False
     distribution: str = "quantile"
@@ -84,7 +85,7 @@ class QRDQNConfig(DQNConfig):
 
 @dataclasses.dataclass(frozen=True)
 class RainbowConfig(DQNConfig):
-    """Settings of Rainbow (https://arxiv.org/abs/1710.02298)."""
+    """Settings of Rainbow (Hessel et al., 2018, https://arxiv.org/abs/1710.02298)."""
 
     dueling: bool = True
     distribution: str = "categorical"

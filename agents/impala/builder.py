@@ -21,7 +21,7 @@ from .update import IMPALANetworks, make_update
 class IMPALABuilder(Builder[IMPALAConfig, IMPALANetworks]):
     """Actors that go on while the learner learns, which corrects for how far it went meanwhile.
 
-    For discrete and continuous actions, with a memory or without one.
+    For actions of every kind, with a memory or without one.
     """
 
     name = "impala"

@@ -11,7 +11,7 @@ from .update import make_update
 
 
 class IQLBuilder(PolicyRegressionBuilder[IQLConfig, IQLNetworks]):
-    """Implicit Q-learning, of discrete and continuous actions."""
+    """Implicit Q-learning, of actions of every kind."""
 
     name = "iql"
     config_class = IQLConfig

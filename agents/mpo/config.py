@@ -24,9 +24,10 @@ class MPOConfig(ActorCriticConfig, AtomsConfig):
     epsilon: float = 0.1
     """Greatest KL of the weighed actions from those drawn, in nats."""
     epsilon_mean: float = 2.5e-3
-    """Greatest KL of the policy from the one before, by its means; of choices, as a whole."""
+    """Greatest KL of the policy from the one before, by its means; of choices, as a whole. Each
+    leaf of a nest of actions has its own."""
     epsilon_scale: float = 1e-5
-    """Greatest KL of the policy from the one before, by its standard deviations."""
+    """Greatest KL of the policy from the one before, by its standard deviations; likewise."""
     initial_temperature: float = 1.0
     """Of the weights, in values, at first."""
     initial_multiplier: float = 10.0

@@ -27,7 +27,7 @@ class Duals(NamedTuple):
     temperature: jax.Array
     """[] of the weights of actions."""
     multipliers: jax.Array
-    """[1 or 2] of the KLs, of as many parts as the distribution has."""
+    """[R] of the KLs, one for each respect of the distribution."""
 
 
 class MPOParams(NamedTuple):
@@ -59,18 +59,17 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
     policy, critic, actions = networks
     adam = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
     dual_adam = optimizers.adam(config.dual_learning_rate, config.adam_epsilon)
-    limits = (config.epsilon_mean, config.epsilon_scale)
+    limits = {"deviation": config.epsilon_scale}
+    epsilons = [limits.get(respect, config.epsilon_mean) for respect in actions.respects]
     estimate = estimates.mean(squared)
     if config.distributional:
         estimate = estimates.categorical(config.min_return, config.max_return, config.num_atoms)
 
     def init(key):
         key, policy_key, critic_key = jax.random.split(key, 3)
-        p = jnp.zeros(actions.num_parameters + actions.free_parameters)
-        num_parts = len(actions.decouple(p, p))
         duals = Duals(
             _inverse_softplus(config.initial_temperature, ()),
-            _inverse_softplus(config.initial_multiplier, (num_parts,)),
+            _inverse_softplus(config.initial_multiplier, (len(epsilons),)),
         )
         params = MPOParams(policy.init(policy_key), critic.init(critic_key), duals)
         moments = MPOParams(
@@ -91,7 +90,7 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
         # Rows of one observation stay together, so that a batch that is split stays split.
         tiled = jax.tree.map(lambda x: jnp.repeat(x, config.num_samples, axis=0), observation)
         outputs = critic.apply(params, tiled, leading_axes.merge(drawn))[0]
-        return leading_axes.split(outputs, *drawn.shape[:2])
+        return leading_axes.split(outputs, -1, config.num_samples)
 
     def critic_loss(params, data: Transition, following):
         outputs = critic.apply(params, data.observation, data.action)[0]
@@ -119,8 +118,7 @@ def make_update(networks: MPONetworks, config: MPOConfig) -> Update:
         temperature = jax.vmap(mpo.temperature_dual, (0, None, None))(
             q_t, duals.temperature, config.epsilon
         )
-        epsilons = jnp.asarray(limits[: kls.shape[0]])
-        multipliers = mpo.multiplier_dual(kls, duals.multipliers, epsilons)
+        multipliers = mpo.multiplier_dual(kls, duals.multipliers, jnp.asarray(epsilons))
         return jnp.mean(temperature) + jnp.sum(multipliers), ()
 
     def step(state: MPOState, sample: Sample):

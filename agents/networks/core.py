@@ -12,6 +12,7 @@ import numpy as np
 from dm_env import specs
 
 from ...environments.specs import EnvironmentSpec
+from .. import action_spaces
 
 Nest = Any
 
@@ -75,12 +76,9 @@ def require_discrete(agent: str, spec: EnvironmentSpec) -> int:
     Raises:
       ValueError: where actions are anything but one discrete choice.
     """
-    if isinstance(spec.actions, specs.DiscreteArray):
+    if action_spaces.kinds_of(spec.actions) == {action_spaces.CHOICE}:
         return int(spec.actions.num_values)
-    raise ValueError(
-        f"{agent} drives one discrete action; this environment's actions are "
-        f"{describe(spec.actions)}."
-    )
+    raise action_spaces.refusal(agent, spec.actions, action_spaces.CHOICE)
 
 
 def require_box(agent: str, spec: EnvironmentSpec) -> specs.BoundedArray:
@@ -90,22 +88,7 @@ def require_box(agent: str, spec: EnvironmentSpec) -> specs.BoundedArray:
       ValueError: where actions are anything but real numbers between finite bounds.
     """
     actions = spec.actions
-    if isinstance(actions, specs.BoundedArray) and np.issubdtype(actions.dtype, np.floating):
+    if action_spaces.kinds_of(actions) == {action_spaces.BOX}:
         low, high = (np.broadcast_to(x, actions.shape) for x in (actions.minimum, actions.maximum))
-        if np.isfinite(low).all() and np.isfinite(high).all():
-            return actions.replace(minimum=low, maximum=high)
-    raise ValueError(
-        f"{agent} drives a box of real numbers with finite bounds; this environment's actions are "
-        f"{describe(actions)}."
-    )
-
-
-def describe(spec: Nest) -> str:
-    """One line about a nest of specs, for messages."""
-    if isinstance(spec, specs.DiscreteArray):
-        return f"one of {spec.num_values}"
-    if isinstance(spec, specs.Array):
-        kind = "bounded " if isinstance(spec, specs.BoundedArray) else ""
-        return f"{kind}{spec.dtype}{list(spec.shape)}"
-    leaves = ", ".join(describe(leaf) for leaf in jax.tree.leaves(spec))
-    return f"a {type(spec).__name__} of ({leaves})"
+        return actions.replace(minimum=low, maximum=high)
+    raise action_spaces.refusal(agent, actions, action_spaces.BOX)

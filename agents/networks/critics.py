@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
+from .. import action_spaces
 from ..configs import CriticConfig
 from . import heads
 from .core import Network, dummy, from_haiku
-from .torsos import flatten, make_torso
+from .torsos import make_torso
 
 Nest = Any
 
@@ -105,7 +106,7 @@ def make_critic(
 
     def value(observation: Nest, action: Nest) -> jax.Array:
         features = make_torso(spec.observations, ())(observation)
-        x = jnp.concatenate([features, flatten(spec.actions)(action)], axis=-1)
+        x = jnp.concatenate([features, action_spaces.flatten(spec.actions, action)], axis=-1)
         out = torso(x, hidden_sizes, num_atoms or 1, activation)
         return out[..., 0] if num_atoms is None else out
 

@@ -5,16 +5,19 @@ Written for one action; batch with `jax.vmap`. D: action dimensions, A: choices.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dm_env import specs
 
-from .core import describe
+from ...environments.action_masks import num_values
+from .. import action_spaces
+
+Nest = Any
 
 
 class Distribution(NamedTuple):
@@ -32,19 +35,21 @@ class Distribution(NamedTuple):
       joint: `(p, key) -> (action, log_prob)` where it is not `sample` and then `log_prob`.
       decouple: `(p, old) -> (parameters, ...)`, each that of `p` in one respect and `old` in all
         others, for who limits each by itself: the means and the deviations of normal distributions.
+      respects: those, in the order of `decouple`.
     """
 
     num_parameters: int
-    sample: Callable[[jax.Array, jax.Array], jax.Array]
-    mode: Callable[[jax.Array], jax.Array]
-    log_prob: Callable[[jax.Array, jax.Array], jax.Array]
+    sample: Callable[[jax.Array, jax.Array], Nest]
+    mode: Callable[[jax.Array], Nest]
+    log_prob: Callable[[jax.Array, Nest], jax.Array]
     entropy: Callable[[jax.Array], jax.Array]
     kl: Callable[[jax.Array, jax.Array], jax.Array]
     free_parameters: int = 0
-    joint: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]] | None = None
+    joint: Callable[[jax.Array, jax.Array], tuple[Nest, jax.Array]] | None = None
     decouple: Callable[[jax.Array, jax.Array], tuple[jax.Array, ...]] = lambda p, old: (p,)
+    respects: tuple[Literal["whole", "mean", "deviation"], ...] = ("whole",)
 
-    def sample_and_log_prob(self, p: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def sample_and_log_prob(self, p: jax.Array, key: jax.Array) -> tuple[Nest, jax.Array]:
         """An action and its log-probability [], through both of which gradients flow."""
         if self.joint is not None:
             return self.joint(p, key)
@@ -76,34 +81,42 @@ def categorical(num_values: int) -> Distribution:
     )
 
 
-def independent_categoricals(num_values: tuple[int, ...]) -> Distribution:
-    """D choices at once, of A_1, ..., A_D values; actions are int32 [D]."""
-    parts = [categorical(number) for number in num_values]
-    ends = np.cumsum(num_values)[:-1].tolist()
+def independent_categoricals(
+    num_values: tuple[int, ...], least: np.ndarray | None = None
+) -> Distribution:
+    """D choices at once, of A_1, ..., A_D values, from logits [A_1 + ... + A_D].
 
-    def split(logits):
-        return jnp.split(logits, ends)
+    Args:
+      num_values: A_1, ..., A_D.
+      least: the least action, D integers in the shape and dtype of actions; None: zeros, int32 [D].
+    """
+    size, most = len(num_values), max(num_values, default=1)
+    least = np.zeros(size, np.int32) if least is None else np.asarray(least)
+    offset = least.ravel().astype(np.int32)
+    one, ends = categorical(most), np.cumsum(num_values)[:-1].tolist()
 
-    def sample(logits, key):
-        keys = jax.random.split(key, len(parts))
-        each = zip(parts, split(logits), keys, strict=True)
-        return jnp.stack([part.sample(x, k) for part, x, k in each])
+    def rows(p):
+        """Logits [D, A] with no probability for values that a choice does not have."""
+        if all(number == most for number in num_values):
+            return p.reshape(size, most)
+        # Below the logits of illegal values, so that where none is legal it is still none of these.
+        pad = functools.partial(jnp.pad, constant_values=-2e9)
+        return jnp.stack([pad(x, (0, most - len(x))) for x in jnp.split(p, ends)])
+
+    def action(chosen):
+        return (chosen + offset).astype(least.dtype).reshape(least.shape)
+
+    def log_prob(p, action):
+        chosen = jnp.ravel(action).astype(jnp.int32) - offset
+        return jnp.sum(jax.vmap(one.log_prob)(rows(p), chosen))
 
     return Distribution(
         sum(num_values),
-        sample,
-        lambda p: jnp.stack([part.mode(x) for part, x in zip(parts, split(p), strict=True)]),
-        lambda p, action: sum(
-            (part.log_prob(x, a) for part, x, a in zip(parts, split(p), action, strict=True)),
-            jnp.zeros(()),
-        ),
-        lambda p: sum(
-            (part.entropy(x) for part, x in zip(parts, split(p), strict=True)), jnp.zeros(())
-        ),
-        lambda p, q: sum(
-            (part.kl(x, y) for part, x, y in zip(parts, split(p), split(q), strict=True)),
-            jnp.zeros(()),
-        ),
+        lambda p, key: action(jax.vmap(one.sample)(rows(p), jax.random.split(key, size))),
+        lambda p: action(jax.vmap(one.mode)(rows(p))),
+        log_prob,
+        lambda p: jnp.sum(jax.vmap(one.entropy)(rows(p))),
+        lambda p, q: jnp.sum(jax.vmap(one.kl)(rows(p), rows(q))),
     )
 
 
@@ -140,6 +153,7 @@ def gaussian(shape: tuple[int, ...]) -> Distribution:
         kl,
         free_parameters=size,
         decouple=decouple,
+        respects=("mean", "deviation"),
     )
 
 
@@ -214,38 +228,103 @@ def tanh_gaussian(minimum: np.ndarray, maximum: np.ndarray) -> Distribution:
         lambda p, q: base.kl(split(p), split(q)),
         joint=joint,
         decouple=base.decouple,
+        respects=base.respects,
     )
 
 
-def for_actions(agent: str, spec: specs.Array, *, squashed: bool = False) -> Distribution:
-    """The family for an action spec.
+def product(parts: Nest) -> Distribution:
+    """Independent distributions of the leaves of a nest of actions, as one.
+
+    Log-probabilities, entropies and divergences are sums over leaves, and every leaf is drawn with
+    a key of its own. Parameters are those that the network gives, leaf by leaf, and behind them
+    those that do not depend on the observation. `decouple` separates every respect of every leaf,
+    so that each can have its own limit (Neunert et al., 2020, https://arxiv.org/abs/2001.00449).
+
+    Args:
+      parts: nest of the distributions.
+    """
+    families, structure = jax.tree.flatten(parts, is_leaf=lambda x: isinstance(x, Distribution))
+    size = sum(family.num_parameters for family in families)
+    ends = np.cumsum([family.num_parameters for family in families])[:-1].tolist()
+    free_ends = np.cumsum([family.free_parameters for family in families])[:-1].tolist()
+
+    def split(p):
+        """The parameters of each leaf."""
+        given, free = jnp.split(p[:size], ends), jnp.split(p[size:], free_ends)
+        return [jnp.concatenate(both) for both in zip(given, free, strict=True)]
+
+    def join(each):
+        """The inverse of `split`."""
+        parts = [
+            jnp.split(x, [family.num_parameters]) for family, x in zip(families, each, strict=True)
+        ]
+        return jnp.concatenate([*(given for given, _ in parts), *(free for _, free in parts)])
+
+    def of_each(method, *arguments):
+        """What a method of each leaf's distribution gives for its arguments."""
+        rows = zip(families, *arguments, strict=True)
+        return [getattr(family, method)(*row) for family, *row in rows]
+
+    def nest(actions):
+        return jax.tree.unflatten(structure, actions)
+
+    def draw(method, p, key):
+        return of_each(method, split(p), jax.random.split(key, len(families)))
+
+    def joint(p, key):
+        actions, log_probs = zip(*draw("sample_and_log_prob", p, key), strict=True)
+        return nest(actions), sum(log_probs)
+
+    def decouple(p, old):
+        before = split(old)
+        return tuple(
+            join([*before[:i], part, *before[i + 1 :]])
+            for i, parts in enumerate(of_each("decouple", split(p), before))
+            for part in parts
+        )
+
+    return Distribution(
+        size,
+        lambda p, key: nest(draw("sample", p, key)),
+        lambda p: nest(of_each("mode", split(p))),
+        lambda p, action: sum(of_each("log_prob", split(p), jax.tree.leaves(action))),
+        lambda p: sum(of_each("entropy", split(p))),
+        lambda p, q: sum(of_each("kl", split(p), split(q))),
+        free_parameters=sum(family.free_parameters for family in families),
+        joint=joint,
+        decouple=decouple,
+        respects=tuple(respect for family in families for respect in family.respects),
+    )
+
+
+def for_actions(agent: str, actions: Nest, *, squashed: bool = False) -> Distribution:
+    """The family for an action spec; of a nest, the product of those of its leaves.
 
     Args:
       agent: its name, for the message.
-      spec: of the actions.
-      squashed: whether real numbers stay within their bounds (`tanh_gaussian`), of which the
-        deviations depend on the observation; else they know none (`gaussian`).
+      actions: their spec.
+      squashed: whether real numbers stay within their bounds, where those are finite
+        (`tanh_gaussian`), and the deviations depend on the observation; else they know no bounds
+        (`gaussian`).
 
     Raises:
       ValueError: where there is none, saying which there are.
     """
-    if isinstance(spec, specs.DiscreteArray):
-        return categorical(int(spec.num_values))
-    if squashed and isinstance(spec, specs.BoundedArray) and spec.dtype.kind == "f":
-        bounds = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
-        return tanh_gaussian(*bounds)
-    if isinstance(spec, specs.Array) and np.issubdtype(spec.dtype, np.floating):
+
+    def family(spec):
+        kind = action_spaces.kind_of(spec)
+        if kind is action_spaces.CHOICE:
+            return categorical(int(spec.num_values))
+        if kind is action_spaces.CHOICES:
+            least = np.broadcast_to(spec.minimum, spec.shape).astype(spec.dtype)
+            return independent_categoricals(num_values(spec), least)
+        if squashed and kind is action_spaces.BOX:
+            bounds = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
+            return tanh_gaussian(*bounds)
         return gaussian(spec.shape)
-    if (
-        isinstance(spec, specs.BoundedArray)
-        and np.issubdtype(spec.dtype, np.integer)
-        and len(spec.shape) == 1
-        and not np.any(spec.minimum)
-    ):
-        return independent_categoricals(
-            tuple(int(x) + 1 for x in np.broadcast_to(spec.maximum, spec.shape))
-        )
-    raise ValueError(
-        f"{agent} drives one discrete action, several at once (MultiDiscrete), or a box of real "
-        f"numbers; this environment's actions are {describe(spec)}."
-    )
+
+    kinds = action_spaces.kinds_of(actions)
+    if None in kinds:
+        raise action_spaces.refusal(agent, actions, *action_spaces.KINDS)
+    families = jax.tree.map(family, actions)
+    return product(families) if action_spaces.NEST in kinds else families

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from dm_env import specs
 
-from .core import describe
+from ...environments.specs import describe
 
 Nest = Any
 Kind = Literal["image", "grid"]

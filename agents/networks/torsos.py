@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from dm_env import specs
 
 from ...environments import action_masks
+from ...environments.specs import describe
 from . import images
-from .core import describe
 
 Nest = Any
 

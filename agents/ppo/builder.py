@@ -20,7 +20,7 @@ from .update import make_update
 
 
 class PPOBuilder(Builder[PPOConfig, PPONetworks]):
-    """Proximal policy optimisation, for discrete and continuous actions."""
+    """Proximal policy optimisation, for actions of every kind."""
 
     name = "ppo"
     config_class = PPOConfig

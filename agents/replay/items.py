@@ -18,6 +18,9 @@ Array = Any
 """A numpy array on the host; inside of an update, an array of jax."""
 
 
+WAITING = 3
+"""Step type of a row in which a stream waits (`environments.specs.waiting`), in memory alone: in
+rollouts it is padding, and it is in no other item."""
 _MOST_ITEMS = 10**9
 _MOST_ROWS = 10**6  # Of one item.
 
@@ -59,7 +62,8 @@ class Sequence(NamedTuple):
     step_type: Array
     """[B, T] int32, dm_env.StepType of the observation"""
     mask: Array
-    """[B, T] float32: 1 for rows that were seen, 0 for padding past the end of an episode"""
+    """[B, T] float32: 1 for rows that were seen, 0 for padding past the end of an episode and for
+    rows in which the stream waited"""
     extras: Nest = ()
     """[B, T, ...]"""
 

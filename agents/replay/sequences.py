@@ -9,7 +9,7 @@ from dm_env import StepType
 
 from .embedded.entries import Entries, ItemSink
 from .embedded.rows import Rows
-from .items import Episodes, Rollouts, Sequence, Sequences
+from .items import WAITING, Episodes, Rollouts, Sequence, Sequences
 from .nests import Batches
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
@@ -105,12 +105,14 @@ class SequenceWindows:
         rows, columns = self._rows, self._entries.columns
         spans = columns["span"].take(slots)
         seen = self._ages < spans[..., np.newaxis]
-        steps = columns["row"].take(slots)[..., np.newaxis] + np.minimum(
+        steps: np.ndarray = columns["row"].take(slots)[..., np.newaxis] + np.minimum(
             self._ages, spans[..., np.newaxis] - 1
         )
         steps %= rows.capacity
         steps *= rows.streams
         steps += columns["stream"].take(slots)[..., np.newaxis]
+        if self._is_rollout:
+            seen = rows.columns["step_type"][0].flat.take(steps) != WAITING
         leaves = self._batches.make(slots.shape)
         padding = None if seen.all() else ~seen
         fields, at = {}, 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dm_env import specs
-
 from ...environments.specs import EnvironmentSpec
+from .. import action_spaces
 from ..builder import OffPolicyBuilder, StochasticPolicy
 from ..interfaces import Update
 from .config import SACConfig
@@ -22,7 +21,7 @@ class SACBuilder(
     honours_action_masks = True
 
     def make_networks(self, spec: EnvironmentSpec) -> SACNetworks:
-        if isinstance(spec.actions, specs.DiscreteArray):
+        if action_spaces.kinds_of(spec.actions) == {action_spaces.CHOICE}:
             return make_discrete_networks(spec, self.config)
         return make_networks(self.name, spec, self.config)
 

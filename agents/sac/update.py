@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dm_env import specs
 
 from ...environments.specs import EnvironmentSpec
-from .. import legal_actions
+from .. import action_spaces, legal_actions
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
@@ -72,7 +71,7 @@ def make_update(
     https://arxiv.org/abs/2101.05982), algorithm 1.
     """
     policy, critic, _ = networks
-    is_discrete = isinstance(spec.actions, specs.DiscreteArray)
+    is_discrete = action_spaces.kinds_of(spec.actions) == {action_spaces.CHOICE}
     adam = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
 
     def target_entropy(observation: Nest) -> jax.Array | float:

@@ -9,7 +9,7 @@ from ...launch.errors import Interrupted
 from ...launch.logging.report import Reporter
 from .. import together
 from ..returns.figures import Figures, stacked
-from . import outcome, runs
+from . import elsewhere, outcome, runs
 from .request import ComparisonRequest
 from .verdicts import UNDECIDED, Verdict, judge
 
@@ -19,6 +19,11 @@ def check(request: ComparisonRequest) -> None:
     for recipe in request.recipes().values():
         together.check(recipe)
         running.runner(recipe.launch, recipe.roles, recipe.engine)
+        if request.against is not None:
+            elsewhere.check(recipe)
+    if request.against is not None:
+        with request.against.installed():
+            pass
 
 
 def conduct(
@@ -62,9 +67,12 @@ def _figures(
     if request.reference is not None and name == request.first:
         first = request.recipe.seed
         return [request.reference.seeds[str(seed)] for seed in range(first, first + seeds)]
-    recipe, folder = request.recipes()[name], out / request.folder(name)
+    there = request.against if name == request.first else None
+    scale = name if there is None else request.scales[0]
+    recipe, folder = request.recipes()[scale], out / request.folder(name)
+    run = runs.run if there is None else there.run
     try:
-        return runs.run(recipe, seeds, folder, reporter, request.parallel)
+        return run(recipe, seeds, folder, reporter, request.parallel)
     except Interrupted as stop:
         words = f"stopped; go on with `troupe resume {out}`."
         raise Interrupted(stop.signal_number, words) from stop

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping
 
 from ..report import page
 from ..report.runs import collect
 from .outcome import DIGITS, needs
-from .request import ComparisonRequest
+from .request import AGAINST, ComparisonRequest
 from .verdicts import LEVEL, Verdict
 
 FOLDER = "report"
@@ -23,6 +24,11 @@ def write(
       RequestError: if the runs cannot be read or the page cannot be written.
     """
     entries = collect([out / request.folder(scale) for scale in request.scales])
+    if request.against is not None:
+        entries += [
+            dataclasses.replace(one, name=f"{one.name}, {request.against.name}")
+            for one in collect([out / AGAINST])
+        ]
     title = f"{request.recipe.agent} on {request.recipe.env}: {', '.join(request.others)}"
     return page.write(entries, out / FOLDER, title, list(_preface(request, found)))
 

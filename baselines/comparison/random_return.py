@@ -53,9 +53,7 @@ class _UniformActor:
         mask = action_masks.find(observation)
         if mask is None:
             return tree.map_structure(self._draw, self._spec)
-        # The greatest of numbers that are drawn for each legal action; at an end none may be.
-        drawn = np.where(mask, self._random.uniform(size=mask.shape), -1.0)
-        return np.argmax(drawn, axis=-1).astype(self._spec.dtype)
+        return action_masks.draw(mask, self._spec, self._random)
 
     def _draw(self, leaf: specs.BoundedArray) -> np.ndarray:
         shape = (_ENVS, *leaf.shape)

@@ -13,10 +13,13 @@ from ...launch.files.directory import RunDirectory
 from ...launch.specification.recipe import Recipe
 from ..returns.figures import first_difference
 from ..returns.ledger import LedgerRow
+from .elsewhere import Elsewhere
 from .scales import Scale, parse_scales
 from .verdicts import ComparisonRule
 
 FILE = "compare.json"
+AGAINST = "against"
+"""Folder of the runs of other code."""
 LEAST_BATCH = 5
 """With fewer seeds, some that fail by chance look like a difference."""
 PART = 0.1
@@ -44,10 +47,15 @@ class ComparisonRequest:
     target: float | None = None
     reference: LedgerRow | None = None
     """Row of the ledger that one scale is compared with; None: the first scale stands for it."""
+    against: Elsewhere | None = None
+    """Other code or packages, of which runs at one scale are compared with those of these; None:
+    all is of these."""
 
     def __post_init__(self) -> None:
         if self.reference is not None:
             self._check_reference(self.reference)
+        elif self.against is not None:
+            self._check_one_scale(self.against.name)
         elif len(self.scales) < 2:
             raise RequestError(
                 f"{len(self.scales)} scale is nothing to compare; name at least 2 with --scales."
@@ -67,21 +75,23 @@ class ComparisonRequest:
     @property
     def first(self) -> str:
         """The name of what all others are compared with."""
-        if self.reference is None:
-            return self.scales[0]
-        return f"{self.reference.launch} of {self.reference.commit}"
+        if self.reference is not None:
+            return f"{self.reference.launch} of {self.reference.commit}"
+        return self.scales[0] + (f" of {self.against.name}" if self.against else "")
 
     @property
     def others(self) -> tuple[str, ...]:
         """The scales that are compared with it."""
-        return self.scales[1:] if self.reference is None else self.scales
+        return self.scales[1:] if self.reference is None and self.against is None else self.scales
 
     def recipes(self) -> dict[str, Recipe]:
         """Returns the recipe of each scale."""
         return {one.text: one.of(self.recipe) for one in parse_scales(self.scales)}
 
     def folder(self, scale: str) -> str:
-        """Returns the name of the folder of a scale's runs."""
+        """Returns the name of the folder of a scale's runs, or of those of the other code."""
+        if self.against is not None and scale == self.first:
+            return AGAINST
         return Scale.parse(scale).folder
 
     def paired(self) -> frozenset[str]:
@@ -123,11 +133,7 @@ class ComparisonRequest:
         return {**dataclasses.asdict(self), "recipe": self.recipe.to_json()}
 
     def _check_reference(self, row: LedgerRow) -> None:
-        if len(self.scales) != 1:
-            raise RequestError(
-                f"a row of the ledger is compared with one scale, not with {len(self.scales)}; "
-                "name one with --scales."
-            )
+        self._check_one_scale("a row of the ledger")
         row.check(self.recipes()[self.scales[0]])
         missing = [
             seed
@@ -138,6 +144,13 @@ class ComparisonRequest:
             raise RequestError(
                 f"the newest row of the ledger has {len(row.seeds)} seeds, and not seed "
                 f"{missing[0]}; take fewer --seeds."
+            )
+
+    def _check_one_scale(self, what: str) -> None:
+        if len(self.scales) != 1:
+            raise RequestError(
+                f"{what} is compared with one scale, not with {len(self.scales)}; name one with "
+                "--scales."
             )
 
     def _check_same(self, other: ComparisonRequest) -> None:
@@ -164,6 +177,7 @@ def read(folder: pathlib.Path) -> ComparisonRequest:
             "rule": ComparisonRule(**values["rule"]),
             "scales": tuple(values["scales"]),
             "reference": values["reference"] and LedgerRow.from_json(values["reference"]),
+            "against": values.get("against") and Elsewhere(**values["against"]),
         }
         return ComparisonRequest(**{**values, **parts})
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -32,31 +32,52 @@ def command(config: Mapping[str, Any], seeds: Sequence[int]) -> str | None:
     try:
         recipe = Recipe.from_json(config)
         tuned = find(recipe.agent, recipe.env) or Tuned(recipe.agent, recipe.env)
-        words = list(_words(recipe, tuned))
-        if _asked(_parsed([*words, "--seed", str(recipe.seed)], tuned)) != _asked(recipe):
-            return None
+        said = words(recipe, tuned)
     except (RequestError, ValueError):
         return None
-    line = f"troupe train {shlex.join(words)}"
+    if said is None:
+        return None
+    line = f"troupe train {shlex.join(said)}"
     if len(seeds) == 1:
         return f"{line} --seed {seeds[0]}"
     return f"for seed in {' '.join(map(str, seeds))}; do {line} --seed $seed; done"
 
 
-def _words(recipe: Recipe, tuned: Tuned) -> Iterator[str]:
-    """The arguments of `troupe train`: all that differs from the tuned settings."""
+def words(recipe: Recipe, tuned: Tuned, *, whole: bool = False) -> list[str] | None:
+    """Returns the arguments of `troupe train` that a recipe is asked for with, but for its seed.
+
+    Args:
+      recipe: of the run.
+      tuned: settings of the agent on the environment, which need not be said.
+      whole: True: they are said all the same.
+
+    Returns:
+      The arguments, checked: the present command line makes the recipe of them. None if there are
+      no such arguments.
+
+    Raises:
+      ValueError: if the recipe cannot be.
+    """
+    said = list(_words(recipe, tuned, whole))
+    made = _parsed([*said, "--seed", str(recipe.seed)], tuned)
+    return said if _asked(made) == _asked(recipe) else None
+
+
+def _words(recipe: Recipe, tuned: Tuned, whole: bool) -> Iterator[str]:
     yield recipe.agent
     yield from ("--env", recipe.env)
     for name, value in recipe.environment.items():
-        if tuned.environment.get(name) != value:
+        if whole or tuned.environment.get(name) != value:
             yield from (f"--env.{name}", fields.text(value))
-    if recipe.steps != tuned.steps:
+    if whole or recipe.steps != tuned.steps:
         yield from ("--steps", str(recipe.steps))
     evaluation, checkpointing = recipe.evaluation, recipe.checkpointing
+    every = None if whole else tuned.evaluation_every
     flags = {
         "data": recipe.data,
-        "evaluate-every": evaluation.every if evaluation.every != tuned.evaluation_every else None,
+        "evaluate-every": None if evaluation.every == every else evaluation.every,
         "evaluation-episodes": _unless(evaluation, "episodes"),
+        "final-evaluation-episodes": _unless(evaluation, "final_episodes"),
         "target": evaluation.target_return,
         "checkpoint-every": _unless(checkpointing, "every_seconds"),
         "checkpoint-replay": _unless(checkpointing, "replay"),
@@ -82,7 +103,7 @@ def _words(recipe: Recipe, tuned: Tuned) -> Iterator[str]:
     config_class = origins.find_builder(recipe.agent, recipe.folders).config_class
     base, config = (fields.make(config_class, one) for one in (tuned.config, recipe.config))
     for name in fields.fields(config_class):
-        if getattr(base, name) != getattr(config, name):
+        if getattr(base, name) != getattr(config, name) or (whole and name in tuned.config):
             yield from (f"--config.{name}", fields.text(getattr(config, name)))
 
 

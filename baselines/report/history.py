@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...launch.errors import RequestError
-from ..returns import ledger
+from ..returns import answers, ledger
+from ..returns.answers import KeptAnswers
 from ..returns.ledger import LedgerRow
 from . import figures, page
 from .summary import estimate
@@ -23,7 +24,7 @@ def write(rows: str | os.PathLike[str], folder: str | os.PathLike[str]) -> pathl
     """Writes the page of a ledger and its picture.
 
     Args:
-      rows: folder of the ledger.
+      rows: folder of the ledger; answers of comparisons lie in `verdicts` beside it.
       folder: of the page; made where it is not there.
 
     Returns:
@@ -39,7 +40,8 @@ def write(rows: str | os.PathLike[str], folder: str | os.PathLike[str]) -> pathl
     try:
         path.mkdir(parents=True, exist_ok=True)
         figures.draw_panels(found, _panel, path / "history.png", caption=_CAPTION)
-        (path / _NAME).write_text("\n".join(_lines(found)) + "\n")
+        kept = answers.read(pathlib.Path(rows).parent / answers.FOLDER.name)
+        (path / _NAME).write_text("\n".join([*_lines(found), *_answers(kept)]) + "\n")
     except OSError as error:
         reason = error.strerror or error
         raise RequestError(f"cannot write into {path}: {reason}; name another --out.") from error
@@ -80,6 +82,30 @@ def _cells(row: LedgerRow) -> dict[str, str]:
         cells[words] = f"{one.mean:.4g} ({one.low:.4g} to {one.high:.4g})"
     cells["seconds of training"] = f"{np.median(_values(row, 'seconds')):.0f}"
     cells["jax"] = row.versions.get("jax", "")
+    return cells
+
+
+def _answers(kept: Sequence[KeptAnswers]) -> Iterator[str]:
+    """Tables of whether returns are equal at several scales."""
+    for one in kept:
+        rule = one.outcome["rule"]
+        yield from ("", f"## {one.agent} on {one.env}, compared with {one.first}", "")
+        yield (
+            f"The margin is {rule['margin']:.4g} of a range of {rule['span']:.4g}; commit "
+            f"{one.commit}, jax {one.versions.get('jax', '')}."
+        )
+        yield ""
+        yield from page.table([_answer(*each) for each in one.outcome["verdicts"].items()])
+        yield from ("", "```", one.command, "```")
+
+
+def _answer(scale: str, verdict: Mapping[str, Any]) -> dict[str, str]:
+    cells = {"scale": f"`{scale}`", "answer": verdict["answer"], "seeds": str(verdict["seeds"])}
+    for metric, words in _METRICS.items():
+        one = verdict["metrics"][metric]
+        cells[f"{words}, difference"] = (
+            f"{one['difference']:+.4g} ({one['low']:+.4g} to {one['high']:+.4g})"
+        )
     return cells
 
 

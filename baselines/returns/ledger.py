@@ -9,7 +9,6 @@ import dataclasses
 import json
 import pathlib
 import re
-import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,10 +16,10 @@ from ...launch.errors import RequestError
 from ...launch.files.result import versions
 from ...launch.logging import groups
 from ...launch.specification.recipe import Recipe
+from .. import checkout
 from .figures import Figures, first_difference
 
 FOLDER = pathlib.Path(__file__).parent / "rows"
-_ROOT = pathlib.Path(__file__).parents[2]
 _OF_THE_MACHINE = ("folders", "wandb")
 
 
@@ -52,10 +51,7 @@ class LedgerRow:
 
     def check(self, recipe: Recipe) -> None:
         """Raises RequestError where runs of a recipe are not of these settings."""
-        asked, usual = settings(recipe), settings(dataclasses.replace(recipe, config={}))
-        # A field of the config that was not there yet has done what its default does.
-        defaults = {name: one for name, one in usual.items() if name.startswith("config.")}
-        different = first_difference({**defaults, **self.settings}, asked)
+        different = first_difference({**defaults(recipe), **self.settings}, settings(recipe))
         if different:
             raise RequestError(
                 f"the newest row of {self.agent} on {self.env}, {self.launch}, of commit "
@@ -117,6 +113,13 @@ def append(row: LedgerRow, recipe: Recipe, folder: pathlib.Path | None = None) -
     return path
 
 
+def defaults(recipe: Recipe) -> dict[str, Any]:
+    """Returns the defaults of fields of the config: one that an earlier commit has not has done
+    what its default does."""
+    usual = settings(dataclasses.replace(recipe, config={}))
+    return {name: one for name, one in usual.items() if name.startswith("config.")}
+
+
 def settings(recipe: Recipe) -> dict[str, Any]:
     """Returns what decides what runs of a recipe learn, but for their seeds."""
     flat = groups.learning_settings(json.loads(json.dumps(recipe.to_json())))
@@ -129,17 +132,4 @@ def commit() -> str:
     Raises:
       RequestError: if it is not a checkout.
     """
-    found = _git("rev-parse", "--short=12", "HEAD")
-    return found + "+" * bool(_git("status", "--porcelain", "--untracked-files=no"))
-
-
-def _git(*words: str) -> str:
-    try:
-        done = subprocess.run(
-            ["git", *words], cwd=_ROOT, capture_output=True, text=True, check=False
-        )
-    except OSError as error:
-        raise RequestError(f"a row names its commit, and git cannot be run: {error}.") from error
-    if done.returncode:
-        raise RequestError(f"a row names its commit, and {_ROOT} is no checkout of the package.")
-    return done.stdout.strip()
+    return checkout.commit("a row names its commit")

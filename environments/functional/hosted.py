@@ -123,7 +123,7 @@ class FunctionalVector(Vector):
                 raise self._not_finite(place, leaf)
         if self._has_mask:
             masks = action_masks.find(found.observation)
-            action_masks.check(masks, found.step_type, self._who)
+            action_masks.check(masks, found.step_type, self._spec.actions, self._who)
         return found
 
     def _who(self, index: int) -> str:

@@ -191,7 +191,7 @@ def _check_actions(trial: ShortRun, environment: Vector, which: str, evaluation:
         )
         strict = builder.actions == "strict"
         policies.check_actions(action, parts.spec.actions, which, strict=strict)
-        policies.check_legal(action, timestep.observation, which)
+        policies.check_legal(action, parts.spec.actions, timestep.observation, which)
         refusal = f"the environment refuses an action of the {which} policy"
         timestep = attempt(refusal, environment.step, action)
         actor.observe(action, timestep)

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import jax
 
 from ... import environments
-from ...agents.networks.core import describe as describe_spec
 from ...agents.programs import dispatch
 from ...agents.replay import ReplaySpec
+from ...environments.specs import describe as describe_spec
 from .. import planning
 from ..errors import RequestError
 from ..experiment import Experiment

@@ -14,7 +14,7 @@ from ...agents.programs.placement import Partition
 from .. import lifecycle, planning, seeds
 from ..errors import RequestError
 from ..experiment import Experiment, require_experiment
-from ..factory import ComponentFactory, check_budget, short_budget
+from ..factory import ComponentFactory, check_budget, check_streams, short_budget
 from ..files.checkpoints import Checkpoint
 from ..files.directory import RunDirectory
 from ..local import saver
@@ -70,6 +70,7 @@ def deploy(
     resumed = lifecycle.newest(experiment, path, warn) if resume else None
     seed = seeds.derive(experiment.seed, "environment", 0, 0)
     with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
+        check_streams(experiment, environment.num_agents)
         spec = environments.make_spec(environment)
         said = remarks(experiment, environment)
     experiment = planning.decided(experiment, spec, ranks_of.devices(experiment, numbers))

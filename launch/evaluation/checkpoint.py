@@ -104,7 +104,8 @@ def evaluate(
     assert played is not None
     steps = (found.checkpoint.counters[name] for name in ("actor_steps", "learner_steps"))
     actor_steps, learner_steps = steps
-    return Outcome(actor_steps, tuple(played.returns), learner_steps, played.info)
+    agents = environment.num_agents
+    return Outcome(actor_steps, tuple(played.returns), learner_steps, played.info, agents)
 
 
 def make_actor(found: Learned, environment: Any, seed: int, *, explores: bool = False) -> Any:

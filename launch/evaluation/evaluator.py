@@ -39,6 +39,8 @@ class Outcome:
     """Gradient steps that it had behind it."""
     info: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Means of the numbers that environments give beside rewards, by name (`episodes.INFO`)."""
+    num_agents: int = 1
+    """Agents of an environment, each of which has a return in every episode."""
 
     def summary(self) -> dict[str, Any]:
         """As an entry of `result.json`."""
@@ -46,7 +48,7 @@ class Outcome:
         return {
             "actor_steps": self.actor_steps,
             "learner_steps": self.learner_steps,
-            "episodes": len(self.returns),
+            "episodes": len(self.returns) // self.num_agents,
             "mean": float(returns.mean()),
             "std": float(returns.std()),
             "min": float(returns.min()),
@@ -161,7 +163,8 @@ class Evaluator:
             environment.close()
         if played is None:
             return None
-        return Outcome(actor_steps, tuple(played.returns), learner_steps, played.info)
+        agents = environment.num_agents
+        return Outcome(actor_steps, tuple(played.returns), learner_steps, played.info, agents)
 
     def _play(
         self, environment: Any, episodes: int, stop: Stop, say: Callable[[str], None]
@@ -225,7 +228,8 @@ def play(
     """Plays whole episodes.
 
     Environment i plays the i-th of every N, so that which episodes count does not depend on how
-    long they are: of the first to end, short ones would be too many.
+    long they are: of the first to end, short ones would be too many. Of several agents each plays
+    E episodes.
 
     Args:
       environment: a vector of N environments.
@@ -236,9 +240,10 @@ def play(
       say: told, once, of an episode that does not end.
 
     Returns:
-      Those of E episodes, or None where it was stopped.
+      Those of E episodes, of every agent, or None where it was stopped.
     """
     n = environment.num_envs
+    episodes *= environment.num_agents
     quota = [(episodes - i + n - 1) // n for i in range(n)]
     returns: list[list[float]] = [[] for _ in range(n)]
     totals, lengths = np.zeros(n), np.zeros(n, np.int64)

@@ -112,6 +112,8 @@ def _play(
         kinds = timestep.step_type.tolist()
         seen = observed.flatten(timestep.observation)
         for i, kind in enumerate(kinds):
+            if kind == _FIRST:  # Of a stream that waited there are others before.
+                streams[i].rows.clear()
             streams[i].rows.append([leaf[i] for leaf in seen])
             if kind == _LAST:
                 yield from streams[i].episode(observed, acted)
@@ -174,7 +176,7 @@ def _with_random_actions(
     def draw(leaf: Any, count: int, mask: np.ndarray | None) -> np.ndarray:
         shape = (count, *leaf.shape)
         if mask is not None:
-            return np.where(mask, random.random(mask.shape), -1.0).argmax(axis=1)
+            return action_masks.draw(mask, leaf, random)
         if leaf.dtype.kind in "iu":
             return random.integers(leaf.minimum, leaf.maximum, shape, np.int64, endpoint=True)
         return random.uniform(leaf.minimum, leaf.maximum, shape)

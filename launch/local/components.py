@@ -12,7 +12,7 @@ from ...agents.variables.client import MeshVariables
 from .. import devices, seeds
 from ..evaluation.evaluator import Evaluator
 from ..experiment import Experiment
-from ..factory import ComponentFactory
+from ..factory import ComponentFactory, check_streams
 from ..validation import updates
 
 if TYPE_CHECKING:
@@ -47,10 +47,19 @@ def make_environment(experiment: Experiment, resumed: int) -> Vector:
     Args:
       experiment: what is run.
       resumed: how often it was resumed: it then goes on with episodes not seen before.
+
+    Raises:
+      RequestError: if it has several agents, and some of them no stream.
     """
     seed = seeds.derive(experiment.seed, "environment", 0, resumed)
     num_envs = experiment.builder.num_envs
-    return experiment.make_environment(seed=seed, num_envs=num_envs, evaluation=False)
+    made = experiment.make_environment(seed=seed, num_envs=num_envs, evaluation=False)
+    try:
+        check_streams(experiment, made.num_agents)
+    except ValueError:
+        made.close()
+        raise
+    return made
 
 
 def make(experiment: Experiment, environment: Vector, *, check: bool = False) -> Components:

@@ -30,8 +30,11 @@ _INSTALLED = {
 
 
 def module_of(name: str) -> str | None:
-    """The module of a name MODULE:NAME; None where it has none. Wrappers may stand before it."""
-    return name.rpartition("+")[2].rpartition(":")[0] or None
+    """The module of a name MODULE:NAME or KIND:MODULE:NAME; None where it has none.
+
+    Wrappers may stand before it.
+    """
+    return name.rpartition("+")[2].rpartition(":")[0].rpartition(":")[2] or None
 
 
 def reach(name: str, folders: Mapping[str, str]) -> None:

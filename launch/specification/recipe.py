@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ...environments import Vector
 
 
+_SEVERAL_AGENTS = "pettingzoo:"
+"""Prefix of ids of environments that may have several agents."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     """The request of `troupe train`, defaults and tuned settings filled in."""
@@ -78,7 +82,21 @@ class Recipe:
           ValueError: if the agent or a field of its config cannot be.
         """
         builder_class = origins.find_builder(self.agent, self.folders)
-        return builder_class(fields.make(builder_class.config_class, self.config))
+        config = {**self._streams(builder_class), **self.config}
+        return builder_class(fields.make(builder_class.config_class, config))
+
+    def _streams(self, builder_class: type[Builder]) -> dict[str, Any]:
+        """The field of a config that says in how many streams an actor acts, where it is not asked
+        for: the default counts environments, and each of several agents is a stream."""
+        acts = self.data is None or builder_class.mixes_data
+        if not self.env.startswith(_SEVERAL_AGENTS) or not acts:
+            return {}
+        from ... import environments
+
+        origins.reach(self.env, self.folders)
+        agents = environments.multiagent.num_agents(self.env, self.environment)
+        default = fields.fields(builder_class.config_class)["num_envs"].default
+        return {"num_envs": agents * default}
 
     def experiment(self) -> Experiment:
         """The experiment.

@@ -11,7 +11,7 @@ from dm_env import specs
 from ...agents import legal_actions
 from ...agents.interfaces import ActorCore
 from ...agents.snapshots import to_host
-from ...environments import EnvironmentSpec
+from ...environments import EnvironmentSpec, action_masks
 from ..mistakes import Mistake, attempt, compare, describe, draws
 
 Nest = Any
@@ -93,7 +93,7 @@ def check_actions(actions: Nest, spec: Nest, which: str, *, strict: bool) -> Non
       actions: [N, ...].
       spec: of one action.
       which: policy chose them.
-      strict: whether the environment takes none outside of the bounds.
+      strict: whether the environment takes no real numbers outside of their bounds.
 
     Raises:
       Mistake: where one is not finite or outside of its bounds.
@@ -109,7 +109,7 @@ def check_actions(actions: Nest, spec: Nest, which: str, *, strict: bool) -> Non
                 "division by 0, a logarithm of 0, or parameters that are not finite."
             )
         bounded = isinstance(part, specs.BoundedArray)
-        if not bounded or not (strict or isinstance(part, specs.DiscreteArray)):
+        if not bounded or not (strict or part.dtype.kind != "f"):
             continue
         outside = array[(array < part.minimum) | (array > part.maximum)]
         if outside.size:
@@ -120,11 +120,12 @@ def check_actions(actions: Nest, spec: Nest, which: str, *, strict: bool) -> Non
             )
 
 
-def check_legal(actions: Nest, observations: Nest, which: str) -> None:
+def check_legal(actions: Nest, spec: Nest, observations: Nest, which: str) -> None:
     """Compares actions that a policy has chosen with the masks of the observations it was given.
 
     Args:
-      actions: [N].
+      actions: [N, ...].
+      spec: of one action.
       observations: [N, ...]
       which: policy chose them.
 
@@ -134,12 +135,17 @@ def check_legal(actions: Nest, observations: Nest, which: str) -> None:
     mask = legal_actions.of(observations)
     if mask is None:
         return
-    for action, legal in zip(np.asarray(actions).tolist(), np.asarray(mask), strict=True):
-        if not legal[action]:
+    masks, taken = np.asarray(mask), np.asarray(actions)
+    for legal, action, fits in zip(
+        masks, taken, action_masks.allowed(masks, spec, taken), strict=True
+    ):
+        if not fits:
+            parts = [np.flatnonzero(part).tolist() for part in action_masks.split(legal, spec)]
             raise Mistake(
-                f"the {which} policy chose {action}, and legal were "
-                f"{np.flatnonzero(legal).tolist()}, as the observation's action_mask says: choose "
-                "with agents.legal_actions, or say `honours_action_masks = False` in the builder."
+                f"the {which} policy chose {action.tolist()}, and legal were "
+                f"{parts if spec.shape else parts[0]}, as the observation's action_mask says: "
+                "choose with agents.legal_actions, or say in the builder that it honours none: "
+                "`honours_action_masks = False`."
             )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from troupe import environments, launch
-from troupe.agents import find_builder
+from troupe.agents import examples, find_builder
 
 from .. import demonstrations
 
@@ -30,14 +30,16 @@ KINDS = {
     "discrete": Kind("fake/match", best=16.0),
     "continuous": Kind("fake/match", {"continuous": True}, best=16.0),
     "masked": Kind("fake/match", {"masked": True}, best=16.0),
+    "structured": Kind("fake/match", {"structured": True}, best=16.0),
     "ragged": Kind("fake/ragged"),
     "several": Kind("fake/continuous"),
     "nested": Kind("fake/nested", {"single_action": True}),
     # Convolutions take their time.
     "image": Kind("fake/image", {"size": 36}, steps=4),
 }
-"""One of four choices; one number; some of four choices, others being refused; episodes of one step
-to twelve, some of them cut short; several numbers at once; a nest of observations; images."""
+"""One of four choices; one number; some of four choices, others being refused; a dict of a choice
+and a tuple of a number and two digits; episodes of one step to twelve, some of them cut short;
+several numbers at once; a nest of observations; images."""
 
 
 class Row(NamedTuple):
@@ -91,7 +93,7 @@ MUZERO = {
 }
 OFFLINE = {**BC, "discount": 0.0}
 CQL = {**OFFLINE, "conservative_weight": 0.1, "num_action_samples": 4, "initial_temperature": 0.1}
-EVERY = ("discrete", "continuous", "masked", "ragged", "several", "nested", "image")
+EVERY = ("discrete", "continuous", "masked", "structured", "ragged", "several", "nested", "image")
 AGENTS = {
     "bc": Row("bc", BC, EVERY),
     "c51": Row("c51", C51, ("discrete", "masked")),
@@ -108,21 +110,25 @@ AGENTS = {
         {**DQN, "dueling": True, "priority_exponent": 0.6, "loss": "squared", "num_envs": 3},
         ("discrete",),
     ),
-    "impala": Row("impala", IMPALA, ("discrete", "continuous", "masked", "image")),
+    "impala": Row("impala", IMPALA, ("discrete", "continuous", "masked", "structured", "image")),
     "impala with a memory": Row(
         "impala",
         {**IMPALA, **GRU, "optimizer": "rmsprop"},
         ("discrete", "masked"),
         recurrent=True,
     ),
-    "mpo": Row("mpo", MPO, ("discrete", "continuous", "masked")),
+    "mpo": Row("mpo", MPO, ("discrete", "continuous", "masked", "structured")),
     "iql": Row("iql", OFFLINE, EVERY, mistakes=0.5),
     "muzero": Row("muzero", MUZERO, ("discrete", "masked", "image")),
-    "ppo": Row("ppo", PPO, ("discrete", "continuous", "masked", "ragged", "nested", "image")),
+    "ppo": Row(
+        "ppo",
+        PPO,
+        ("discrete", "continuous", "masked", "structured", "ragged", "nested", "image"),
+    ),
     "ppo with a memory": Row(
         "ppo",
         {**PPO, **GRU, "num_minibatches": 1, "num_epochs": 8, "target_kl": 0.1},
-        ("discrete", "masked", "ragged"),
+        ("discrete", "masked", "structured", "ragged"),
         recurrent=True,
     ),
     "ppo of normalised observations": Row(
@@ -160,7 +166,7 @@ RARE = {
     "demonstrations, normalised sac": Row("demonstrations+normalized+sac", SAC, ("continuous",)),
     "gail, dqn": Row("gail+dqn", {**DQN, "discriminator_learning_rate": 1e-3}, ("discrete",)),
     "gail, td3": Row("gail+td3", {**TD3, "discriminator_learning_rate": 1e-3}, ("continuous",)),
-    "sqil, mpo": Row("sqil+mpo", MPO, ("continuous",)),
+    "sqil, mpo": Row("sqil+mpo", MPO, ("continuous", "structured")),
     "normalised around impala with a memory and rnd": Row(
         "normalized+rnd+impala", {**IMPALA, **GRU}, ("discrete",), recurrent=True
     ),
@@ -173,13 +179,18 @@ RARE = {
         },
         ("continuous",),
     ),
-    "rnd, ppo": Row("rnd+ppo", PPO, ("continuous",)),
+    "rnd, ppo": Row("rnd+ppo", PPO, ("continuous", "structured")),
 }
 """With TROUPE_FULL=1, and of wrappers two always."""
 ALWAYS = ("rnd around normalised dqn", "sqil, dqn")
 AGENTS |= RARE if FULL else {name: RARE[name] for name in ALWAYS}
-IMAGES = {*AGENTS} if FULL else {"bc", "dqn", "impala", "muzero", "ppo"}
-"""Rows that are tried on images, for which all have one torso; with TROUPE_FULL=1 all that can."""
+FEW = {
+    "image": {"bc", "dqn", "muzero", "ppo"},
+    "nested": {"bc", "dqn", "ppo"},
+    "ragged": {"bc", "dqn", "ppo with a memory", "r2d2"},
+}
+"""Kinds that agents have one code for, torsos, nests and the ends of episodes, and the rows that
+are tried on them; with TROUPE_FULL=1 all that can."""
 
 
 class Case(NamedTuple):
@@ -227,9 +238,8 @@ def _cases():
         f"{name}, {kind}": Case(row, KINDS[kind])
         for name, row in AGENTS.items()
         for kind in row.kinds
-        if kind != "image" or name in IMAGES
+        if FULL or name in FEW.get(kind, AGENTS)
     }
-
     return {name: found[name] for name in sorted(found, key=lambda name: _place(name, found))}
 
 
@@ -243,6 +253,8 @@ CASES = _cases()
 TO_LEARN = [name for name, case in CASES.items() if case.kind.best is not None]
 CHECKED = [*CASES] if FULL else [name for name in CASES if not any(_place(name, CASES))]
 """Those of which all is checked: the first kind of each row, and with TROUPE_FULL=1 every one."""
+PARTITIONED = {name for name in CHECKED if name.partition(",")[0] in examples.AGENTS}
+"""Those whose updates `tests/partitioning/semantics` has on meshes of eight devices."""
 # A fixture of the whole file is shared by cases that have one place in all three.
 assert [*CASES][: len(TO_LEARN)] == TO_LEARN
 assert [*CASES][: len(CHECKED)] == CHECKED

@@ -5,6 +5,7 @@ Part of it stands in `launch.conformance`, which `troupe check` runs too.
 
 import contextlib
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -13,15 +14,16 @@ import pytest
 
 from troupe import environments
 from troupe import partitioning as pt
-from troupe.agents import catalogue, find_builder
+from troupe.agents import SGDLearner, catalogue, find_builder
 from troupe.agents.acting.policies import RecurrentExtras, batch
 from troupe.agents.programs import dispatch
+from troupe.agents.programs.placement import Partition
 from troupe.agents.snapshots import from_host, to_host
 from troupe.launch.conformance import short_run
 from troupe.launch.signals import Stop
 
 from ..results import assert_equal_results, assert_same_bits, raw
-from .rows import AGENTS, CASES, CHECKED, FULL, TO_LEARN
+from .rows import AGENTS, CASES, CHECKED, FULL, PARTITIONED, TO_LEARN
 
 STREAMS, STEPS = 3, 20  # Of acting side by side.
 TOLERANCE = 1e-5  # Of the norm of each array, between one device and eight.
@@ -31,6 +33,14 @@ LEAST = 1e-2
 LEAST_SPLIT = 0.95  # Of the floating point operations of an update.
 MESH, SCHEDULES = pt.Mesh({"data": 8}), ("batch:data", "batch:data,zero3:data")
 FEW = 8  # Gradient steps, where it does not matter how many.
+FUSED = 8  # Gradient steps of one dispatch.
+LAYOUTS = (
+    ("data=8", "batch:data,zero3:data"),
+    ("data=2,model=4", "batch:data,megatron:model"),
+    ("replica=2,data=2,model=2", "batch:replica,batch:data,megatron:model,zero3:data"),
+    ("data=4,model=2", "batch:data,megatron:model,zero3:data"),
+    ("data=8", "batch:data"),
+)
 
 
 class Tried:
@@ -96,6 +106,17 @@ class Tried:
         return state, jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), sample)
 
     @functools.cached_property
+    def several(self):
+        """Batches of one dispatch, all different."""
+        sample = dispatch.without_keys(self.again().newest)
+
+        def batches(leaf):
+            leaf = np.asarray(leaf)
+            return np.stack([np.roll(leaf[i % len(leaf)], i, 0) for i in range(FUSED)])
+
+        return jax.tree.map(batches, sample)
+
+    @functools.cached_property
     def two_steps(self):
         """What two gradient steps give on one device."""
         return twice(jax.jit(self.update.step), *self.arguments)
@@ -107,10 +128,7 @@ def twice(step, state, sample):
     return jax.device_get((raw(first), raw(step(first[0], sample))))
 
 
-@pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.smoke] * (name in CHECKED)) for name in CASES],
-    scope="module",
-)
+@pytest.fixture(params=CASES, scope="module")
 def tried(request, documented):
     case = CASES[request.param]
     quick = jax.config.read("jax_disable_most_optimizations")
@@ -122,12 +140,16 @@ def tried(request, documented):
 
 
 checked = pytest.mark.parametrize("tried", CHECKED, indirect=True, scope="module")
+shown = pytest.mark.skipif(not FULL, reason="in semantics/test_semantics.py; set TROUPE_FULL=1")
+divided = [pytest.param(name, marks=[shown] * (name in PARTITIONED)) for name in CHECKED]
+smoking = [pytest.param(name, marks=[pytest.mark.smoke] * (name in CHECKED)) for name in CASES]
 
 
 def test_it_acts_as_its_environment_asks(tried):
     short_run.check_actions(tried.trial)
 
 
+@pytest.mark.parametrize("tried", smoking, indirect=True, scope="module")
 def test_it_learns_and_all_stays_finite(tried):
     short_run.check_learns(tried.trial.rewind(), tried.kind.steps)
     assert tried.trial.parts.learner.steps >= tried.kind.steps
@@ -252,13 +274,55 @@ def test_eight_devices_split_the_work(tried):
 
 
 @pytest.mark.long
-@checked
+@pytest.mark.parametrize("tried", divided, indirect=True, scope="module")
 @pytest.mark.parametrize("schedule", SCHEDULES if FULL else SCHEDULES[-1:])
 def test_eight_devices_learn_what_one_does(tried, schedule):
     update = tried.update
     step = pt.partition(lambda *args: update.step(*args), MESH, pt.parse_schedule(schedule))
     state, sample = tried.arguments
     assert_equal_results(twice(step, state, sample), tried.two_steps, TOLERANCE, LEAST)
+
+
+def layouts(name):
+    """Pairs of a layout that a case begins on and one that it goes on with, by their numbers."""
+    number, count = CHECKED.index(name) if name in CHECKED else 0, len(LAYOUTS)
+    return [((number + i) % count, (number + i + 1) % count) for i in range(count if FULL else 1)]
+
+
+@pytest.mark.long
+@checked
+def test_fused_steps_on_one_mesh_and_then_on_another_are_those_of_one_device(tried, request):
+    samples = tried.several
+    saved = tried.again().parts.learner.save()
+
+    def learner(layout=None):
+        """One that goes on from what was saved."""
+        partition = None
+        if layout is not None:
+            mesh, schedule = LAYOUTS[layout]
+            partition = Partition(pt.parse_mesh(mesh), pt.parse_schedule(schedule))
+        feed = itertools.repeat(samples)
+        key = jax.random.key(0)
+        made = SGDLearner(tried.update, feed, key, steps_per_dispatch=FUSED, partition=partition)
+        made.restore(saved)
+        return made
+
+    def state(learner):
+        return to_host(raw(learner.save()["state"]))
+
+    alone = learner()
+    alone.step()
+    wanted = state(alone)
+    for before, after in layouts(request.node.callspec.params["tried"]):
+        first, second = learner(before), learner(after)
+        first.step()
+        assert_equal_results(state(first), wanted, TOLERANCE, LEAST)
+        second.restore(to_host(first.save()))
+        assert_same_bits(state(second), state(first))
+        alone.restore(to_host(first.save()))
+        alone.step()
+        second.step()
+        assert_equal_results(state(second), state(alone), TOLERANCE, LEAST)
 
 
 @pytest.mark.parametrize("tried", TO_LEARN, indirect=True, scope="module")
@@ -277,12 +341,10 @@ def test_every_agent_has_a_row():
     assert {*catalogue.AGENTS} <= {row.agent for row in AGENTS.values()}
 
 
-@pytest.mark.parametrize("agent", catalogue.AGENTS)
-def test_actions_that_it_cannot_drive_are_refused_in_one_line(agent):
-    spec = environments.make_spec(environments.make("fake/nested", seed=0))
-    with pytest.raises(ValueError, match=f"{agent} drives .*") as refusal:
-        find_builder(agent)().make_networks(spec)
-    assert "\n" not in str(refusal.value)
+def test_who_drives_nests_of_actions_is_seen_to_learn_them():
+    learn = {row.agent for row in AGENTS.values() if "structured" in row.kinds}
+    spec = environments.make_spec(environments.make("fake/match", seed=0, structured=True))
+    assert learn & {*catalogue.AGENTS} == {*catalogue.driving(spec)}
 
 
 def test_unknown_agents_are_refused_with_what_there_is():

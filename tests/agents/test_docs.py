@@ -17,7 +17,7 @@ from troupe import environments
 from troupe.agents.programs import dispatch
 from troupe.baselines.command.line import main
 
-REFERENCE = pathlib.Path(__file__).parents[2] / "docs" / "reference.py"
+REFERENCE = pathlib.Path(__file__).parents[2] / "docs" / "site" / "reference.py"
 TINY = [
     *("--config.hidden_sizes", "8", "--config.min_replay_size", "16", "--config.batch_size", "4"),
     *("--config.samples_per_insert", "2", "--config.steps_per_dispatch", "2"),

@@ -80,8 +80,7 @@ DQN = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(("first", "nested"), [(False, True), (True, False)])
 def test_a_visual_task_is_learned_with_channels_first_and_last_alone_and_in_a_dict(
     first, nested, tmp_path, optimized
 ):

@@ -18,9 +18,21 @@ LAUNCHES = {
     "ray, inference server": ("ray", {"actors": 2, "inference_servers": 1}),
     "ray, two hosts": ("ray", {"learner_hosts": 2}),
 }
-QUICK = {("ppo", "threads"), ("dqn", "inference server"), ("bc", "two hosts")}
+QUICK = {
+    ("ppo", "threads", "discrete"),
+    ("dqn", "inference server", "discrete"),
+    ("bc", "two hosts", "discrete"),
+    ("mpo", "inference server", "structured"),
+    ("mpo", "ray, inference server", "structured"),
+}
 """Those that run always; the others with TROUPE_FULL=1 in the environment."""
-TABLE = [(name, launch) for name in AGENTS for launch in LAUNCHES if "docs" not in name]
+TABLE = [
+    (name, launch, kind)
+    for name, row in AGENTS.items()
+    for launch in LAUNCHES
+    for kind in dict.fromkeys((row.kinds[0], "structured"))
+    if "docs" not in name and kind in row.kinds
+]
 RUN = [one for one in TABLE if FULL or one in QUICK]
 NEEDS = {"ray": ["ray"], "threads": ["launchpad", "reverb"], "processes": ["launchpad", "reverb"]}
 
@@ -31,15 +43,15 @@ def marks(launch):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "launch"),
+    ("name", "launch", "kind"),
     [pytest.param(*one, id=", ".join(one), marks=marks(one[1])) for one in RUN],
 )
-def test_it_runs_to_its_end(name, launch, tmp_path, monkeypatch):
+def test_it_runs_to_its_end(name, launch, kind, tmp_path, monkeypatch):
     for module in NEEDS[LAUNCHES[launch][0]]:
         pytest.importorskip(module)
     monkeypatch.setenv("XLA_FLAGS", "")
-    case = CASES[f"{name}, {AGENTS[name].kinds[0]}"]
-    kind, roles = LAUNCHES[launch]
+    case = CASES[f"{name}, {kind}"]
+    engine, roles = LAUNCHES[launch]
     data, steps = None, 1_500
     if case.builder().needs_data:
         data, steps = tmp_path / "data.npz", 100
@@ -56,12 +68,12 @@ def test_it_runs_to_its_end(name, launch, tmp_path, monkeypatch):
         data=data and str(data),
         environment=case.kind.options,
         evaluation=Evaluation(every=10**6, final_episodes=2),
-        launch=kind,
+        launch=engine,
         roles=roles,
     )
-    run = running.runner(kind, roles)
+    run = running.runner(engine, roles)
     result = run(recipe.experiment(), tmp_path / "run", request=recipe.to_json(), progress=False)
-    assert result.launch == kind
+    assert result.launch == engine
     assert result.learner_steps > 0
     # What actors did not need of their shares is not spent.
     assert (

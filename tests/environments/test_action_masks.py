@@ -151,15 +151,26 @@ def test_a_dm_env_environment_has_a_mask_too():
     [
         ({"infos": [[1, 1]] * 3}, r"int64\[2\]; a mask of 3 legal actions"),
         ({"infos": [[1, 0, -1e9]] * 3}, "holds -1000000000.0; it is 1 where"),
-        ({"infos": [[1] * 3] * 3, "actions": spaces.Box(-1, 1, (3,))}, "one discrete choice"),
-        ({"infos": [[1] * 4] * 3, "actions": spaces.MultiDiscrete([2, 2])}, "discrete choice"),
+        ({"infos": [[1] * 3] * 3, "actions": spaces.Box(-1, 1, (3,))}, "only choices can be"),
+        (
+            {"infos": [[1] * 3] * 3, "actions": spaces.Dict({"a": spaces.Discrete(3)})},
+            "that are a nest; only choices can be",
+        ),
+        (
+            {"infos": [[1] * 3] * 3, "actions": spaces.MultiDiscrete([2, 2])},
+            r"int64\[3\]; a mask of 4 legal actions has the shape \(4,\)",
+        ),
         (
             {
-                "masks": np.ones((3, 4), np.int8),
-                "entries": {"action_mask": spaces.MultiBinary(4)},
+                "masks": np.ones((3, 3), np.int8),
+                "entries": {"action_mask": spaces.MultiBinary(3)},
                 "actions": spaces.MultiDiscrete([2, 2]),
             },
-            r"masks actions that are int32\[2\]",
+            r"of shape \(3,\); a mask of 4 legal actions has the shape \(4,\)",
+        ),
+        (
+            {"infos": [[1, 1, 1, 0, 0]] * 3, "actions": spaces.MultiDiscrete([3, 2])},
+            "action_mask allows no action",
         ),
         (
             {"masks": np.ones((3, 4)), "entries": {"action_mask": spaces.MultiBinary(4)}},
@@ -177,6 +188,53 @@ def test_what_is_no_mask_is_refused_in_one_line(options, words):
         vector(**options).reset()
     assert "\n" not in str(refusal.value)
     assert "mine" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [[1, 0, 1, 0, 1], ([1, 0, 1], [0, 1]), [np.array([True, False, True]), np.bool_([0, 1])]],
+)
+def test_the_masks_of_several_choices_stand_one_behind_the_other(given):
+    """As sb3-contrib has them, or as a tuple by which Gymnasium's spaces sample."""
+    with vector([given] * 3, actions=spaces.MultiDiscrete([3, 2])) as environment:
+        assert environments.make_spec(environment).action_mask == action_masks.make_spec(5)
+        seen = environment.reset().observation["action_mask"]
+        assert seen.tolist() == [[True, False, True, False, True]]
+
+
+def test_one_mask_for_each_choice_by_hand():
+    actions = specs.BoundedArray((2,), np.int32, [0, 5], [2, 6])
+    mask = np.array([[1, 0, 1, 0, 1], [0, 1, 0, 1, 0]], np.int8)
+    assert action_masks.num_values(actions) == (3, 2)
+    assert [part.tolist() for part in action_masks.split(mask[0], actions)] == [[1, 0, 1], [0, 1]]
+    right, wrong = np.array([[2, 6], [1, 5]]), np.array([[1, 6], [1, 6]])
+    assert action_masks.allowed(mask, actions, right).tolist() == [True, True]
+    assert action_masks.allowed(mask, actions, wrong).tolist() == [False, False]
+    random = np.random.default_rng(0)
+    drawn = action_masks.draw(np.repeat(mask[:1], 400, axis=0), actions, random)
+    assert drawn.dtype == np.int32
+    assert {*map(tuple, drawn.tolist())} == {(0, 6), (2, 6)}
+    assert (drawn[:, 0] == 0).mean() == pytest.approx(0.5, abs=0.1)
+    one = specs.DiscreteArray(3, np.int32)
+    assert action_masks.allowed(mask[:, :3], one, np.int32([2, 0])).tolist() == [True, False]
+    assert action_masks.draw(mask[1:, :3], one, random).tolist() == [1]
+    # A fake of such a spec refuses what it does not allow.
+    fake = fakes.from_spec(
+        environments.EnvironmentSpec(
+            action_masks.add_to_spec(specs.Array((2,), np.float32), 5),
+            actions,
+            environments.specs.reward_spec(),
+            environments.specs.discount_spec(),
+        ),
+        seed=0,
+    )
+    for _ in range(20):
+        shown = fake.reset().observation["action_mask"]
+        fake.step(action_masks.draw(shown[None], actions, random)[0])
+        parts = action_masks.split(fake.reset().observation["action_mask"], actions)
+        if not parts[0].all():
+            with pytest.raises(environments.InvalidActionError, match=r"illegal; legal are \[\["):
+                fake.step([int(parts[0].argmin()), 5 + int(parts[1].argmax())])
 
 
 def test_a_mask_that_comes_or_goes_is_refused():
@@ -240,7 +298,7 @@ def test_a_match_that_is_masked_refuses_what_is_illegal():
             with pytest.raises(environments.InvalidActionError, match="illegal"):
                 environment.step(int(mask.argmin()))
     assert refused > 3
-    with pytest.raises(environments.InvalidOptionError, match="masked is for discrete"):
+    with pytest.raises(environments.InvalidOptionError, match="take one of"):
         environments.make("fake/match", seed=0, masked=True, continuous=True)
 
 

@@ -22,12 +22,13 @@ def test_its_ids_and_options_are_there(documented, pages):
     """What a command of the page names can be made as it says."""
     text = (pages.__globals__["DOCS"] / "environments.md").read_text()
     commands = re.findall(r"^troupe (?:train|check) \w+ (--env .*)$", text, re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 8
     for command in commands:
         words = command.split()
         id, options = words[1], dict(zip(words[2::2], words[3::2], strict=True))
         names = {name.removeprefix("--env."): value for name, value in options.items()}
         pytest.importorskip("Box2D") if id.startswith("Lunar") else None
+        pytest.importorskip("mpe2") if id.startswith("pettingzoo:mpe") else None
         from troupe.launch.specification import arguments
 
         environments.make(id, seed=0, num_envs=1, **arguments.parse(names)).close()

@@ -67,5 +67,38 @@ class Slopes(Walls):
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
 
 
+class Locks(gymnasium.Env):
+    """Two choices at once, of three and of two values: say what is shown, the second its parity.
+
+    The reward is the share that is right; some of the other values are illegal, and end the run.
+    """
+
+    observation_space = gymnasium.spaces.Discrete(3)
+    action_space = gymnasium.spaces.MultiDiscrete([3, 2])
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 10
+        return self._look()
+
+    def step(self, action):
+        if not all(mask[value] for mask, value in zip(self.masks, action, strict=True)):
+            raise RuntimeError(f"the illegal action {action} was taken; legal were {self.masks}")
+        right = np.mean([action[0] == self.shown, action[1] == self.shown % 2])
+        self.left -= 1
+        return *self._look()[:1], float(right), self.left == 0, False, self.info
+
+    def _look(self):
+        self.shown = int(self.np_random.integers(3))
+        self.masks = self.np_random.random(3) < 0.5, self.np_random.random(2) < 0.8
+        self.masks[0][self.shown] = self.masks[1][self.shown % 2] = True
+        self.info = {"action_mask": self.masks}
+        return self.shown, self.info
+
+
+gymnasium.register("Locks-v0", Locks)
 gymnasium.register("Walls-v0", Walls, max_episode_steps=50)
 gymnasium.register("Slopes-v0", Slopes, max_episode_steps=50)

@@ -10,6 +10,8 @@ import dm_env
 import numpy as np
 from dm_env import StepType
 
+from ....environments import specs
+from ..items import WAITING
 from ..nests import Nest
 from ..sequences import SequenceWindows
 from ..transitions import TransitionWindows
@@ -23,7 +25,8 @@ class EmbeddedAdder:
 
     With N environments `add_first` comes once, and the first steps of later episodes come to `add`
     as any other; with one (N None) every episode begins with `add_first`. In the middle of an
-    episode, `add_first` drops what is not complete.
+    episode, `add_first` drops what is not complete. Of streams that wait (`specs.waiting`) the rows
+    are kept as `WAITING`, and are part of no item but rollouts, which mask them.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class EmbeddedAdder:
         self._checked = False
         # The step types of the row that was begun last; None: add_first must come.
         self._kinds: list[int] | None = None
-        # Streams that stood at LAST in that row; None: none.
+        # Streams that stood at LAST in that row, or waited; None: none.
         self._ended: np.ndarray | None = None
         self._all_mid = [_MID] * rows.streams
 
@@ -72,13 +75,15 @@ class EmbeddedAdder:
                 f"shape {self._lead}."
             )
         self._rows.structures["observation"].check(timestep.observation, self._lead)
+        waits = None if self._one else specs.waiting(timestep.step_type, timestep.discount)
         with self._lock:
-            row = self._begin(timestep)
+            row = self._begin(timestep, waits)
             if self._one and self._kinds == [_LAST]:
                 self._windows.advance(row, 0.0, 0.0, [_FIRST], False)
             else:
                 self._windows.restart(row)
-        self._kinds, self._ended = [_FIRST] * self._rows.streams, None
+        self._kinds = [_FIRST] * self._rows.streams
+        self._ended = np.flatnonzero(waits) if waits is not None and waits.any() else None
 
     def add(self, action: Nest, next_timestep: dm_env.TimeStep, extras: Nest = ()) -> None:
         """Adds an action and the time step that followed it.
@@ -97,9 +102,11 @@ class EmbeddedAdder:
         else:
             kinds = next_timestep.step_type.tolist()
         mid = kinds == self._all_mid and self._kinds == kinds
-        ended = self._ended
+        ended, waits = self._ended, None
         if not mid:
             self._check_order(kinds, next_timestep)
+            if ended is not None and not self._one:
+                waits = specs.waiting(next_timestep.step_type, discount)
         with self._lock:
             self._before_row()
             rows.write("action", action)
@@ -110,13 +117,14 @@ class EmbeddedAdder:
                 rows.write("discount", discount)
             if ended is not None:
                 self._clear(ended)
-            row = self._begin(next_timestep)
+            row = self._begin(next_timestep, waits)
             if not self._one and len(kinds) == 1:
                 reward, discount = reward.item(), discount.item()
             self._windows.advance(row, reward, discount, kinds, mid)
             self._ended = None
-            if not mid and _LAST in kinds:
-                self._ended = np.flatnonzero(np.asarray(next_timestep.step_type) == _LAST)
+            if not mid and (_LAST in kinds or (waits is not None and waits.any())):
+                over = np.asarray(next_timestep.step_type) == _LAST
+                self._ended = np.flatnonzero(over if waits is None else over | waits)
                 self._clear(... if self._one else self._ended)
         self._kinds = kinds
 
@@ -136,8 +144,8 @@ class EmbeddedAdder:
         begun = (timestep.step_type == _FIRST).nonzero()[0]
         if begun.tolist() != ([] if self._ended is None else self._ended.tolist()):
             raise ValueError(
-                f"step types {kinds} followed {before}: the step after LAST must be FIRST, and no "
-                "other."
+                f"step types {kinds} followed {before}: the step after LAST, or after FIRST of a "
+                "stream that waits, must be FIRST, and no other."
             )
 
     def _clear(self, streams: Any) -> None:
@@ -167,12 +175,13 @@ class EmbeddedAdder:
             rows.grow(rows.capacity + max(64, rows.capacity // 4), oldest)
         self._safe_until = oldest + rows.capacity
 
-    def _begin(self, timestep: dm_env.TimeStep) -> int:
-        """Begins a row and returns its number."""
+    def _begin(self, timestep: dm_env.TimeStep, waits: np.ndarray | None = None) -> int:
+        """Begins a row, in which some streams may wait, and returns its number."""
         rows = self._rows
         if rows.written >= self._safe_until:
             self._make_room()
         rows.begin(timestep.observation, timestep.step_type)
         if "step_type" in rows.columns:
-            rows.write("step_type", timestep.step_type)
+            kinds = timestep.step_type
+            rows.write("step_type", kinds if waits is None else np.where(waits, WAITING, kinds))
         return rows.written - 1

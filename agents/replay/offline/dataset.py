@@ -18,7 +18,7 @@ import numpy as np
 from dm_env import StepType, specs
 
 from ....environments import action_masks
-from ...networks.core import describe
+from ....environments.specs import describe
 from ..embedded.rows import Column
 from ..nests import Structure
 
@@ -143,12 +143,12 @@ class Dataset:
             return
         (action,), at = self.action, np.flatnonzero(acted)
         chosen = np.asarray(action[rows])[at]
-        illegal = np.asarray(mask[rows])[at, chosen] == 0
+        illegal = ~action_masks.allowed(np.asarray(mask[rows])[at], self.actions, chosen)
         if illegal.any():
             first = int(illegal.argmax())
             self._refuse(
-                f"its action {chosen[first]} at row {rows.start + at[first]} is illegal by the "
-                f"observation's {action_masks.KEY}"
+                f"its action {chosen[first].tolist()} at row {rows.start + at[first]} is illegal "
+                f"by the observation's {action_masks.KEY}"
             )
 
     def _refuse(self, what: str) -> None:

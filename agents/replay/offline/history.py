@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from dm_env import StepType
 
-from ..items import Item, Rollouts, Transitions
+from ..items import WAITING, Item, Rollouts, Transitions
 from ..nests import Structure
 from .dataset import Dataset, Episode, of_episodes
 
@@ -149,6 +149,7 @@ def _of_windows(state: dict[str, Any], history: _History) -> Iterator[Episode]:
             history.read(name, rows, stream) for name in ("step_type", "reward", "discount")
         )
         for part in np.split(np.arange(len(rows)), np.flatnonzero(kinds == _FIRST)):
+            part = part[kinds[part] != WAITING]
             # Of the row that was begun last nothing is known but its observation.
             length = len(part) - 1
             if length > 0:

@@ -11,6 +11,7 @@ import numpy as np
 import reverb
 from dm_env import StepType
 
+from ....environments import specs
 from ..items import ReplaySpec
 from ..nests import Nest
 from .largest import LargestPriority
@@ -68,8 +69,11 @@ class ReverbAdder:
             raise ValueError(f"add_first got the step type {timestep.step_type}, not FIRST.")
         self._wire.structures["observation"].check(timestep.observation, self._lead)
         observation = self._rows("observation", timestep.observation)
+        waits = np.zeros(1, bool)
+        if self._lead:
+            waits = specs.waiting(timestep.step_type, timestep.discount)
         for i, stream in enumerate(self._streams):
-            self._guard(stream, stream.first, observation[i], not self._lead)
+            self._guard(stream, stream.first, observation[i], not self._lead, bool(waits[i]))
 
     def add(self, action: Nest, next_timestep: dm_env.TimeStep, extras: Nest = ()) -> None:
         """Adds an action and the time step that followed it.

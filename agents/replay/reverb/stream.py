@@ -62,8 +62,14 @@ class Stream:
         self._found: list[tuple[Any, ...]] = []  # Transitions that are to be made.
         self._has_news = False  # Whether items were made that may not be confirmed.
 
-    def first(self, observation: list[np.ndarray], follows: bool) -> None:
-        """Begins an episode; `follows`: behind one that ended, where there was one."""
+    def first(self, observation: list[np.ndarray], follows: bool, waits: bool = False) -> None:
+        """Begins an episode, or waits for one to begin.
+
+        Args:
+          observation: of the row.
+          follows: whether it comes behind an episode that ended, where there was one.
+          waits: whether the stream waits (`specs.waiting`), so that another first row follows.
+        """
         if self._kind == _LAST and follows:
             self._begin(observation, _FIRST)
             self._windows.advance(self._row, 0.0, 0.0, [_FIRST], False)
@@ -73,13 +79,14 @@ class Stream:
             self._writer = self._client.trajectory_writer(
                 num_keep_alive_refs=self._wire.reach, get_signature_timeout_ms=None
             )
-        if self._is_open:
-            self._answer(self._nothing(), 0.0, 0.0)
+        self._close()
         if not self._steps:
             # Reverb takes runs of steps only: there must be some before the first frame.
             for _ in range(self._wire.depth - 1):
                 self._pad()
-        self._begin(observation, _FIRST)
+        self._begin(observation, _FIRST, waits=waits)
+        if waits:
+            self._close()
         self._windows.restart(self._row)
 
     def add(
@@ -91,9 +98,10 @@ class Stream:
         kind: int,
     ) -> None:
         """Adds the step that followed the open row, and opens the next."""
+        waits = kind == _FIRST and discount == 0.0
         if self._kind is None:  # The rest of an episode that was lost.
             if kind == _FIRST:
-                self.first(observation, False)
+                self.first(observation, False, waits)
             return
         if self._is_open:
             self._answer(answer, reward, discount)
@@ -101,13 +109,13 @@ class Stream:
             # What the row completes is found first: returns travel in a step with an observation.
             self._windows.advance(self._steps, reward, discount, [kind], False)
             found, self._found = self._found, []
-            self._begin(observation, kind, found[0] if found else None)
+            self._begin(observation, kind, found[0] if found else None, waits)
             for i, item in enumerate(found):
                 self._insert_transition(i, *item)
             return
-        self._begin(observation, kind)
-        if kind == _LAST:
-            self._answer(self._nothing(), 0.0, 0.0)
+        self._begin(observation, kind, waits=waits)
+        if kind == _LAST or waits:
+            self._close()
         self._windows.advance(self._row, reward, discount, [kind], False)
 
     def insert_one(self, values: tuple[Any, ...]) -> None:
@@ -168,21 +176,30 @@ class Stream:
         self._is_open = not closes
 
     def _begin(
-        self, observation: list[np.ndarray], kind: int, item: tuple[Any, ...] | None = None
+        self,
+        observation: list[np.ndarray],
+        kind: int,
+        item: tuple[Any, ...] | None = None,
+        waits: bool = False,
     ) -> None:
-        """Begins a row, with the return of the transition that it completes."""
+        """Begins a row, with the return of the transition that it completes.
+
+        Of a stream that waits it is as padding: no learner takes it for a step.
+        """
         leaves = self._wire.leaves["observation"]
         columns: dict[str, Any] = {
             leaf.name: part for leaf, part in zip(leaves, observation, strict=True)
         }
         self._age = 0 if kind == _FIRST else self._age + 1
         if not self._wire.is_transition:
-            columns |= {"step_type": np.int32(kind), "mask": np.float32(1)}
+            said = _LAST if waits else kind
+            columns |= {"step_type": np.int32(said), "mask": np.float32(not waits)}
         elif self._wire.depth > 1:
             columns["age"] = np.int32(self._age)
         if item is not None:
             columns |= {"reward": np.float32(item[1]), "discount": np.float32(item[2])}
-        self._append(columns, closes=self._wire.is_transition and kind == _LAST)
+        ends = kind == _LAST or waits
+        self._append(columns, closes=self._wire.is_transition and ends)
         self._row, self._kind, self._padding = self._steps - 1, kind, 0
         self._see(self._row)
 
@@ -194,6 +211,11 @@ class Stream:
         if not self._wire.is_transition:
             columns |= {"reward": np.float32(reward), "discount": np.float32(discount)}
         self._append(columns, closes=True)
+
+    def _close(self) -> None:
+        """Ends a row that no action follows."""
+        if self._is_open:
+            self._answer(self._nothing(), 0.0, 0.0)
 
     def _pad(self) -> None:
         """Adds a step of zeros."""

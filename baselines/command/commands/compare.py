@@ -27,13 +27,18 @@ def register(commands: Commands) -> None:
         required=True,
         nargs="+",
         metavar="SPEC",
-        help="KIND[:ACTORS][@MESH@SCHEDULE], as processes:4 or one-process@data=2@batch:data; "
-        "all are compared with the first",
+        help="KIND[:ACTORS][+inference[:SERVERS]][+gang:HOSTS][@MESH[@SCHEDULE]], as processes:4, "
+        "ray:2+inference, gang:2 or one-process@data=2@batch:data; all are compared with the first",
     )
     parser.add_argument(
         "--ledger",
         action="store_true",
         help="compare one scale with the newest row of its settings in baselines/returns/",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT|PYTHON",
+        help="compare one scale with runs of another commit, or of another interpreter's packages",
     )
     parser.add_argument(
         "--margin",
@@ -71,11 +76,18 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="of all runs; a comparison there goes on"
     )
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="keep the answers in baselines/returns/verdicts/ of the checkout",
+    )
     parser.add_argument("--json", action="store_true", help="print comparison.json's content")
 
 
 def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
+    from ....launch.errors import RequestError
     from ...comparison.conduct import check
+    from ...comparison.elsewhere import Elsewhere
     from ...comparison.margin import make_rule
     from ...comparison.request import ComparisonRequest
     from ...comparison.scales import parse_scales
@@ -83,6 +95,9 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     from .. import comparisons
 
     scales = parse_scales(options.scales)
+    if options.ledger and options.against:
+        raise RequestError("--ledger and --against are two references; name one.")
+    against = Elsewhere.parse(options.against) if options.against else None
     tuned = asking.tuned_for(options, settings)
     evaluation = Evaluation(**asking.given(every=tuned.evaluation_every))
     recipe = asking.recipe(options, tuned, seed=options.seed, evaluation=evaluation)
@@ -99,8 +114,9 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         random,
         target if random is not None else None,
         row,
+        against,
     )
     check(request)  # Before the first of many runs.
     out = pathlib.Path(options.out)
     request.write(out)
-    return comparisons.run(request, out, as_json=options.json)
+    return comparisons.run(request, out, as_json=options.json, record=options.record)

@@ -70,7 +70,7 @@ def solve_repetend(
     solver: Solver,
     *,
     part: float = 1.0,
-    late_weights: bool = False,
+    late: bool = False,
 ) -> Repetend | None:
     """A repetend of a given period; of all of them that with the shortest way through.
 
@@ -80,8 +80,8 @@ def solve_repetend(
     Args:
       size: how many micro-batches a round has.
       part: of the solver's effort.
-      late_weights: True to run gradients of weights as late as memory allows, which leaves cells
-        to fill the cool-down with.
+      late: True to keep activations, of equally short ways through, as long as memory allows, and
+        to leave gradients of weights out of the way. They are left to fill the cool-down with.
 
     Returns:
       The repetend; None if none is found.
@@ -94,7 +94,7 @@ def solve_repetend(
     starts = {cell: places[cell] + period * turns[cell] for cell in cells}
     through = model.new_int_var(0, period * (most + 2), "through")
     for cell in cells:
-        if not (late_weights and cell.work == "weights"):
+        if not (late and cell.work == "weights"):
             model.add(through >= starts[cell] + problem.time(cell))
         for value, link in problem.reads(cell):
             model.add(starts[cell] >= starts[value] + problem.time(value) + link)
@@ -112,7 +112,7 @@ def solve_repetend(
             _limit(model, problem, device, period, places, turns)
     # Of equally short ones that which keeps activations for the fewest turns, or the most.
     held = sum(turns[problem.last(cell)] - turns[cell] for cell in cells if problem.keeps(cell))
-    model.minimize(through * (1 + most * len(cells)) + (-held if late_weights else held))
+    model.minimize(through * (1 + most * len(cells)) + (-held if late else held))
     found = solver.solve(model, part)
     if found is None:
         return None

@@ -33,7 +33,8 @@ class FoundSchedule:
       period: time in which the repetend runs one micro-batch; None if the schedule has none, as
         where there are too few micro-batches.
       under_way: how many micro-batches the repetend touches.
-      proven: True if no schedule of these micro-batches is shorter.
+      proven: True if no schedule of these micro-batches is shorter. Times that are no multiples of
+        the shortest one are rounded to a 16th of it before.
     """
 
     table: PipelineTable
@@ -62,7 +63,7 @@ def search_schedule(
       limits: for each device, the most memory of activations in the units of `costs`.
       split: True if gradients of inputs and of weights are cells of their own.
       link: the time of a value between devices.
-      effort: most time of the solver in all, in its own measure: about seconds of one core. With
+      effort: most time of the solver in all, in its own measure: roughly seconds of one core. With
         one worker, the schedule is the same each time.
       workers: threads of the solver.
 
@@ -110,15 +111,15 @@ def _by_repetends(problem: SchedulingProblem, microbatches: int, solver: Solver)
     least = problem.least_total(microbatches)
     best = None
     # Rounds of two micro-batches gain where memory rules out the shortest period.
-    for size, late_weights in ((1, False), (1, True), (2, False)):
-        if best and best.proven:
-            continue
-        found = _shortest_period(problem, size, late_weights, solver)
+    for size, late in ((1, False), (1, True), (2, False)):
+        found = _shortest_period(problem, size, late, solver)
         if found is not None and microbatches // size > found.last:
             starts = _completed(problem, found, microbatches, solver)
             total = max(start + problem.time(cell) for cell, start in starts.items())
             if best is None or total < best.total:
                 best = _Found(starts, total, found, total == least)
+            if best.proven:
+                break
     return best
 
 
@@ -160,7 +161,7 @@ def _whole_numbers(
             if ends[0] != ends[1]:
                 assert link is not None
                 links[segment] = max(links[segment], link(value, *wire))
-    unit = _unit([*times.values(), *links], min(one for one in times.values() if one > 0) / 16)
+    unit = _unit([*times.values(), *links], min(filter(None, times.values()), default=1.0) / 16)
     memory = [*(limits or ()), *(one for cost in costs for one in (cost.kept, cost.working))]
     amount = _unit(memory, max(memory) / 1000)
     problem = SchedulingProblem(
@@ -189,7 +190,7 @@ def _ceil(number: float) -> int:
 
 
 def _shortest_period(
-    problem: SchedulingProblem, size: int, late_weights: bool, solver: Solver
+    problem: SchedulingProblem, size: int, late: bool, solver: Solver
 ) -> Repetend | None:
     """The repetend of the shortest period found."""
     least, most = size * problem.least_period, size * problem.longest_path
@@ -197,7 +198,7 @@ def _shortest_period(
     best, period = None, least
     # The period of the busiest device is mostly reached; else it is bisected.
     while least <= most:
-        found = solve_repetend(problem, period, size, solver, part=0.2, late_weights=late_weights)
+        found = solve_repetend(problem, period, size, solver, part=0.2, late=late)
         if found is not None:
             best, most = found, period - fine
         else:

@@ -62,6 +62,12 @@ def make(n_step, reanalyse, priority_exponent=None, entropy_cost=0.0):
     return networks, builder.config, update.init, jax.jit(update.step)
 
 
+@functools.cache
+def learned_of_episodes(final_discount, *options):
+    """What 400 gradient steps on such episodes come to."""
+    return learned(sample(final_discount), 400, *options)
+
+
 def learned(batch, steps, *options):
     """The state after so many gradient steps on one batch, and the output of the last."""
     _, _, init, step = make(*options)
@@ -75,7 +81,7 @@ def learned(batch, steps, *options):
 def test_values_are_the_returns_until_the_end(n_step, reanalyse):
     batch = sample(final_discount=0.0)
     networks, *_ = make(n_step, reanalyse)
-    state, output = learned(batch, 400, n_step, reanalyse)
+    state, output = learned_of_episodes(0.0, n_step, reanalyse)
     rows = jnp.asarray(batch.data.observation[0, :LENGTH])
     hidden = networks.representation.apply(state.params.representation, rows)
     logits, of_return = networks.prediction.apply(state.params.prediction, hidden)
@@ -106,7 +112,7 @@ def test_episodes_cut_short_are_bootstrapped_from():
     search = jax.jit(functools.partial(make_search(networks, config), gumbel_scale=0.0))
     for final_discount in (0.0, 1.0):
         batch = sample(final_discount)
-        state, _ = learned(batch, 400, 1, True)
+        state, _ = learned_of_episodes(final_discount, 1, True)
         before, last = jnp.asarray(batch.data.observation[0, LENGTH - 1 : LENGTH + 1])
         hidden = networks.representation.apply(state.params.representation, before[None])
         value = expected(networks.prediction.apply(state.params.prediction, hidden)[1], ATOMS)

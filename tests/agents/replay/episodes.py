@@ -38,12 +38,23 @@ class Episode:
     terminates: bool = True
 
 
+@dataclasses.dataclass(frozen=True)
+class Wait:
+    """Rows in which a stream waits for the next episode."""
+
+    rows: int
+
+
 ONE = Episode(first=0, rewards=(1.0, 2.0, 3.0, 4.0))
 TWO = Episode(first=10, rewards=(5.0, 6.0), terminates=False)
 
 
-def timesteps(episode: Episode) -> list[dm_env.TimeStep]:
+def timesteps(episode: Episode | Wait) -> list[dm_env.TimeStep]:
     """The time steps of one environment; rewards of FIRST as a vector has them."""
+    if isinstance(episode, Wait):
+        nothing = np.full(2, 77, np.float32)
+        row = dm_env.TimeStep(np.int32(0), np.float32(0), np.float32(0), nothing)
+        return [row] * episode.rows
     last = len(episode.rewards)
     return [
         dm_env.TimeStep(
@@ -73,7 +84,7 @@ def play_one(adder: Any, *episodes: Episode) -> None:
             adder.add(action, timestep, extras)
 
 
-def play_vector(adder: Any, *streams: list[Episode]) -> None:
+def play_vector(adder: Any, *streams: list[Episode | Wait]) -> None:
     """Streams side by side, until the shortest is over."""
     rows = [[t for episode in stream for t in timesteps(episode)] for stream in streams]
     shortest = min(map(len, rows))

@@ -3,16 +3,20 @@
 import dataclasses
 import json
 import pathlib
+import shlex
 import shutil
 
 import numpy as np
 import pytest
 
+from troupe.baselines import checkout
+from troupe.baselines.command import comparisons
 from troupe.baselines.command.line import main
 from troupe.baselines.comparison import margin, runs
 from troupe.baselines.comparison.random_return import random_return
 from troupe.baselines.comparison.request import read
-from troupe.baselines.returns import ledger
+from troupe.baselines.report import history
+from troupe.baselines.returns import answers, ledger
 from troupe.baselines.returns.figures import Figures
 from troupe.baselines.returns.ledger import LedgerRow
 from troupe.baselines.tuned import Tuned
@@ -46,27 +50,6 @@ def begun(tmp_path_factory):
 
 
 @pytest.fixture
-def made_up(monkeypatch):
-    """All runs come to the same at once, and leave it as they do."""
-
-    def run(request, folder, reporter):
-        for one in request.runs():
-            path = folder / one.name
-            if not path.exists():
-                rows = [{"actor_steps": 60, "learner_steps": 40, "mean": 0.5}]
-                path.mkdir(parents=True)
-                (path / "config.json").write_text(json.dumps(one.recipe.to_json()))
-                result = {
-                    **{"agent": "dqn", "env": "jax:Catch-v0", "seed": one.recipe.seed},
-                    **{"actor_steps": 60, "learner_steps": 40, "evaluation": rows},
-                    **{"train_seconds": 1.0, "wall_seconds": 2.0, "versions": {"jax": "0"}},
-                }
-                (path / "result.json").write_text(json.dumps(result))
-
-    monkeypatch.setattr(runs.grid, "conduct", run)
-
-
-@pytest.fixture
 def asked(tmp_path, made_up):
     """A comparison whose runs all came to the same."""
     out = tmp_path / "asked"
@@ -83,6 +66,51 @@ def results(out):
     return {
         str(path.relative_to(out)): path.stat().st_mtime_ns for path in out.rglob("result.json")
     }
+
+
+def test_a_mesh_of_more_devices_than_there_are_is_refused_before_anything_runs(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert compare(out, "--scales", ONE_DEVICE, "one-process@data=512") == 2
+    assert "mesh data=512 needs 512 devices; jax has 8" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_answers_are_kept_with_the_command_that_makes_them_again(
+    made_up, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(answers, "FOLDER", tmp_path / "verdicts")
+    monkeypatch.setattr(ledger, "commit", lambda: "aaa+")
+    monkeypatch.setattr(comparisons, "find", lambda agent, env: TUNED)
+    out, again = tmp_path / "out", tmp_path / "again"
+    flags = ["--seeds", "30", "--batch", "15", "--margin", "20%", "--config.discount", "0.9"]
+    assert compare(out, "--scales", *SCALES, *flags, "--record") == 0
+    (kept,) = answers.read(tmp_path / "verdicts")
+    assert "kept in" in capsys.readouterr().err
+    assert (kept.agent, kept.env, kept.first, kept.commit) == (
+        *("dqn", "jax:Catch-v0", ONE_DEVICE, "aaa+"),
+    )
+    assert kept.outcome["verdicts"][TWO_DEVICES]["answer"] == "equivalent"
+    assert len(kept.outcome["figures"][TWO_DEVICES]) == 30
+    words = shlex.split(kept.command.replace("DIR", str(again)))
+    assert words[0] == "troupe"
+    assert main(words[1:], [TUNED]) == 0
+    first, second = (json.loads((one / "compare.json").read_text()) for one in (out, again))
+    assert second["rule"].pop("margin") == pytest.approx(first["rule"].pop("margin"), rel=1e-5)
+    assert second == first
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    recipe = read(out).recipe
+    row = LedgerRow.of(recipe, {0: Figures(0.5, 0.4, 1.0)}, "bbb")
+    ledger.append(row, recipe, rows)
+    page = history.write(rows, tmp_path / "page").read_text()
+    assert "## dqn on jax:Catch-v0, compared with one-process" in page
+    assert f"| `{TWO_DEVICES}` | equivalent | 30 |" in page
+
+
+def test_answers_are_not_kept_where_there_is_no_checkout(made_up, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(checkout, "ROOT", tmp_path)
+    assert compare(tmp_path / "out", "--scales", *SCALES, "--record") == 2
+    assert "is no checkout" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """Environments of pgx, brax and craftax, as functional environments."""
 
 import functools
+import os
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,9 @@ from troupe.environments.functional import streams
 from troupe.environments.functional.hosted import keys_of
 
 STREAMS = 3
+FULL = pytest.mark.skipif(
+    not os.environ.get("TROUPE_FULL"), reason="a minute of compilation; set TROUPE_FULL=1"
+)
 ROWS = [
     ("pgx", "jax:pgx/minatar-breakout", {}),
     ("pgx", "jax:pgx/tic_tac_toe", {}),
@@ -21,7 +25,6 @@ ROWS = [
         pytest.param("pgx", id, arguments, marks=pytest.mark.long)
         for id, arguments in [
             ("jax:pgx/minatar-freeway", {"sticky_action_prob": 0.0}),
-            ("jax:pgx/connect_four", {}),
             ("jax:pgx/2048", {}),
             ("jax:pgx/kuhn_poker", {}),
         ]
@@ -29,7 +32,9 @@ ROWS = [
     pytest.param(
         "brax", "jax:brax/inverted_pendulum", {"backend": "spring"}, marks=pytest.mark.long
     ),
-    pytest.param("brax", "jax:brax/halfcheetah", {"backend": "mjx"}, marks=pytest.mark.long),
+    pytest.param(
+        "brax", "jax:brax/halfcheetah", {"backend": "mjx"}, marks=[pytest.mark.long, FULL]
+    ),
     pytest.param("craftax", "jax:craftax/Craftax-Classic-Symbolic-v1", {}, marks=pytest.mark.long),
 ]
 """Package, id and arguments."""

@@ -18,6 +18,7 @@ from troupe.agents.ppo import PPOBuilder, PPOConfig
 from troupe.environments import functional
 from troupe.launch import running, seeds
 from troupe.launch.compiled import components, evaluator
+from troupe.launch.compiled.program import LoopProgram
 from troupe.launch.errors import DivergedError, RequestError
 from troupe.launch.evaluation.evaluator import play
 from troupe.launch.experiment import Checkpointing, Evaluation
@@ -167,14 +168,15 @@ ACTING = [
     and not find_builder(row.agent).mixes_data
 ]
 CONTINUOUS = ("continuous", "several")
+RUN = {*ACTING} if FULL else {"impala with a memory", "muzero", "rnd around normalised dqn", "sac"}
+"""Agents that run here, beside PPO and DQN: of each kind of replay, memory and wrapper one."""
+assert {*ACTING} >= RUN
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in ACTING if FULL or name not in ("ppo", "dqn")])
-def test_every_agent_that_acts_is_compiled(name, tmp_path):
+def recipe_of(name):
     row = AGENTS[name]
     continuous = row.kinds[0] in CONTINUOUS
-    recipe = Recipe(
+    return Recipe(
         row.agent,
         "jax:Pendulum-v1" if continuous else "jax:CartPole-v1",
         {**row.config, **({"min_replay_size": 20} if "min_replay_size" in row.config else {})},
@@ -182,7 +184,31 @@ def test_every_agent_that_acts_is_compiled(name, tmp_path):
         environment={"max_episode_steps": 20},
         evaluation=Evaluation(every=10**6, final_episodes=2),
     )
-    result = run(recipe, tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", [name for name in ACTING if name not in RUN])
+def test_every_agent_that_acts_is_one_program(name, monkeypatch):
+    """Traced: compiled it takes ten times as long, and is with TROUPE_FULL=1."""
+    shapes = lambda self, *keys: jax.eval_shape(self._begin, self._settings, *keys)  # noqa: E731
+    monkeypatch.setattr(LoopProgram, "init", shapes)
+    experiment = recipe_of(name).experiment()
+    with make_environment(experiment, 0) as environment:
+        blueprint = components.Blueprint([experiment])
+        population = blueprint.population()
+        blueprint.member(population, 0, experiment, environment)
+    program, before = population.program, population.state
+    counts = jnp.int32(400), jnp.int32(1)
+    after, progress = jax.eval_shape(program._run, {}, before, jax.random.key(0), *counts)
+    assert jax.tree.structure(after) == jax.tree.structure(before)
+    for one, other in zip(jax.tree.leaves(after), jax.tree.leaves(before), strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+    assert progress.metrics
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(RUN))
+def test_agents_that_act_are_compiled(name, tmp_path):
+    result = run(recipe_of(name), tmp_path / "run")
     assert result.learner_steps > 0
     assert result.evaluation[-1]["episodes"] == 2
     for value in learned(tmp_path / "run").values():
@@ -211,7 +237,9 @@ def test_a_run_that_is_stopped_or_killed_goes_on(number, tmp_path):
             "--steps",
             "1000000000",
         ),
-        *("--checkpoint-every", "0.5", "--out", str(out)),
+        # A program that other tests have compiled.
+        *("--config.hidden_sizes", "8", "--config.num_envs", "4", "--config.rollout_length", "8"),
+        *("--config.num_minibatches", "2", "--checkpoint-every", "0.5", "--out", str(out)),
     ]
     process = subprocess.Popen([sys.executable, "-c", TRAIN, *arguments], stdout=subprocess.DEVNULL)
     try:

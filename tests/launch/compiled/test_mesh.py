@@ -13,10 +13,11 @@ from troupe.launch.compiled.program import LoopProgram
 from troupe.launch.errors import RequestError
 
 from ...reporters import Lines
-from .test_compiled import DQN, PPO, assert_same, learned, run
+from .test_compiled import DQN, FULL, PPO, assert_same, learned, run
 from .test_population import assert_as_alone, configured, seeded, together
 
 LONG = pytest.mark.long
+EXHAUSTIVE = pytest.mark.skipif(not FULL, reason="shown by other rows; set TROUPE_FULL=1")
 FOUR_ENVS = dataclasses.replace(DQN, config={**DQN.config, "num_envs": 4})
 
 
@@ -55,7 +56,7 @@ def part(leaf):
         pytest.param(
             *(FOUR_ENVS, "data=2,model=2", "batch:data,megatron:model,zero3:data"), id="megatron"
         ),
-        pytest.param(FOUR_ENVS, "data=2", None, id="dqn", marks=LONG),
+        pytest.param(FOUR_ENVS, "data=2", None, id="dqn", marks=[LONG, EXHAUSTIVE]),
         pytest.param(FOUR_ENVS, "model=2", "megatron:model", id="whole-batch", marks=LONG),
         pytest.param(DQN, "data=2", "batch:data", id="whole-environments", marks=LONG),
     ],
@@ -109,6 +110,11 @@ def test_several_runs_go_on(tmp_path):
         assert_same(learned(one), learned(other))
     longer = launch.resume(outs[1], steps=600, progress=False)
     assert longer.actor_steps >= 597
+
+
+@pytest.mark.long
+@EXHAUSTIVE
+def test_several_rates(tmp_path):
     rates = [over(one, "data=2") for one in configured(PPO, "learning_rate", 1e-4, 3e-3)]
     outs, results = together(rates, tmp_path / "rates")
     assert_as_alone(configured(PPO, "learning_rate", 3e-3)[0], outs[1], results[1], tmp_path / "a")

@@ -5,6 +5,7 @@ import pathlib
 import sys
 import warnings
 
+import jax
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from troupe.launch.data import from_minari, recording, sources
 from troupe.launch.files import npz, specs
 
 from ... import demonstrations
+from ...environments import aims
 
 TRAIN = ["train", "bc", "--env", "fake/match", "--steps", "20", "--config.hidden_sizes", "8"]
 SPEC = environments.make_spec(environments.make("fake/match", seed=0))
@@ -235,6 +237,57 @@ def test_a_minari_dataset_is_what_was_played(minari_root):
         assert found.fingerprint == expected.fingerprint
         np.testing.assert_array_equal(found.observation[0], expected.observation[0])
         np.testing.assert_array_equal(found.discount, expected.discount)
+
+
+def test_a_minari_dataset_of_nested_actions_is_what_was_played(minari_root, tmp_path):
+    """By `aims.Aim`, whose actions are a Dict of a Tuple, a MultiDiscrete and a MultiBinary."""
+    import minari
+    from minari.data_collector import EpisodeBuffer
+
+    task, buffers, played = aims.Aim(), [], []
+    task.action_space.seed(0)
+    for seed in range(2):
+        seen, rewards, over = [task.reset(seed=seed)[0]], [], False
+        while not over:
+            played.append(task.action_space.sample())
+            observation, reward, over, *_ = task.step(played[-1])
+            seen.append(observation)
+            rewards.append(reward)
+        observations, actions = (
+            jax.tree.map(lambda *x: np.stack(x), *each) for each in (seen, played[-len(rewards) :])
+        )
+        ends = [False] * (len(rewards) - 1) + [True]
+        never = [False] * len(rewards)
+        buffers.append(
+            EpisodeBuffer(
+                observations=observations,
+                actions=actions,
+                rewards=rewards,
+                terminations=ends,
+                truncations=never,
+            )
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of what else could be said of it.
+        minari.create_dataset_from_buffers(
+            "aim/drawn-v0",
+            buffer=buffers,
+            observation_space=task.observation_space,
+            action_space=task.action_space,
+        )
+    env = f"{aims.__name__}:Aim-v0"
+    spec = environments.make_spec(environments.make(env, seed=0, actions="clip"))
+    found = sources.load("aim/drawn-v0", spec)
+    acted = found.step_type != 2
+    flags, keys, choice, push = (leaf[acted] for leaf in found.action)
+    assert [leaf.dtype for leaf in found.action] == [np.int8, np.int32, np.int32, np.float32]
+    np.testing.assert_array_equal(flags, [one["flags"] for one in played])
+    np.testing.assert_array_equal(keys, [one["keys"] for one in played])
+    np.testing.assert_array_equal(choice, [one["turn"][0] - 4 for one in played])
+    np.testing.assert_allclose(push, [one["turn"][1] for one in played], rtol=1e-6)
+    words = ["train", "bc", "--env", env, "--data", "aim/drawn-v0", "--steps", "10"]
+    words += ["--config.hidden_sizes", "8", "--config.batch_size", "4"]
+    assert main([*words, "--evaluation-episodes", "1", "--out", str(tmp_path / "run")]) == 0
 
 
 def test_minari_datasets_that_cannot_be_learned_from_are_refused(minari_root, capsys):

@@ -17,8 +17,8 @@ from troupe.agents.programs.mesh import MeshProgram
 from troupe.launch.files.checkpoints import Store
 
 LARGER = pathlib.Path(__file__).with_name("larger.py")
-WIDTH = 2048
-"""Four matrices of 16 MB, four times: the parameters, the target's, and two moments."""
+WIDTH = 1024
+"""Four matrices of 4 MB, four times: the parameters, the target's, and two moments."""
 
 
 def load():
@@ -44,9 +44,12 @@ def live_bytes():
     return found
 
 
+FULL = pytest.mark.skipif(
+    not os.environ.get("TROUPE_FULL"), reason="shown with both at once; set TROUPE_FULL=1"
+)
 MESHES = [
-    ("model=8", "megatron:model"),
-    ("data=8", "batch:data,zero3:data"),
+    pytest.param("model=8", "megatron:model", marks=FULL),
+    pytest.param("data=8", "batch:data,zero3:data", marks=FULL),
     ("data=4,model=2", "batch:data,megatron:model,zero3:data"),
 ]
 
@@ -122,8 +125,9 @@ def run_ranks(folder, size, devices, width, forever=False):
         for rank in range(max(size, 1))
     ]
     try:
-        # Newer versions of jax have gloo tell of its peers on the same stream.
-        told = ((line for line in p.stdout if not line.startswith("[Gloo]")) for p in processes)
+        # Newer versions of jax have gloo tell of its peers on the same stream, from several threads
+        # at once: such lines may be empty.
+        told = ((line for line in p.stdout if line.startswith("{")) for p in processes)
         return [json.loads(next(lines)) for lines in told]
     finally:
         for process in processes:

@@ -316,10 +316,14 @@ class Job:
     def until_again(self, restarts):
         """Waits until it was queued again so often, and runs: SLURM would wait two minutes."""
         took = self.until(lambda: self.restarts == restarts)
+        hurried = False
         while (state := self.state) != "RUNNING":
             assert state in ("PENDING", "COMPLETING"), self.tail()
-            with contextlib.suppress(AssertionError):  # Not before all of it has ended.
-                self._slurm.call("scontrol", "update", f"JobId={self.number}", "StartTime=now")
+            if state == "PENDING" and not hurried:  # Not before all of it has ended.
+                # Nodes refuse what was begun within the second, of their clocks, in which they
+                # ended the job: a credential of then counts as revoked, and the job fails.
+                self._slurm.call("scontrol", "update", f"JobId={self.number}", "StartTime=now+2")
+                hurried = True
             time.sleep(0.5)
         return took
 

@@ -70,9 +70,15 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("num_layers", [1, 2, 3, 4])
-def test_transformer(num_layers, variant):
+# More layers are more of the same, whatever a layer is.
+@pytest.mark.parametrize(
+    ("variant", "num_layers"),
+    [
+        *(("separate", layers) for layers in (1, 2, 3, 4)),
+        *((v, 2) for v in VARIANTS if v != "separate"),
+    ],
+)
+def test_transformer(variant, num_layers):
     sizes = {"num_layers": num_layers, "optimizer": "adam", **VARIANTS[variant]}
     # Attention and MLP reduce once each forward, and once each backward. A tied matrix is used at
     # both ends of the network, and gathered once, before it is transposed.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 
 import pytest
 
 from troupe.partitioning import pipelines as pp
-from troupe.partitioning.pipelines.schedules import search, solver
+from troupe.partitioning.pipelines.schedules import repetend, search, solver
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_a_v_is_filled(ortools):
 def test_segments_on_all_devices_are_placed(ortools):
     costs = pp.equal_costs(4, forward=1.0, backward=2.0)
     placement = [(0, 1), (0,), (1,), (0, 1)]
-    found = pp.search_schedule(placement, pp.chain(4), 8, costs, effort=5)
+    found = pp.search_schedule(placement, pp.chain(4), 8, costs, effort=1)
     base = pp.interlaced(pp.one_f_one_b(2, 8), pp.chain(4), [0, 3])
     assert total(found, pp.chain(4), costs) <= pp.dependency_time(base, pp.chain(4), costs).total
     assert found.period == 9.0
@@ -101,6 +102,27 @@ def test_no_schedule_is_much_shorter(ortools, seed):
     assert found.proven
     assert total(found, edges, costs) <= 1.02 * direct[1] * unit
     assert direct[1] >= problem.least_total(5)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("late", [False, True])
+def test_warm_up_and_cool_down_fit_the_repetend(ortools, size, late):
+    """Whatever runs reads what has arrived, on a device that is free."""
+    edges = pp.chain(6)
+    costs = [pp.SegmentCost(forward=1 + s % 2, inputs=1, weights=1 + s % 3) for s in range(6)]
+    problem, _ = search._whole_numbers(pp.v_shaped(3), edges, costs, None, True, lambda *_: 2.0)
+    solving = solver.Solver(5.0)
+    found = repetend.solve_repetend(problem, size * problem.least_period, size, solving, late=late)
+    assert found is not None
+    assert found.warm_up()
+    starts = search._completed(problem, found, (found.last + 2) * size + 1, solving)
+    ends = {cell: start + problem.time(cell) for cell, start in starts.items()}
+    for cell, start in starts.items():
+        assert all(start >= ends[value] + link for value, link in problem.reads(cell))
+    for device in range(3):
+        own = sorted(problem.on(device, starts), key=lambda cell: starts[cell])
+        assert all(starts[other] >= ends[one] for one, other in itertools.pairwise(own))
+    assert {*starts} == {*problem.cells((found.last + 2) * size + 1)}
 
 
 def test_memory_bounds_the_search(ortools):

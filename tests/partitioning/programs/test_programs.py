@@ -1,13 +1,17 @@
 """Programs of the kinds that other people write: partitioned, they give what `jax.jit` gives.
 
 A row is a function of the modules beside this one, in its `PROGRAMS`. Every row is called twice
-under every schedule, the second time with what the first left, and under other settings between.
+under a schedule of batch, model and state and under one of the others in turn, the second time with
+what the first left; and before, under and after one of the other settings in turn. With
+TROUPE_FULL=1 in the environment every row is called under all of them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -21,6 +25,7 @@ from ...results import raw
 from . import arrays, learners, networks, rollouts, updates
 from .program import Program
 
+FULL = bool(os.environ.get("TROUPE_FULL"))
 ROWS = {
     name: make
     for module in (networks, learners, rollouts, updates, arrays)
@@ -41,7 +46,7 @@ LONG = {
     "distributions", "physics", "whole_training", "population", "preconditioned", "derivatives",
     "generators",
 }  # fmt: skip
-#: Rows that are searched for a schedule, and called under all settings, in every run.
+#: Rows that `make quick` searches for a schedule, too, and that are called under all settings.
 QUICK = ("filtered_modules", "guarded", "counters")
 
 
@@ -92,14 +97,17 @@ def marked(name: str, quick: bool, *values: Any) -> Any:
     return pytest.param(name, *values, marks=marks)
 
 
-@pytest.mark.parametrize(
-    ("name", "schedule"),
-    [
-        marked(name, schedule == "all" or (schedule == "automatic" and name in QUICK), schedule)
-        for name in ROWS
-        for schedule in SCHEDULES
-    ],
-)
+def scheduled() -> Iterator[Any]:
+    """Every row under "all", and under one of the others: each of these has a third of the rows."""
+    others = [schedule for schedule in SCHEDULES if schedule != "all"]
+    for place, name in enumerate(ROWS):
+        for schedule in SCHEDULES:
+            quick = schedule == "all" or (schedule == "automatic" and name in QUICK)
+            if FULL or quick or schedule == others[place % len(others)]:
+                yield marked(name, quick, schedule)
+
+
+@pytest.mark.parametrize(("name", "schedule"), list(scheduled()))
 def test_results_are_those_of_jit(name: str, schedule: str) -> None:
     found = twice(partitioned(name, schedule), name)
     check(found, wanted(name), TOLERANCES.get(name, TOLERANCE))
@@ -107,18 +115,23 @@ def test_results_are_those_of_jit(name: str, schedule: str) -> None:
 
 _x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 SETTINGS = (
-    contextlib.nullcontext,
     lambda: _x64(True),
     lambda: jax.default_matmul_precision("float32"),
     lambda: jax.threefry_partitionable(False),
-    contextlib.nullcontext,
 )
+
+
+def asked(name: str) -> tuple[Callable[[], Any], ...]:
+    """What a row is called under: all settings of the quick rows, of the others one in turn."""
+    place = [*ROWS].index(name)
+    others = SETTINGS if FULL or name in QUICK else SETTINGS[place % len(SETTINGS) :][:1]
+    return contextlib.nullcontext, *others, contextlib.nullcontext
 
 
 @pytest.mark.parametrize("name", [marked(name, name in QUICK) for name in ROWS])
 def test_results_are_those_of_jit_under_the_settings_of_a_call(name: str) -> None:
     step, state, batch = program(name)
     many, one = partitioned(name, "all"), jax.jit(step)
-    for settings in SETTINGS:
+    for settings in asked(name):
         with settings():
             check(many(state, batch), one(state, batch), TOLERANCES.get(name, TOLERANCE))

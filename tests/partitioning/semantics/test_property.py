@@ -76,14 +76,14 @@ def check_run(drawn: Drawn) -> None:
         np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=2e-4, atol=2e-4)
 
 
-@settings(max_examples=2000 if _LONG else 120, **_SETTINGS)
+@settings(max_examples=2000 if _LONG else 60, **_SETTINGS)
 @given(programs())
 def test_plans_verify_and_repeat(drawn: Drawn) -> None:
     check_plan(drawn)
 
 
 @pytest.mark.long
-@settings(max_examples=2000 if _LONG else 40, **_SETTINGS)
+@settings(max_examples=2000 if _LONG else 20, **_SETTINGS)
 @given(programs())
 def test_partitioned_equals_unpartitioned(drawn: Drawn) -> None:
     check_run(drawn)

@@ -95,10 +95,8 @@ MUZERO = functools.partial(mctx.muzero_policy, num_simulations=4)
 @pytest.mark.parametrize(
     ("search", "schedule"),
     [
-        pytest.param(GUMBEL, "batch:data", marks=pytest.mark.long),
         (GUMBEL, "batch:data,zero3:data"),
         pytest.param(MUZERO, "batch:data", marks=pytest.mark.long),
-        pytest.param(MUZERO, "batch:data,zero3:data", marks=pytest.mark.long),
     ],
 )
 def test_a_learner_that_searches_equals_the_unpartitioned_one(search: Any, schedule: str) -> None:

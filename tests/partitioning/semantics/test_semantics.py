@@ -78,7 +78,7 @@ def schedules(model, mesh):
 
 
 STRONGEST = ("4x2", "batch:data,megatron:model,zero3:data")
-QUICK, LONG = 3, 7  # Cases of each model in the quick tests, and with the long ones.
+QUICK, LONG = 3, 4  # Cases of each model in the quick tests, and with the long ones.
 
 
 def everything():

@@ -136,14 +136,14 @@ def test_the_peak_is_near_the_compilers(model, sizes, schedule):
 
 @pytest.mark.long
 def test_the_peak_is_near_the_compilers_everywhere():
-    """With TROUPE_FULL=1 in all cases, else in every third, and so of each model in some."""
+    """With TROUPE_FULL=1 in all cases, else in every fifth, and so of most models in some."""
     errors = {}
-    for model, sizes, schedule in itertools.islice(_cases(), 0, None, 1 if FULL else 3):
+    for model, sizes, schedule in itertools.islice(_cases(), 0, None, 1 if FULL else 5):
         error, exact = _error(model, sizes, schedule)
         name = f"{model} {sizes} {schedule}"
         assert exact, name
         errors[name] = error
-    assert len(errors) >= (70 if FULL else 23)
+    assert len(errors) >= (70 if FULL else 15)
     worst = max(errors, key=lambda name: abs(errors[name]))
     assert abs(errors[worst]) <= 0.15, (worst, errors[worst])
     assert statistics.median(abs(e) for e in errors.values()) <= 0.02

@@ -1,5 +1,7 @@
 """Predicted memory of steps as other people write them, against what the compiler allocates."""
 
+import itertools
+import os
 import statistics
 
 import jax
@@ -11,6 +13,7 @@ from troupe.partitioning.simulator.memory import memory_of
 
 from . import other_agents, other_numerics, other_sequences
 
+FULL = bool(os.environ.get("TROUPE_FULL"))
 STEPS = {**other_sequences.STEPS, **other_agents.STEPS, **other_numerics.STEPS}
 #: Code generation is most of a compilation and comes after buffers are assigned.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -78,13 +81,14 @@ def test_kinds_that_were_wrong(name):
 @pytest.mark.long
 @pytest.mark.skipif(not NEWER, reason="earlier compilers fuse otherwise")
 def test_memory_of_what_others_write():
+    """With TROUPE_FULL=1 of all steps, else of every third."""
     errors = {}
-    for name in STEPS:
+    for name in itertools.islice(STEPS, 0, None, 1 if FULL else 3):
         for devices in (1, 8) if "batch" in _names(STEPS[name]()[0]) else (1,):
             error, total = _error(name, devices)
             if total >= SMALLEST:
                 errors[name, devices] = error
-    assert len(errors) >= 70
+    assert len(errors) >= (70 if FULL else 23)
     sizes = sorted(abs(error) for error in errors.values())
     assert statistics.median(sizes) <= 0.01
     assert sum(size <= 0.15 for size in sizes) >= 0.95 * len(sizes)
