@@ -87,9 +87,13 @@ def rewritten(
     peaks = ", ".join(amount(peak, "B", 1024) for peak in costs.peaks)
     busy = ", ".join(f"{time / costs.timing.total:.2f}" for time in costs.timing.busy)
     message = max((program.routes.nbytes(p) for p in program.routes.slots if p[1]), default=0)
+    own = ", ".join(amount(nbytes_of(one.sizes), "B", 1024) for one in program.owned)
+    updated = {program.step.program.inputs[i] for i in program.shared} & set(program.state)
+    everywhere = sum(value.nbytes for value in updated)
     note = (
         f"{table.segments} segments on {table.devices} stages, {table.microbatches} micro-batches "
-        f"in {table.steps} steps; busy {busy} of the time; peaks {peaks}; messages of at most "
+        f"in {table.steps} steps; busy {busy} of the time; state {own} by stage and "
+        f"{amount(everywhere, 'B', 1024)} on all; peaks {peaks}; messages of at most "
         f"{amount(message, 'B', 1024)}"
     )
     figures = {
@@ -101,6 +105,7 @@ def rewritten(
         "busy": list(costs.timing.busy),
         "peak_memory_bytes": list(costs.peaks),
         "state_bytes": [nbytes_of(packing.sizes) for packing in program.owned],
+        "shared_state_bytes": everywhere,
         "message_bytes": message,
         "table": table.to_json(),
     }

@@ -86,6 +86,7 @@ def test_the_plan_tells_of_stages() -> None:
     figures = json.loads(plan.to_json())["steps"][-1]["pipeline"]
     # A layer of two matrices on each stage.
     assert figures["state_bytes"] == [2 * 64 * 256 * 4] * 4
+    assert figures["shared_state_bytes"] == 4  # the optimizer's count of steps
     assert "lies on stage 2 of axis 'stage'" in plan.explain("state/params/layer_2/up/w")
     again = pt.partition(update, mesh, schedule, donate=("state",), decisions=plan.decisions)
     assert str(again.plan(state, batch)) == text
