@@ -10,6 +10,10 @@ from .schedules.named import SCHEDULES, named_schedule
 from .table import PipelineTable
 
 
+#: Schedules of one forward chain; a step is not cut into several yet, as 3F1B would have it.
+NAMES = tuple(name for name in SCHEDULES if name != "3f1b")
+
+
 @dataclasses.dataclass(frozen=True)
 class Pipeline:
     """Cuts the step into stages over an axis, and runs micro-batches through them by a table.
@@ -23,7 +27,7 @@ class Pipeline:
       axis: the mesh axis of the stages.
       microbatches: into how many parts each device's part of the batch is split; by default four
         for each stage, or the largest number below that divides the rows.
-      schedule: a name of `pipelines.SCHEDULES`, or a table.
+      schedule: one of `NAMES`, or a table.
       inputs: names of the arguments that are split; by default every argument that is not state.
       dim: the batch dimension of those.
       name: the name in the plan.
@@ -51,9 +55,9 @@ class Pipeline:
                     f"Pipeline(microbatches={count}) with a table of {table.microbatches}; give "
                     "both the same number"
                 )
-        elif table not in SCHEDULES:
+        elif table not in NAMES:
             raise ValueError(
-                f"Pipeline(schedule={table!r}): there are {', '.join(SCHEDULES)}, or give "
+                f"Pipeline(schedule={table!r}): there are {', '.join(NAMES)}, or give "
                 "a pipelines.PipelineTable"
             )
 

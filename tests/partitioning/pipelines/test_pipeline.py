@@ -115,6 +115,7 @@ def test_memory_of_a_stage_is_what_the_compiler_needs() -> None:
         (lambda: pt.Pipeline("stage", 8, gpipe(2, 4)), "with a table of 4"),
         (lambda: pt.Pipeline("stage", 0), "at least 1"),
         (lambda: pt.Pipeline("stage", 4, "2f2b"), "there are gpipe, 1f1b"),
+        (lambda: pt.Pipeline("stage", 4, "3f1b"), "there are gpipe, 1f1b"),
     ],
 )
 def test_what_cannot_be(pipeline: Any, message: str) -> None:
