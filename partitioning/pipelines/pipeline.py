@@ -9,7 +9,6 @@ from .checks import check_table
 from .schedules.named import SCHEDULES, named_schedule
 from .table import PipelineTable
 
-
 #: Schedules of one forward chain; a step is not cut into several yet, as 3F1B would have it.
 NAMES = tuple(name for name in SCHEDULES if name != "3f1b")
 
