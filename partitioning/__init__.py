@@ -21,6 +21,7 @@ from .operation import register_rule as register_rule
 from .options import PlanOptions as PlanOptions
 from .partition import Partitioned as Partitioned
 from .partition import partition as partition
+from .pipelines.pipeline import Pipeline as Pipeline
 from .placement.matrix import PlacementMatrix as PlacementMatrix
 from .placement.matrix import placements as placements
 from .placement.place import laid_out as laid_out

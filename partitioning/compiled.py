@@ -67,12 +67,12 @@ class Compiled:
             donate_argnums=donate,
         )
         run = explicit(plan.program, mesh.in_parts(plan.parts), plan.options.bundle)
-        types = [_type(v) for v in plan.graph.program.inputs]
+        types = [value_type(v) for v in plan.graph.program.inputs]
         planned_under = settings()
 
         def checked(*args: Any) -> tuple[Any, ...]:
             # Runs where jax traces, which is where its own cache knows no such call.
-            if [_type(jax.typeof(a)) for a in args] != types or settings() != planned_under:
+            if [value_type(jax.typeof(a)) for a in args] != types or settings() != planned_under:
                 raise Unplanned
             return run(*args)
 
@@ -222,7 +222,7 @@ def settings() -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _type(value: Any) -> tuple[Any, ...]:
+def value_type(value: Any) -> tuple[Any, ...]:
     """Shape, dtype and weak type of a program's value or of an abstract one of jax's."""
     weak = bool(getattr(value, "weak_type", False)) and value.dtype != bool
     return value.shape, value.dtype, weak

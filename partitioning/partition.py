@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from .compiled import Compiled, Unplanned, settings
+from .compiled_pipeline import CompiledPipeline
 from .decide.actions import Tactic, axes_of
 from .decide.graph import Graph
 from .decisions import PlanDecisions
@@ -101,9 +102,9 @@ class Partitioned:
         self.decisions = decisions
         self._graphs: dict[Any, Graph] = {}
         self._plans: dict[Any, Plan] = {}
-        self._runs: dict[Any, Compiled] = {}
+        self._runs: dict[Any, Compiled | CompiledPipeline] = {}
         self._last: Plan | None = None
-        self._latest: Compiled | None = None
+        self._latest: Compiled | CompiledPipeline | None = None
         self._alternates = False
 
     def with_schedule(self, mesh: Mesh, schedule: Sequence[Tactic]) -> Partitioned:
@@ -178,7 +179,7 @@ class Partitioned:
         assert plan is not None
         return str(plan.program)
 
-    def compile(self, *args: Any, **keywords: Any) -> Compiled:
+    def compile(self, *args: Any, **keywords: Any) -> Compiled | CompiledPipeline:
         """Returns the run for arguments of these shapes; it is compiled on its first call."""
         leaves, tree = jax.tree_util.tree_flatten(self._positional(args, keywords))
         return self._compiled(tree, leaves)
@@ -196,11 +197,13 @@ class Partitioned:
         made: dict[str, Any] = {"_graphs": {}, "_plans": {}, "_runs": {}}
         return {**self.__dict__, **made, "_last": None, "_latest": None}
 
-    def _compiled(self, tree: Any, leaves: list[Any]) -> Compiled:
+    def _compiled(self, tree: Any, leaves: list[Any]) -> Compiled | CompiledPipeline:
         key = settings(), tree, tuple([_leaf_key(leaf) for leaf in leaves])
         found = self._runs.get(key)
         if found is None:
-            found = self._runs[key] = Compiled(self._plan(tree, leaves), self.mesh)
+            plan = self._plan(tree, leaves)
+            made = Compiled if plan.pipeline is None else CompiledPipeline
+            found = self._runs[key] = made(plan, self.mesh)
         return found
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:

@@ -20,6 +20,8 @@ from .decide.propagate import Conflict
 from .decide.repropagate import Repropagation, apply_tactic
 from .ir.verify import verify
 from .options import PlanOptions
+from .pipelines.cutting import cut, rewritten
+from .pipelines.pipeline import Pipeline
 from .placement.matrix import PlacementMatrix
 from .placement.place import hierarchy, placed, replaced
 from .record import PlanMove, PlanRecord, PlanStep
@@ -64,10 +66,11 @@ class EnterTactics:
           ValueError: what a tactic cannot do, or a callback that several devices cannot do.
         """
         _check_callbacks(record)
-        for index, tactic in enumerate(record.schedule):
+        tactics = [tactic for tactic in record.schedule if not isinstance(tactic, Pipeline)]
+        for index, tactic in enumerate(tactics):
             record.state.tactic = index
             record.steps += (_entered(record, tactic),)
-        if not record.schedule:
+        if not tactics:
             record.steps += (record.step("unpartitioned"),)
         *before, last = record.steps
         more = *_gathered(record), *_not_followed(record)
@@ -280,8 +283,63 @@ def _cut_axes(record: PlanRecord, made: Rewritten) -> None:
     record.parts = made.recipe.get("parts", {})
 
 
+class CutPipeline:
+    """Cuts the step into the stages of a pipeline, where the schedule asks for it."""
+
+    name = "pipeline"
+
+    def decide(self, record: PlanRecord) -> None:
+        """Cuts the step.
+
+        Raises:
+          ValueError: it cannot be cut so, or the plan has what goes with no pipeline.
+        """
+        self._cut(record, None)
+
+    def _cut(self, record: PlanRecord, saved: Saved | None) -> None:
+        found = [tactic for tactic in record.schedule if isinstance(tactic, Pipeline)]
+        if not found:
+            return
+        if len(found) > 1 or record.schedule[-1] is not found[0]:
+            names = ", ".join(tactic.name for tactic in record.schedule)
+            raise ValueError(
+                f"the schedule is {names}; one pipeline comes last, behind tactics of other axes"
+            )
+        (pipeline,), options = found, record.options
+        for option, asked in (
+            ("recompute", options.recompute is not None),
+            ("placement='auto'", options.placement is not None),
+            ("reductions='synthesised'", options.reductions != "flat"),
+        ):
+            if asked:
+                raise ValueError(f"{option} does not go with a pipeline; leave one of them out")
+        for op in record.graph.program.walk():
+            if traits_of(op.name).host:
+                where = op.source or "an unknown line"
+                raise ValueError(
+                    f"{op.name} at {where} calls the host, which no stage of a pipeline does; "
+                    "return what it needs from the step"
+                )
+        program = cut(pipeline, record.graph, record.state, record.judge.simulator, saved)
+        made = rewritten(program, record.judge.simulator, record.donated, saved)
+        record.pipeline = program
+        step = record.step(self.name, pipeline.axis, notes=(made.note,), made=made)
+        record.steps += (step,)
+
+    def decided(self, record: PlanRecord) -> Saved | None:
+        """Returns the note, the figures, and where the step was cut."""
+        made = (step.made for step in record.steps if step.name == self.name)
+        return next((one.to_json() for one in made if one is not None), None)
+
+    def restore(self, record: PlanRecord, decided: Saved | None) -> None:
+        """Cuts the step again."""
+        if decided is not None:
+            self._cut(record, decided)
+
+
 PASSES: tuple[Pass, ...] = (
     EnterTactics(),
+    CutPipeline(),
     Rewrite("recompute", lambda options: options.recompute is not None, _recompute),
     Rewrite("placement", lambda options: options.placement == "auto", _place, _lay_axes),
     Rewrite("reductions", lambda options: options.reductions == "synthesised", _reduce, _cut_axes),

@@ -18,6 +18,7 @@ from .ir.execute import spec_of
 from .mesh import Mesh
 from .options import PlanOptions
 from .passes import PASSES
+from .pipelines.cutting import whereabouts
 from .record import LITTLE, PlanRecord, PlanStep, rounded_down
 from .simulator.errors import error_of
 from .simulator.timing import Event
@@ -147,7 +148,9 @@ class Plan(PlanRecord):
         ends = [e for found in ended.values() for e in found]
         rows = [r for step in self.steps for r in step.repropagated]
         moves = [(m.start, m.end, m.text) for step in self.steps for m in step.moves]
-        return explain(path, self.graph, self.state, tactics, self.conflicts, ends, rows, moves)
+        text = explain(path, self.graph, self.state, tactics, self.conflicts, ends, rows, moves)
+        stages = [] if self.pipeline is None else whereabouts(self.pipeline, path)
+        return "\n".join([text, *stages])
 
     def to_json(self) -> str:
         """The plan as JSON text: mesh, one device, steps, and the sharding of every input."""

@@ -23,6 +23,7 @@ from .lower.cleanup import clean_up
 from .lower.lower import lower
 from .mesh import Mesh
 from .options import PlanOptions
+from .pipelines.execution.spmd import PipelineProgram
 from .placement.matrix import PlacementMatrix
 from .rewritten import Rewritten
 from .rules.canonical import canonicalize
@@ -239,6 +240,7 @@ class PlanRecord:
       judge: predicts costs while the plan is made.
       steps: one entry per tactic, in order, and one for each pass behind them that had to do.
       matrix: where the axes of the mesh were laid; None: they lie by themselves.
+      pipeline: the step cut into stages; None where it is not.
       parts: the axes that are cut in the program that runs, each with its parts, outermost first.
     """
 
@@ -257,6 +259,7 @@ class PlanRecord:
         self._candidates: dict[tuple[Decision, ...], PlanStep] = {}
         self.steps: tuple[PlanStep, ...] = ()
         self.matrix: PlacementMatrix | None = None
+        self.pipeline: PipelineProgram | None = None
         self.parts: Mapping[str, Mapping[str, int]] = {}
 
     def context(self, names: Sequence[str]) -> Context:

@@ -159,6 +159,19 @@ def require_memory(
     )
 
 
+def require_spread(planned: PlannedStep) -> None:
+    """Refuses a plan that a learner cannot run: one whose state lies on parts of the mesh.
+
+    Raises:
+      ValueError: it is of a pipeline.
+    """
+    if planned.plan.pipeline is not None:
+        raise ValueError(
+            "a learner runs no pipeline yet: it holds its state on all devices of the mesh; leave "
+            "pipeline:AXIS out, or run the update by partitioning.partition"
+        )
+
+
 def _is_too_large(planned: PlannedStep) -> bool:
     cost = planned.plan.steps[-1].simulation
     return cost.peak_memory_bytes > _MEMORY_ERROR * cost.device.memory_bytes
@@ -190,6 +203,7 @@ def spread_update(update: Update, partition: Partition, sample: Sample) -> Sprea
       ValueError: as of `plan_step` and `require_memory`, or if there are too few devices.
     """
     planned = plan_update(update, partition, sample)
+    require_spread(planned)
     require_memory(planned, update, partition, sample)
     bound, (shapes, batch) = planned.compile(), planned.shapes
     leaves, structure = jax.tree.flatten(shapes)

@@ -154,8 +154,10 @@ class Op:
 
     @property
     def trips(self) -> int:
-        """The number of times its regions run, as far as is known: a scan's length, else 1."""
-        return self.params["length"] if self.name == "scan" else 1
+        """The number of times its regions run, as far as is known: the length of a scan or of a
+        pipeline's micro-batches, else 1.
+        """
+        return self.params["length"] if self.name in ("scan", "pipeline") else 1
 
     @property
     def source(self) -> str:

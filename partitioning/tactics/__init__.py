@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 
 from ..decide.actions import Tactic
+from ..pipelines.pipeline import Pipeline as pipeline
 from ..rematerialization.recompute import Recompute
 from .batch import BatchParallel as batch_parallel
 from .batch import SequenceParallel as sequence
@@ -31,6 +32,7 @@ NAMED: dict[str, Callable[[str], Tactic]] = {
     "expert": expert,
     "hints": hints,
     "megatron": megatron,
+    "pipeline": pipeline,
     "sequence": sequence,
     "zero1": zero1,
     "zero2": zero2,
@@ -90,5 +92,5 @@ def parse_spread(
 
 __all__ = [
     "NAMED", "automatic", "batch_parallel", "embedding", "expert", "hints", "megatron",
-    "parse_schedule", "parse_spread", "sequence", "zero1", "zero2", "zero3",
+    "parse_schedule", "parse_spread", "pipeline", "sequence", "zero1", "zero2", "zero3",
 ]  # fmt: skip

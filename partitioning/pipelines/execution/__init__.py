@@ -1,0 +1,1 @@
+"""Tables of pipelines run: cell by cell on one device, and in one program of all devices."""

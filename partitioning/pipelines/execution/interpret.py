@@ -1,0 +1,132 @@
+"""Runs a pipeline's table cell by cell on one device, as its meaning says: for tests and for
+tables that are looked into.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from ...ir.execute import Coordinates, evaluate
+from ...ir.program import Op, Value
+from ..stages.cells import CellProgram, StagedStep
+from ..stages.dependence import in_microbatches
+from ..stages.microbatches import MICROBATCH
+from ..table import PipelineTable
+
+#: The way two micro-batches' values become one.
+COMBINE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add, "max": jnp.maximum, "min": jnp.minimum,
+    "and": jnp.logical_and, "or": jnp.logical_or,
+}  # fmt: skip
+
+
+def interpret(step: StagedStep, table: PipelineTable, args: Sequence[Any]) -> list[Any]:
+    """Runs a step's cells in the order of a table.
+
+    Args:
+      step: without axes of a mesh.
+      table: of as many segments.
+      args: an array for each input of the step.
+
+    Returns:
+      An array for each output of the step.
+    """
+    count = table.microbatches
+    given = dict(zip(step.program.inputs, args, strict=True))
+    given.update(prepare(step, given, count, {}))
+    values: dict[tuple[Value, int], Any] = {}
+    for row in table.cells:
+        for cell in row:
+            if cell is None:
+                continue
+            work, number = step.cells[cell.segment, cell.work], cell.microbatch
+            read = {v: values[v, number] for v in work.read}
+            for value, result in run_cell(work, {**given, **read}, number, count, {}).items():
+                values[value, number] = result
+    totals = {
+        op.outputs[0]: joined(op, jnp.stack([values[op.inputs[0], i] for i in range(count)]))
+        for op in step.dependence.totals
+    }
+    known = {**given, **totals}
+    return evaluate(step.tail, [known[v] for v in step.tail.inputs])
+
+
+def prepare(
+    step: StagedStep, given: Mapping[Value, Any], count: int, mesh: Mapping[str, int]
+) -> dict[Value, Any]:
+    """What is computed of the whole batch before the first micro-batch.
+
+    Args:
+      step: the step.
+      given: an array for each of its inputs that this reads.
+      count: how many micro-batches there are.
+      mesh: sizes of axes; within `shard_map` if there are any.
+    """
+    found: dict[Value, Any] = {}
+    for op, cell in zip(step.dependence.prepared, step.prepared, strict=True):
+        have = {**given, **found}
+
+        def part(number: Any, cell: CellProgram = cell, have: Any = have, op: Op = op) -> Any:
+            return run_cell(cell, have, number, count, mesh)[op.inputs[0]]
+
+        found[op.outputs[0]] = joined(op, lax.map(part, jnp.arange(count, dtype=jnp.int32)))
+    return found
+
+
+def run_cell(
+    cell: CellProgram, have: Mapping[Value, Any], number: Any, count: int, mesh: Mapping[str, int]
+) -> dict[Value, Any]:
+    """Runs the program of a cell on a micro-batch.
+
+    Args:
+      cell: the program.
+      have: an array for each value that it reads; inputs that are split have the rows of all
+        micro-batches.
+      number: of the micro-batch.
+      count: how many micro-batches there are.
+      mesh: sizes of axes; within `shard_map` if there are any.
+
+    Returns:
+      An array for each value that it makes or adds.
+    """
+    places = {axis: lax.axis_index(axis) for axis in mesh}
+    here = Coordinates(
+        {**mesh, MICROBATCH: count}, {**places, MICROBATCH: jnp.asarray(number, jnp.int32)}
+    )
+    operands = [_rows_of(v, have[v], number) for v in cell.given] + [have[v] for v in cell.read]
+    results = evaluate(cell.program, operands, here)
+    return dict(zip((*cell.made, *cell.added), results, strict=True))
+
+
+def _rows_of(value: Value, array: Any, number: Any) -> Any:
+    """The rows of a micro-batch in an input that is split; any other one as it is."""
+    if not in_microbatches(value):
+        return array
+    dim = next(d for d, axes in enumerate(value.layout or ()) if MICROBATCH in axes)
+    size = value.shape[dim]
+    return lax.dynamic_slice_in_dim(array, number * size, size, dim)
+
+
+def joined(op: Op, parts: Any) -> Any:
+    """The result of an `accumulate` or `collect` of the values of all micro-batches.
+
+    Args:
+      op: the op.
+      parts: [microbatches, ...].
+    """
+    if op.name == "collect":
+        dim = op.params["dim"]
+        shape = parts.shape[1:]
+        rows = jnp.moveaxis(parts, 0, dim)
+        return rows.reshape(*shape[:dim], parts.shape[0] * shape[dim], *shape[dim + 1 :])
+    return _REDUCE[op.params["monoid"]](parts, axis=0).astype(parts.dtype)
+
+
+_REDUCE: Mapping[str, Callable[..., Any]] = {
+    "sum": jnp.sum, "max": jnp.max, "min": jnp.min, "and": jnp.all, "or": jnp.any
+}  # fmt: skip

@@ -1,0 +1,82 @@
+"""`Pipeline`: the tactic that cuts a step into stages and runs them by a table."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..decide.actions import Action, Context
+from .checks import check_table
+from .schedules.named import SCHEDULES, named_schedule
+from .table import PipelineTable
+
+#: Schedules of one forward chain; a step is not cut into several yet, as 3F1B would have it.
+NAMES = tuple(name for name in SCHEDULES if name != "3f1b")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pipeline:
+    """Cuts the step into stages over an axis, and runs micro-batches through them by a table.
+
+    Each device of the axis holds the parameters and the optimizer state of its own stages alone.
+    The step stays as it is written: the batch is split, gradients and losses are summed over the
+    micro-batches, and the optimizer runs once behind the last one. What mixes the rows of a batch
+    on the way is refused. It comes last in a schedule; tactics on other axes come before it.
+
+    Attributes:
+      axis: the mesh axis of the stages.
+      microbatches: into how many parts each device's part of the batch is split; by default four
+        for each stage, or the largest number below that divides the rows.
+      schedule: one of `NAMES`, or a table.
+      inputs: names of the arguments that are split; by default every argument that is not state.
+      dim: the batch dimension of those.
+      name: the name in the plan.
+    """
+
+    axis: str
+    microbatches: int | None = None
+    schedule: str | PipelineTable = "1f1b"
+    inputs: tuple[str, ...] = ()
+    dim: int = 0
+    name: str = "pipeline"
+
+    def __post_init__(self) -> None:
+        count, table = self.microbatches, self.schedule
+        if count is not None and (
+            isinstance(count, bool) or not isinstance(count, int) or count < 1
+        ):
+            raise ValueError(
+                f"Pipeline(microbatches={count!r}): it is how many parts the batch is split into, "
+                "at least 1"
+            )
+        if isinstance(table, PipelineTable):
+            if count not in (None, table.microbatches):
+                raise ValueError(
+                    f"Pipeline(microbatches={count}) with a table of {table.microbatches}; give "
+                    "both the same number"
+                )
+        elif table not in NAMES:
+            raise ValueError(
+                f"Pipeline(schedule={table!r}): there are {', '.join(NAMES)}, or give "
+                "a pipelines.PipelineTable"
+            )
+
+    def actions(self, context: Context) -> list[Action]:
+        """Tiles nothing: a pass behind all tactics cuts the step."""
+        del context
+        return []
+
+    def table(self, devices: int, rows: int) -> PipelineTable:
+        """The table for an axis of so many devices, each with so many rows of the batch.
+
+        Raises:
+          ValueError: it is of another number, cannot run, or there is none of so many.
+        """
+        table = self.schedule
+        if not isinstance(table, PipelineTable):
+            count = self.microbatches
+            if count is None:
+                most = min(4 * devices, rows)
+                count = next(n for n in range(most, 0, -1) if rows % n == 0)
+            table, _ = named_schedule(table, devices, count)
+        check_table(table, devices=devices)
+        return table

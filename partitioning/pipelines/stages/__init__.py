@@ -1,0 +1,1 @@
+"""A traced step cut into the cells of a pipeline: segments by micro-batches."""

@@ -1,0 +1,50 @@
+"""Tells the segment that owns each array of the state, and each op behind the last micro-batch.
+
+An optimizer updates parameters elementwise: a parameter, its moments, its gradient and what is
+computed from them form a group, and belong to the segment that computes with the parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ...ir.program import Program, Value
+from .dependence import Dependence
+
+
+class Groups:
+    """Arrays, not scalars, that the ops behind the last micro-batch compute from one another.
+
+    Args:
+      dependence: of a micro-batch's program.
+    """
+
+    def __init__(self, dependence: Dependence):
+        self._parent: dict[Value, Value] = {}
+        for op in dependence.tail:
+            arrays = [v for v in (*op.inputs, *op.outputs) if v.data is None and v.ndim]
+            for value in arrays[1:]:
+                self._parent[self.root(value)] = self.root(arrays[0])
+
+    def root(self, value: Value) -> Value:
+        """The value that stands for a value's group."""
+        parent = self._parent
+        while (above := parent.setdefault(value, value)) is not value:
+            parent[value] = parent.setdefault(above, above)
+            value = parent[value]
+        return value
+
+    def segments(
+        self, program: Program, readers: Mapping[Value, Iterable[int]]
+    ) -> Callable[[Value], tuple[int, ...]]:
+        """A function from a value to the segments that compute with the inputs in its group.
+
+        Args:
+          program: of the micro-batch.
+          readers: for each input of the program the segments that compute with it.
+        """
+        found: dict[Value, set[int]] = {}
+        for value in program.inputs:
+            if value.ndim:
+                found.setdefault(self.root(value), set()).update(readers.get(value, ()))
+        return lambda value: tuple(sorted(found.get(self.root(value), ()))) if value.ndim else ()

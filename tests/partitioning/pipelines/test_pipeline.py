@@ -1,0 +1,168 @@
+"""`pt.Pipeline` in a schedule: the step stays one function, and equal to the unpartitioned one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from troupe import partitioning as pt
+from troupe.agents import examples
+from troupe.partitioning.pipelines.schedules.named import gpipe
+
+from ...results import assert_equal_results, raw
+
+H100 = pt.Simulator("h100")
+STAGES = pt.Mesh({"stage": 2})
+
+
+def example(name: str, **sizes: Any) -> tuple[Any, Any, Any]:
+    made = examples.make(name, **sizes)
+    key = jax.random.PRNGKey(0)
+    return made.update, made.init(key), made.make_batch(key)
+
+
+def follow(step: Any, update: Any, state: Any, batch: Any, times: int = 2) -> Any:
+    """Runs both for some steps and compares them; returns the state."""
+    wanted, jitted = jax.tree.map(jnp.copy, state), jax.jit(update)
+    for _ in range(times):
+        state, found = step(state, batch)
+        wanted, metrics = jitted(wanted, batch)
+    assert_equal_results(raw((state, found)), raw((wanted, metrics)), 5e-5, least=1e-3)
+    return state
+
+
+@pytest.mark.parametrize("agent", ["dqn", "impala", "mpo"])
+def test_updates_of_agents(agent: str) -> None:
+    update, state, batch = example(agent)
+    schedule = [pt.Pipeline("stage", microbatches=2)]
+    step = pt.partition(update, STAGES, schedule, donate=("state",), simulate=H100)
+    follow(step, update, state, batch)
+
+
+@pytest.mark.parametrize("tactics", ["batch:data,zero3:data", "batch:data,megatron:model"])
+def test_behind_other_tactics(tactics: str) -> None:
+    update, state, batch = example("transformer", num_layers=2, vocabulary=16, clip=1.0)
+    mesh = pt.Mesh({"data": 2, "stage": 2, "model": 2})
+    schedule = [*pt.parse_schedule(tactics), pt.Pipeline("stage", 2, "zero-bubble")]
+    follow(pt.partition(update, mesh, schedule, simulate=H100), update, state, batch)
+
+
+def test_a_state_goes_on_without_stages() -> None:
+    update, state, batch = example("mlp", num_layers=4, optimizer="adam")
+    schedule = [pt.Pipeline("stage", 4)]
+    step = pt.partition(update, STAGES, schedule, donate=("state",), simulate=H100)
+    state = follow(step, update, state, batch)
+    devices = {leaf.sharding for leaf in jax.tree.leaves(state["params"])}
+    assert len(devices) == 2
+    saved = jax.device_get(state)
+    data = pt.partition(update, pt.Mesh({"data": 4}), pt.parse_schedule("batch:data"))
+    after, _ = data(saved, batch)
+    again, _ = step(saved, batch)
+    assert_equal_results(raw(again), raw(after), 2e-5, least=1e-3)
+
+
+def test_donated_state_is_given_away() -> None:
+    update, state, batch = example("mlp", num_layers=4)
+    step = pt.partition(update, STAGES, [pt.Pipeline("stage", 4)], donate=("state",), simulate=H100)
+    state, _ = step(state, batch)
+    step(state, batch)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state["params"]))
+
+
+def test_the_plan_tells_of_stages() -> None:
+    update, state, batch = example("mlp", num_layers=4, batch=64, width=64, hidden=256)
+    table = gpipe(4, 8)
+    schedule = [pt.Pipeline("stage", 8, table)]
+    mesh = pt.Mesh({"stage": 4})
+    step = pt.partition(update, mesh, schedule, donate=("state",), simulate=H100)
+    plan = step.plan(state, batch)
+    text = str(plan)
+    assert "pipeline" in text
+    assert "4 segments on 4 stages, 8 micro-batches in 22 steps" in text
+    figures = json.loads(plan.to_json())["steps"][-1]["pipeline"]
+    # A layer of two matrices on each stage.
+    assert figures["state_bytes"] == [2 * 64 * 256 * 4] * 4
+    assert figures["shared_state_bytes"] == 4  # the optimizer's count of steps
+    assert "lies on stage 2 of axis 'stage'" in plan.explain("state/params/layer_2/up/w")
+    again = pt.partition(update, mesh, schedule, donate=("state",), decisions=plan.decisions)
+    assert str(again.plan(state, batch)) == text
+
+
+def test_memory_of_a_stage_is_what_the_compiler_needs() -> None:
+    update, state, batch = example(
+        "mlp", num_layers=4, batch=512, width=128, hidden=512, optimizer="adam"
+    )
+    step = pt.partition(update, STAGES, [pt.Pipeline("stage", 4)], donate=("state",), simulate=H100)
+    memory = step.lower(state, batch).compile().memory_analysis()
+    compiled = (
+        memory.argument_size_in_bytes + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes - memory.alias_size_in_bytes
+    )  # fmt: skip
+    predicted = step.plan(state, batch).steps[-1].simulation.peak_memory_bytes
+    assert predicted == pytest.approx(compiled, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "message"),
+    [
+        (lambda: pt.Pipeline("stage", 3), "do not divide into 3 micro-batches"),
+        (lambda: pt.Pipeline("stages", 4), "no axis 'stages'"),
+        (lambda: pt.Pipeline("stage", 4, gpipe(4, 4)), "of 4 devices, the axis has 2"),
+        (lambda: pt.Pipeline("stage", 8, gpipe(2, 4)), "with a table of 4"),
+        (lambda: pt.Pipeline("stage", 0), "at least 1"),
+        (lambda: pt.Pipeline("stage", 4, "2f2b"), "there are gpipe, 1f1b"),
+        (lambda: pt.Pipeline("stage", 4, "3f1b"), "there are gpipe, 1f1b"),
+    ],
+)
+def test_what_cannot_be(pipeline: Any, message: str) -> None:
+    update, state, batch = example("mlp", num_layers=2)
+    with pytest.raises(ValueError, match=message):
+        pt.partition(update, STAGES, [pipeline()], simulate=H100).plan(state, batch)
+
+
+def test_a_pipeline_stands_alone_and_last() -> None:
+    update, state, batch = example("mlp", num_layers=2)
+    mesh = pt.Mesh({"data": 2, "stage": 2})
+    wrong = [pt.Pipeline("stage", 2), *pt.parse_schedule("batch:data")]
+    with pytest.raises(ValueError, match="one pipeline comes last"):
+        pt.partition(update, mesh, wrong).plan(state, batch)
+    taken = [*pt.parse_schedule("megatron:stage"), pt.Pipeline("stage", 2)]
+    with pytest.raises(ValueError, match="stages need an axis of their own"):
+        pt.partition(update, mesh, taken).plan(state, batch)
+    with pytest.raises(ValueError, match="recompute does not go with a pipeline"):
+        pt.partition(update, mesh, [pt.Pipeline("stage", 2)], recompute=pt.Recompute()).plan(
+            state, batch
+        )
+
+
+def test_the_number_of_micro_batches_is_found() -> None:
+    update, state, batch = example("mlp", num_layers=2, batch=12)
+    plan = pt.partition(update, STAGES, pt.parse_schedule("pipeline:stage")).plan(state, batch)
+    # At most four a stage, and twelve rows divide by six.
+    assert plan.pipeline is not None
+    assert plan.pipeline.table.microbatches == 6
+
+
+def test_calls_of_the_host_are_refused() -> None:
+    update, state, batch = example("mlp", num_layers=2)
+
+    def telling(state: Any, batch: Any) -> Any:
+        jax.debug.print("{}", batch["x"].sum())
+        return update(state, batch)
+
+    with pytest.raises(ValueError, match=r"test_pipeline.py:\d+ calls the host"):
+        pt.partition(telling, STAGES, [pt.Pipeline("stage", 2)]).plan(state, batch)
+
+
+def test_a_learner_refuses_it() -> None:
+    from troupe.agents.programs.placement import Partition
+    from troupe.agents.programs.planning import plan_step, require_spread
+
+    update, state, batch = example("mlp", num_layers=2)
+    partition = Partition(STAGES, [pt.Pipeline("stage", 2)], device="h100")
+    with pytest.raises(ValueError, match="a learner runs no pipeline yet"):
+        require_spread(plan_step(update, partition, (state, batch)))
