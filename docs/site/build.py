@@ -27,7 +27,7 @@ CONTENTS = {
     "Agents and environments": ["agents/index", "matrix", "environments", "agents"],
     "Runs": ["python", "offline", "sweeps", "results", "returns/results"],
     "Scale": ["scales", "launching", "compiled", "clusters", "clusters-measured"],
-    "Partitioner": ["partitioning", "automatic", "rules", "simulator"],
+    "Partitioner": ["partitioning", "automatic", "pipelines", "rules", "simulator"],
     "Reference": ["reference/index", "changelog"],
 }
 """The pages by part, in order."""
