@@ -59,7 +59,8 @@ class SweepRequest:
 
     def to_json(self) -> dict[str, Any]:
         recipe = self.recipe
-        folders = {**recipe.folders, **origins.folders_of(recipe.agent, recipe.env)}
+        names = (recipe.agent, recipe.env, *origins.names_in(recipe.config))
+        folders = {**recipe.folders, **origins.folders_of(*names)}
         return {
             "recipe": {**dataclasses.asdict(recipe), "folders": folders},
             "space": spaces.to_json(self.space),
