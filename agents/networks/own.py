@@ -46,7 +46,8 @@ def find(torso: str) -> Callable[[Nest], Any]:
             found = getattr(found, part)
     except Exception as error:  # Whatever the user's module raises.
         raise TorsoError(
-            f"torso is {torso}, which cannot be imported: {type(error).__name__}: {error}."
+            f"torso is {torso}, which cannot be imported: {type(error).__name__}: {error}; a "
+            "module is looked for in the current directory and on Python's path."
         ) from error
     if not callable(found):
         raise TorsoError(

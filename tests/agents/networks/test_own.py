@@ -1,5 +1,6 @@
 """Torsos of the user's own: what they are given, where they stand, and what is refused."""
 
+import re
 import sys
 
 import haiku as hk
@@ -92,6 +93,13 @@ def test_every_agent_has_it_in_place_of_its_own(agent):
 def test_it_stands_before_a_core(agent, core):
     ours = arrays(agent, "fake/match", torso=named("mlp"), core=core)
     assert ours == arrays(agent, "fake/match", core=core)
+
+
+@pytest.mark.parametrize(("env", "modules"), [("fake/image", 1), ("fake/match", 2)])
+def test_policy_and_value_share_it_where_they_share_convolutions(env, modules):
+    learned = jax.tree_util.tree_flatten_with_path(arrays("ppo", env, torso=named("Module")))[0]
+    paths = " ".join(jax.tree_util.keystr(path) for path, _ in learned)
+    assert len({*re.findall(r"module\w*/", paths)}) == modules
 
 
 def test_it_sees_nests_and_images_and_no_mask(monkeypatch):
