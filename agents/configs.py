@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Literal
 
-from .bounds import MOST_STEPS, Above, AllBounds, check
+from .bounds import MOST_STEPS, Above, AllBounds, check, show
 
 _MOST_ITEMS = 10**8
 
@@ -88,19 +88,41 @@ class CriticConfig(MLPConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class RecurrentConfig(MLPConfig):
+class TorsoConfig(MLPConfig):
+    """Of an agent that takes any torso, its config's, in place of the convolutions and the MLP."""
+
+    torso: str = "auto"
+    """Network from observations to features. auto: an MLP, behind the Nature network where
+    observations are images; nature; residual, the network of Espeholt et al. (2018) for images; or
+    MODULE:NAME of a function of your own, from the observations' spec to one that makes features
+    [B, F] of observations [B, ...]."""
+
+    def __post_init__(self) -> None:
+        if callable(self.torso):
+            raise ValueError(
+                f"torso is {show(self.torso)}; give the text MODULE:NAME by which every process "
+                "finds it."
+            )
+        super().__post_init__()
+        module, _, name = self.torso.rpartition(":")
+        if self.torso not in ("auto", "nature", "residual") and not (module and name):
+            raise ValueError(
+                f"torso is {self.torso!r}; it must be one of auto, nature, residual, or "
+                "MODULE:NAME of a function of your own."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentConfig(TorsoConfig):
     """Of a network that may have a memory, in sizes from thousands of parameters to billions.
 
-    Observations go through a torso (an MLP of `hidden_sizes`, or convolutions), its features
+    Observations go through a torso (an MLP of `hidden_sizes`, say), its features
     through a core, and what comes of that to the agent's heads. A transformer layer has about 25
     `core_size`^2 parameters: one of 192 features is a million, 10 of 2,048 are a billion.
     """
 
-    torso: Literal["auto", "nature", "residual"] = "auto"
-    """Network that images go through: the Nature network (which auto is, where observations are
-    images), or the residual network of Espeholt et al. (2018)."""
     torso_width: int = 1
-    """Times the channels and features that those networks were published with."""
+    """Times the channels and features that networks of images were published with."""
     core: Literal["none", "lstm", "gru", "transformer"] = "none"
     """Memory: none, an LSTM, a GRU, or a gated transformer (Parisotto et al., 2019)."""
     core_size: int = 128

@@ -216,13 +216,15 @@ class Experiment:
         """The networks of the builder, or of the experiment's own factory.
 
         Raises:
-          RequestError: if the agent cannot drive the environment, naming agents that can.
+          RequestError: if the agent cannot drive the environment, naming agents that can; or if the
+            config's own torso cannot be.
         """
         from .mistakes import Mistake, called  # With jax, which requests do not need.
 
         try:
             self.builder.require_masks_honoured(spec)
             if self.network_factory is None:
+                self._check_torso(spec)
                 return called("make_networks", self.builder.make_networks, spec)
         except Mistake:
             raise
@@ -233,6 +235,28 @@ class Experiment:
             hint = f" Agents that can: {', '.join(able)}." if able else ""
             raise RequestError(f"{error}{hint}") from error
         return called("the network_factory", self.network_factory, spec)
+
+    def _check_torso(self, spec: EnvironmentSpec) -> None:
+        """Traces the torso of the user's own that the config names, if it names one.
+
+        Raises:
+          Mistake: if it cannot be found, raises anything, or gives no features.
+        """
+        from ..agents.networks import own
+        from .mistakes import Mistake, attempt, describe
+
+        torso = own.named(self.builder.config)
+        if torso is None:
+            return
+
+        def trace() -> None:
+            try:
+                own.check(torso, spec.observations)
+            except own.TorsoError as error:
+                raise Mistake(f"--config.{error}") from error
+
+        hint = f"It sees observations [B, ...] of {describe(spec.observations)}."
+        attempt(f"--config.torso {torso} cannot be traced", trace, hint=hint)
 
     def make_environment(
         self, *, seed: int, num_envs: int, evaluation: bool, **options: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..agents.networks import images
+from ..agents.networks import images, own
 from .experiment import Experiment
 
 if TYPE_CHECKING:
@@ -18,5 +18,6 @@ def remarks(experiment: Experiment, environment: Vector) -> tuple[str, ...]:
       experiment: what is run.
       environment: as its factory makes it.
     """
-    seen = () if experiment.network_factory else images.remarks(environment.observation_spec())
+    theirs = experiment.network_factory or own.named(experiment.builder.config)
+    seen = () if theirs else images.remarks(environment.observation_spec())
     return *getattr(environment, "remarks", ()), *seen

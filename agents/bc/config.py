@@ -6,11 +6,11 @@ import dataclasses
 from typing import ClassVar
 
 from ..bounds import AllBounds
-from ..configs import AdamConfig, GaussianConfig, MLPConfig, OfflineConfig
+from ..configs import AdamConfig, GaussianConfig, OfflineConfig, TorsoConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class BCConfig(OfflineConfig, GaussianConfig, AdamConfig, MLPConfig):
+class BCConfig(OfflineConfig, GaussianConfig, AdamConfig, TorsoConfig):
     """Settings of behavioural cloning. The defaults suit small control tasks."""
 
     entropy_cost: float = 0.0

@@ -25,4 +25,5 @@ def make_networks(spec: EnvironmentSpec, config: BCConfig) -> BCNetworks:
       ValueError: where there is no distribution for the environment's actions.
     """
     actions, stds = for_actions("bc", spec.actions), config.log_stds()
-    return BCNetworks(make_stochastic_policy(spec, actions, config.hidden_sizes, **stds), actions)
+    sizes, torso = config.hidden_sizes, config.torso
+    return BCNetworks(make_stochastic_policy(spec, actions, sizes, torso=torso, **stds), actions)

@@ -29,5 +29,5 @@ def make_networks(spec: EnvironmentSpec, config: CRRConfig) -> CRRNetworks:
       ValueError: where there is no distribution for the environment's actions.
     """
     actions, sizes = for_actions("crr", spec.actions), config.hidden_sizes
-    policy = make_stochastic_policy(spec, actions, sizes, **config.log_stds())
+    policy = make_stochastic_policy(spec, actions, sizes, torso=config.torso, **config.log_stds())
     return CRRNetworks(policy, critics.of_config(spec, config), actions)

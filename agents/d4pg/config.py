@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal  # noqa: F401 - of inherited fields, read here
 
-from ..configs import ActorCriticConfig, AtomsConfig, GaussianNoiseConfig
+from ..configs import ActorCriticConfig, AtomsConfig, GaussianNoiseConfig, TorsoConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class D4PGConfig(ActorCriticConfig, GaussianNoiseConfig, AtomsConfig):
+class D4PGConfig(ActorCriticConfig, GaussianNoiseConfig, AtomsConfig, TorsoConfig):
     """Settings of D4PG, deterministic policy gradients of a distributional critic."""
 
     n_step: int = 5

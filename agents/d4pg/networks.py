@@ -28,6 +28,6 @@ def make_networks(spec: EnvironmentSpec, config: D4PGConfig) -> D4PGNetworks:
     """
     box = require_box("d4pg", spec)
     return D4PGNetworks(
-        make_deterministic_policy(spec, box, config.hidden_sizes),
+        make_deterministic_policy(spec, box, config.hidden_sizes, torso=config.torso),
         critics.of_config(spec, config, size=1, num_atoms=config.num_atoms),
     )

@@ -10,16 +10,16 @@ from ..configs import (
     AdamConfig,
     AtomsConfig,
     EpsilonGreedyConfig,
-    MLPConfig,
     PriorityConfig,
     TargetConfig,
+    TorsoConfig,
     require_choice,
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class DQNConfig(
-    PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, MLPConfig, AtomsConfig
+    PriorityConfig, EpsilonGreedyConfig, TargetConfig, AdamConfig, TorsoConfig, AtomsConfig
 ):
     """Settings of DQN and its well-known additions. The defaults suit small control tasks."""
 

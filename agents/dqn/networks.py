@@ -44,7 +44,7 @@ def make_q_network(agent: str, spec: EnvironmentSpec, config: DQNConfig) -> Netw
             torso_sizes = config.hidden_sizes[:-1]
 
     def apply(observation: Nest) -> jax.Array:
-        features = make_torso(spec.observations, torso_sizes)(observation)
+        features = make_torso(spec.observations, torso_sizes, torso=config.torso)(observation)
         head = heads.dueling_values if config.dueling else heads.action_values
         return head(features, num_actions, head_sizes, shape=shape, noisy_std=std)
 

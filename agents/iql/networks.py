@@ -31,7 +31,6 @@ def make_networks(spec: EnvironmentSpec, config: IQLConfig) -> IQLNetworks:
       ValueError: where there is no distribution for the environment's actions.
     """
     actions, sizes = for_actions("iql", spec.actions), config.hidden_sizes
-    policy = make_stochastic_policy(spec, actions, sizes, **config.log_stds())
-    return IQLNetworks(
-        policy, critics.of_config(spec, config), critics.make_value(spec, sizes), actions
-    )
+    policy = make_stochastic_policy(spec, actions, sizes, torso=config.torso, **config.log_stds())
+    value = critics.make_value(spec, sizes, torso=config.torso)
+    return IQLNetworks(policy, critics.of_config(spec, config), value, actions)

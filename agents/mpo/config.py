@@ -6,11 +6,11 @@ import dataclasses
 from typing import ClassVar, Literal  # noqa: F401 - Literal: of inherited fields, read here
 
 from ..bounds import Above, AllBounds
-from ..configs import ActorCriticConfig, AtomsConfig
+from ..configs import ActorCriticConfig, AtomsConfig, TorsoConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class MPOConfig(ActorCriticConfig, AtomsConfig):
+class MPOConfig(ActorCriticConfig, AtomsConfig, TorsoConfig):
     """Settings of maximum a posteriori policy optimisation."""
 
     distributional: bool = False

@@ -31,7 +31,7 @@ def make_networks(spec: EnvironmentSpec, config: MPOConfig) -> MPONetworks:
     """
     actions = for_actions("mpo", spec.actions, squashed=True)
     return MPONetworks(
-        make_stochastic_policy(spec, actions, config.hidden_sizes),
+        make_stochastic_policy(spec, actions, config.hidden_sizes, torso=config.torso),
         critics.of_config(
             spec,
             config,

@@ -9,16 +9,16 @@ from ..bounds import Above, AllBounds
 from ..configs import (
     AdamConfig,
     AtomsConfig,
-    MLPConfig,
     PriorityConfig,
     SequenceConfig,
     TargetConfig,
+    TorsoConfig,
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class MuZeroConfig(
-    PriorityConfig, SequenceConfig, AtomsConfig, TargetConfig, AdamConfig, MLPConfig
+    PriorityConfig, SequenceConfig, AtomsConfig, TargetConfig, AdamConfig, TorsoConfig
 ):
     """Settings of Gumbel MuZero. The defaults suit small tasks; replayed items are sequences."""
 

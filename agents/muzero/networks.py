@@ -43,7 +43,7 @@ def make_networks(spec: EnvironmentSpec, config: MuZeroConfig) -> MuZeroNetworks
         return hk.Linear(size, w_init=jnp.zeros, name=name)
 
     def represent(observation):
-        features = make_torso(spec.observations, sizes)(observation)
+        features = make_torso(spec.observations, sizes, torso=config.torso)(observation)
         return _scale(hk.Linear(config.state_size, name="state")(features))
 
     def advance(state, action):

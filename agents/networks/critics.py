@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
 from .. import action_spaces
-from ..configs import CriticConfig
+from ..configs import CriticConfig, TorsoConfig
 from . import heads
 from .core import Network, dummy, from_haiku
 from .torsos import make_torso
@@ -47,11 +47,14 @@ def ensemble(network: Network, size: int) -> Network:
     return Network(init, apply)
 
 
-def make_value(spec: EnvironmentSpec, hidden_sizes: Sequence[int]) -> Network:
-    """Values [B] of observations [B, ...]: an MLP, or the Nature network on images."""
+def make_value(
+    spec: EnvironmentSpec, hidden_sizes: Sequence[int], *, torso: str = "auto"
+) -> Network:
+    """Values [B] of observations [B, ...], behind a torso that `make_torso` makes."""
 
     def value(observation: Nest) -> jax.Array:
-        return heads.state_value(make_torso(spec.observations, hidden_sizes)(observation))
+        features = make_torso(spec.observations, hidden_sizes, torso=torso)(observation)
+        return heads.state_value(features)
 
     return from_haiku(value, dummy(spec.observations, 1))
 
@@ -61,7 +64,12 @@ def of_config(
 ) -> Network:
     """The critics that a config asks for; see `make_critic`."""
     return make_critic(
-        spec, config.critic_sizes, size=size, num_atoms=num_atoms, kind=config.critic_network
+        spec,
+        config.critic_sizes,
+        size=size,
+        num_atoms=num_atoms,
+        kind=config.critic_network,
+        torso=_torso(config),
     )
 
 
@@ -69,11 +77,11 @@ def of_every_action(
     spec: EnvironmentSpec, config: CriticConfig, num_actions: int, *, size: int = 2
 ) -> Network:
     """Values [E, B, A] of all A choices, `apply(params, observation [B, ...])`, likewise."""
-    torso = _TORSOS[config.critic_network]
+    layers = _LAYERS[config.critic_network]
 
     def values(observation: Nest) -> jax.Array:
-        features = make_torso(spec.observations, ())(observation)
-        return torso(features, config.critic_sizes, num_actions, jax.nn.relu)
+        features = make_torso(spec.observations, (), torso=_torso(config))(observation)
+        return layers(features, config.critic_sizes, num_actions, jax.nn.relu)
 
     return ensemble(from_haiku(values, dummy(spec.observations, 1)), size)
 
@@ -86,6 +94,7 @@ def make_critic(
     num_atoms: int | None = None,
     activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
     kind: str = "mlp",
+    torso: str = "auto",
 ) -> Network:
     """Values [E, B] of E critics, `apply(params, observation [B, ...], action [B, ...])`.
 
@@ -101,13 +110,14 @@ def make_critic(
       kind: "mlp"; "layer_norm", an MLP whose hidden layers are normalised (Ball et al., 2023,
         https://arxiv.org/abs/2302.02948); or "residual", normalised residual blocks (SimBa, Lee et
         al., 2024, https://arxiv.org/abs/2410.09754), a block for each of the hidden sizes.
+      torso: of the observation's features, as `torsos.make_torso` takes it.
     """
-    torso = _TORSOS[kind]
+    layers = _LAYERS[kind]
 
     def value(observation: Nest, action: Nest) -> jax.Array:
-        features = make_torso(spec.observations, ())(observation)
+        features = make_torso(spec.observations, (), torso=torso)(observation)
         x = jnp.concatenate([features, action_spaces.flatten(spec.actions, action)], axis=-1)
-        out = torso(x, hidden_sizes, num_atoms or 1, activation)
+        out = layers(x, hidden_sizes, num_atoms or 1, activation)
         return out[..., 0] if num_atoms is None else out
 
     one = from_haiku(value, dummy(spec.observations, 1), dummy(spec.actions, 1))
@@ -144,4 +154,8 @@ def _normalized(x: jax.Array) -> jax.Array:
     return hk.LayerNorm(axis=-1, create_scale=True, create_offset=True)(x)
 
 
-_TORSOS = {"mlp": _mlp, "layer_norm": _layer_norm, "residual": _residual}
+def _torso(config: CriticConfig) -> str:
+    return config.torso if isinstance(config, TorsoConfig) else "auto"
+
+
+_LAYERS = {"mlp": _mlp, "layer_norm": _layer_norm, "residual": _residual}

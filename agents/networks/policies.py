@@ -26,6 +26,7 @@ def make_stochastic_policy(
     *,
     initial_log_std: float = 0.0,
     least_log_std: float | None = None,
+    torso: str = "auto",
 ) -> Network:
     """Observations [B, ...] to parameters [B, P] of a distribution over actions; of choices, over
     those that are legal.
@@ -36,10 +37,11 @@ def make_stochastic_policy(
       hidden_sizes: units of the MLP's hidden layers; images go through the Nature network.
       initial_log_std: of a family whose standard deviations do not depend on the observation.
       least_log_std: lower bound of these; None: none.
+      torso: as `torsos.make_torso` takes it.
     """
 
     def parameters(observation: Nest) -> jax.Array:
-        features = make_torso(spec.observations, hidden_sizes)(observation)
+        features = make_torso(spec.observations, hidden_sizes, torso=torso)(observation)
         found = heads.action_parameters(features, actions, scale=0.01, initial_free=initial_log_std)
         if not actions.free_parameters or least_log_std is None:
             return found
@@ -50,12 +52,16 @@ def make_stochastic_policy(
 
 
 def make_deterministic_policy(
-    spec: EnvironmentSpec, box: specs.BoundedArray, hidden_sizes: Sequence[int]
+    spec: EnvironmentSpec,
+    box: specs.BoundedArray,
+    hidden_sizes: Sequence[int],
+    *,
+    torso: str = "auto",
 ) -> Network:
     """Observations [B, ...] to actions [B, ...] of a box, which `core.require_box` gives."""
 
     def action(observation: Nest) -> jax.Array:
-        features = make_torso(spec.observations, hidden_sizes)(observation)
+        features = make_torso(spec.observations, hidden_sizes, torso=torso)(observation)
         return heads.bounded_actions(features, box)
 
     return from_haiku(action, dummy(spec.observations, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import haiku as hk
 import jax
@@ -13,7 +13,7 @@ from dm_env import specs
 
 from ...environments import action_masks
 from ...environments.specs import describe
-from . import images
+from . import images, own
 
 Nest = Any
 
@@ -106,13 +106,10 @@ class GridTorso(hk.Module):
         return hk.Flatten()(jax.nn.relu(hk.Conv2D(self._width * 16, 3, padding="VALID")(x)))
 
 
-Convolutions = Literal["auto", "nature", "residual"]
-"""Network that images go through; auto: the Nature one, where observations are images, and one
-convolution where they are grids."""
-
-
-def convolves(spec: Nest, torso: Convolutions = "auto") -> bool:
+def convolves(spec: Nest, torso: str = "auto") -> bool:
     """True if observations, or a part of them, go through convolutions.
+
+    With a torso of the user's own: if they would with "auto".
 
     Raises:
       ValueError: where the torso is one of convolutions and observations are nothing for it.
@@ -135,7 +132,7 @@ def make_torso(
     activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
     w_init: hk.initializers.Initializer | None = None,
     *,
-    torso: Convolutions = "auto",
+    torso: str = "auto",
     width: int = 1,
     dtype: Any = jnp.float32,
 ) -> Callable[[Nest], jax.Array]:
@@ -150,13 +147,16 @@ def make_torso(
       hidden_sizes: units of the MLP's layers.
       activation: of the MLP.
       w_init: of the MLP.
-      torso: which convolutions.
+      torso: "auto"; "nature" or "residual", which convolutions; or MODULE:NAME of the user's own
+        (`own`), which stands in place of convolutions and MLP, but for `dtype`.
       width: times their published channels.
       dtype: that all is computed in, and that the features have.
 
     Raises:
       ValueError: where observations are nothing for the torso.
     """
+    if ":" in torso:
+        return own.make(torso, spec, dtype)
     spec, see = action_masks.visible(spec), action_masks.visible
     convolves(spec, torso)  # Raises what is to be raised before anything is traced.
 
@@ -175,7 +175,7 @@ def make_torso(
     return apply
 
 
-def _convolutions(spec: specs.Array, torso: Convolutions) -> Any:
+def _convolutions(spec: specs.Array, torso: str) -> Any:
     """Returns the convolutions of one array; None: it has none."""
     kind = images.kind(spec)
     if torso == "residual" and (kind is not None or len(spec.shape) == 3):

@@ -6,11 +6,11 @@ import dataclasses
 from typing import ClassVar, Literal  # noqa: F401 - Literal: of inherited fields, read here
 
 from ..bounds import Above, AllBounds
-from ..configs import ActorCriticConfig, AdamConfig, CriticConfig, TargetConfig
+from ..configs import ActorCriticConfig, AdamConfig, CriticConfig, TargetConfig, TorsoConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftConfig(TargetConfig, AdamConfig, CriticConfig):
+class SoftConfig(TargetConfig, AdamConfig, CriticConfig, TorsoConfig):
     """Of critics and a policy that is paid for its entropy, wherever transitions come from."""
 
     initial_temperature: float = 1.0

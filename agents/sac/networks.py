@@ -40,7 +40,7 @@ def make_discrete_networks(spec: EnvironmentSpec, config: SoftConfig) -> SACNetw
     """Networks likewise, for one discrete action."""
     actions = categorical(require_discrete("sac", spec))
     return SACNetworks(
-        make_stochastic_policy(spec, actions, config.hidden_sizes),
+        make_stochastic_policy(spec, actions, config.hidden_sizes, torso=config.torso),
         critics.of_every_action(spec, config, actions.num_parameters, size=config.num_critics),
         actions,
     )
@@ -60,7 +60,7 @@ def make_networks(agent: str, spec: EnvironmentSpec, config: SoftConfig) -> SACN
     box = require_box(agent, spec)
     actions = tanh_gaussian(box.minimum, box.maximum)
     return SACNetworks(
-        make_stochastic_policy(spec, actions, config.hidden_sizes),
+        make_stochastic_policy(spec, actions, config.hidden_sizes, torso=config.torso),
         critics.of_config(spec, config, size=config.num_critics),
         actions,
     )

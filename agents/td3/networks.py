@@ -28,6 +28,6 @@ def make_networks(spec: EnvironmentSpec, config: TD3Config) -> TD3Networks:
     """
     box = require_box("td3", spec)
     return TD3Networks(
-        make_deterministic_policy(spec, box, config.hidden_sizes),
+        make_deterministic_policy(spec, box, config.hidden_sizes, torso=config.torso),
         critics.of_config(spec, config),
     )

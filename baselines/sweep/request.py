@@ -59,7 +59,10 @@ class SweepRequest:
 
     def to_json(self) -> dict[str, Any]:
         recipe = self.recipe
-        folders = {**recipe.folders, **origins.folders_of(recipe.agent, recipe.env)}
+        choices = [one.texts for one in self.space.values() if isinstance(one, spaces.Choices)]
+        tried = {text: text for texts in choices for text in texts}
+        names = (recipe.agent, recipe.env, *origins.names_in({**recipe.config, **tried}))
+        folders = {**recipe.folders, **origins.folders_of(*names)}
         return {
             "recipe": {**dataclasses.asdict(recipe), "folders": folders},
             "space": spaces.to_json(self.space),

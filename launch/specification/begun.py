@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import RequestError
 from ..experiment import Checkpointing, Evaluation, Experiment, Partition, check_identity
 from ..files.directory import RunDirectory
-from . import fields, imports, stored
+from . import fields, imports, origins, stored
 from .recipe import Recipe
 
 _PASS = (
@@ -52,6 +52,8 @@ class Begun:
     learner_device: str = "auto"
     engine: str | None = None
     """One of `roles.ENGINES`; None: it was in one process."""
+    folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """By module that a field of the config names: the folder that it was found in."""
 
     def experiment(self) -> Experiment:
         """The experiment.
@@ -61,6 +63,8 @@ class Begun:
         """
         parts = {name: self._part(name) for name in self.python if name != "builder"}
         builder_class = self._part("builder")
+        for name in origins.names_in(self.config):
+            origins.reach(name, self.folders)
         acts = self.data is None or builder_class.mixes_data
         made = Experiment(
             builder=builder_class(fields.make(builder_class.config_class, self.config)),
@@ -142,8 +146,9 @@ def begun(
     if data is not None and not isinstance(data, str | os.PathLike):
         python["data"] = data = None  # A dataset was made there; where, nobody knows.
     mesh = None if experiment.partition is None else str(experiment.partition.mesh)
+    identity = experiment.identity()
     return Begun(
-        **experiment.identity(),
+        **identity,
         steps=int(experiment.budget),
         data=None if data is None else os.fspath(data),
         evaluation=experiment.evaluation,
@@ -156,6 +161,7 @@ def begun(
         actor_device=experiment.actor_device,
         learner_device=experiment.learner_device,
         engine=engine,
+        folders=origins.folders_of(*origins.names_in(identity["config"])),
     )
 
 

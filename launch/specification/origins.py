@@ -1,8 +1,9 @@
 """Folders of modules of the user's own, kept so that a run finds them again.
 
-An agent or an environment that is named MODULE:NAME is looked for in the current directory first,
-as `python -m` does. A run keeps the folder in its `config.json`, and is resumed and judged with the
-module of that folder, wherever the one who does it stands.
+An agent, an environment, or a function that a field of a config names, as MODULE:NAME, is looked
+for in the current directory first, as `python -m` does. A run keeps the folder in its
+`config.json`, and is resumed and judged with the module of that folder, wherever the one who does
+it stands.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pathlib
 import sys
 import sysconfig
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
 
@@ -37,11 +38,16 @@ def module_of(name: str) -> str | None:
     return name.rpartition("+")[2].rpartition(":")[0].rpartition(":")[2] or None
 
 
+def names_in(config: Mapping[str, Any]) -> list[str]:
+    """Returns the texts of a config that may be a MODULE:NAME."""
+    return [value for value in config.values() if isinstance(value, str) and ":" in value]
+
+
 def reach(name: str, folders: Mapping[str, str]) -> None:
     """Has the module of a name MODULE:NAME found, if it has one.
 
     Args:
-      name: of an agent or an environment.
+      name: of an agent, an environment or a function.
       folders: where modules were found before; any other may be in the current directory.
     """
     module = module_of(name)

@@ -68,8 +68,8 @@ class Recipe:
     """One of `roles.ENGINES`, chosen by `roles.choose_engine` where None is given; in one
     process it stays None."""
     folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """By module of the user's own, that of the agent or of the environment: the folder that it was
-    found in. One that is not here may be in the current directory."""
+    """By module of the user's own, that of the agent, the environment or a field of the config: the
+    folder that it was found in. One that is not here may be in the current directory."""
 
     def __post_init__(self):
         engine = choose_engine(self.launch, self.roles, self.engine)
@@ -83,6 +83,8 @@ class Recipe:
         """
         builder_class = origins.find_builder(self.agent, self.folders)
         config = {**self._streams(builder_class), **self.config}
+        for name in origins.names_in(config):
+            origins.reach(name, self.folders)
         return builder_class(fields.make(builder_class.config_class, config))
 
     def _streams(self, builder_class: type[Builder]) -> dict[str, Any]:
@@ -147,7 +149,7 @@ class Recipe:
     def to_json(self) -> dict[str, Any]:
         """All of it, with every field of the agent's config."""
         config = self.experiment().identity()["config"]
-        folders = origins.folders_of(self.agent, self.env)
+        folders = origins.folders_of(self.agent, self.env, *origins.names_in(config))
         return {**dataclasses.asdict(self), "config": config, "folders": folders}
 
     @classmethod

@@ -134,6 +134,9 @@ AGENTS = {
     "ppo of normalised observations": Row(
         "ppo", {**PPO, "normalize_observations": True}, ("continuous", "masked", "several")
     ),
+    "ppo with a torso of the docs": Row(
+        "ppo", {**PPO, "torso": "encoder:make", "learning_rate": 1e-3}, ("discrete",)
+    ),
     "qrdqn, munchausen": Row(
         "qrdqn", {**DQN, "num_atoms": 8, "munchausen_scale": 0.9}, ("discrete", "masked", "image")
     ),
@@ -147,6 +150,7 @@ AGENTS = {
     "sac of choices": Row(
         "sac", {**SAC, "target_entropy": 0.1}, ("discrete", "masked", "ragged", "nested")
     ),
+    "sac with a torso of the docs": Row("sac", {**SAC, "torso": "encoder:make"}, ("continuous",)),
     "td3": Row("td3", TD3, ("continuous", "several")),
     "td3 of the docs": Row("td3:TD3Builder", TD3, ("continuous", "several")),
 }

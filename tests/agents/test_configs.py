@@ -29,6 +29,7 @@ COURSE = {
 }
 DQN = {
     **COURSE,
+    "torso": "auto",
     "hidden_sizes": (256, 256),
     "dueling": False,
     "double": True,
@@ -112,6 +113,7 @@ RAINBOW = {
 
 SAC = {
     **COURSE,
+    "torso": "auto",
     "critic_network": "mlp",
     "critic_hidden_sizes": None,
     "num_target_critics": None,
@@ -177,6 +179,10 @@ def test_fields_and_defaults_are_those_that_checkpoints_know(config, expected):
         (PPOConfig, {"num_minibatches": 3}, "it must divide num_envs"),
         (PPOConfig, {"num_minibatches": 16, "core": "gru"}, "it must divide num_envs = 8"),
         (PPOConfig, {"core": "gri"}, "core is 'gri'; it must be one of none, lstm, gru, trans"),
+        (PPOConfig, {"torso": "resnet"}, "torso is 'resnet'; .* or MODULE:NAME of a function of"),
+        (DQNConfig, {"torso": "module:"}, "torso is 'module:'; it must be one of auto, nature"),
+        (SACConfig, {"torso": 3}, "torso is 3; it must be a text"),
+        (DQNConfig, {"torso": dataclasses.replace}, "the text MODULE:NAME by which"),
         (PPOConfig, {"core": "transformer", "core_size": 10}, "core_heads must divide core_size"),
     ],
 )

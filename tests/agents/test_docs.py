@@ -13,7 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from troupe import environments
+from troupe import environments, launch
+from troupe.agents import find_builder
 from troupe.agents.programs import dispatch
 from troupe.baselines.command.line import main
 
@@ -130,6 +131,67 @@ def test_a_run_remembers_where_its_agent_came_from(documented, tmp_path, monkeyp
     error = capsys.readouterr().err
     assert error.startswith("troupe: The agent 'td4:TD3Builder' cannot be imported: No module")
     assert f"begun with it in {tmp_path / 'gone'}" in error
+
+
+def test_a_run_remembers_where_its_torso_came_from(documented, tmp_path, monkeypatch):
+    """Begun in its folder; resumed, judged, exported and read from another."""
+    out, elsewhere = str(tmp_path / "run"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "encoder.py").write_text("raise SystemExit('another')")
+    asked = ["train", "dqn", "--env", "fake/match", "--env.length", "4", "--steps", "40"]
+    asked += ["--config.torso", "encoder:make", "--evaluate-every", "40", "--out", out, *TINY]
+    monkeypatch.chdir(documented)
+    assert main(asked) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["folders"] == {"encoder": str(documented)}
+    assert config["config"]["torso"] == "encoder:make"
+    code, _, error = python(elsewhere, "resume", out, "--steps", "60")
+    assert code == 0, error
+    code, output, error = python(elsewhere, "evaluate", out, "--episodes", "2", "--json")
+    assert code == 0, error
+    assert json.loads(output)["actor_steps"] == 60
+    code, _, error = python(elsewhere, "export", out, "--out", str(tmp_path / "policy.zip"))
+    assert code == 0, error
+    script = f"from troupe import launch; print(*launch.load_learner({out!r}).arrays)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], check=True, cwd=elsewhere, capture_output=True, text=True
+    )
+    assert "layer_norm_1/scale" in loaded.stdout
+
+
+FACTORY = """
+from troupe import environments
+
+def make_environment(*, seed, num_envs, evaluation):
+    return environments.make("fake/match", seed=seed, num_envs=num_envs, continuous=True)
+"""
+
+
+def test_a_run_of_python_remembers_it_too(documented, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "brought"
+    folder.mkdir()
+    for name, code in (("factory", FACTORY), ("brought", (documented / "encoder.py").read_text())):
+        (folder / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(folder)
+    builder = find_builder("sac")
+    tiny = {"hidden_sizes": (8,), "min_replay_size": 16, "batch_size": 4}
+    config = builder.config_class(torso="brought:make", samples_per_insert=2.0, **tiny)
+    make_environment = importlib.import_module("factory").make_environment
+    experiment = launch.Experiment(
+        builder(config), make_environment, "fake/match", num_actor_steps=40
+    )
+    run = tmp_path / "run"
+    launch.run(experiment, run)
+    stored = json.loads((run / "config.json").read_text())
+    assert stored["folders"] == {"brought": str(folder)}
+    code, _, error = python(tmp_path, "evaluate", str(run), "--episodes", "1")
+    assert code == 0, error
+    (folder / "brought.py").unlink()
+    monkeypatch.delitem(sys.modules, "brought")
+    capsys.readouterr()
+    assert main(["evaluate", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("troupe: --config.torso is brought:make, which cannot be imported: Mod")
 
 
 @pytest.mark.long

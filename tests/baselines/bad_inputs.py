@@ -6,6 +6,7 @@ Words are separated by blanks; "''" is an empty one.
 
 # By field of a config: texts that it cannot be.
 DQN_FIELDS = {
+    "torso": ("resnet", "''", "no.such:make", "json:none", "math:pi", "json:dumps"),
     "num_envs": ("0", "-1", "1.5", "nan", "inf", "1e9", "two", "''", "none"),
     "steps_per_dispatch": ("0", "-3", "0.5", "1e9", "inf"),
     "discount": ("-0.1", "1.1", "nan", "inf", "-inf", "high"),
@@ -60,7 +61,7 @@ PPO_FIELDS = {
     "max_gradient_norm": ("0", "nan"),
 }
 RECURRENT_FIELDS = {
-    "torso": ("resnet", "''"),
+    "torso": ("resnet", "''", ":make", "json:"),
     "torso_width": ("0", "1.5", "1e9", "nan"),
     "core": ("rnn", "''", "1"),
     "core_size": ("0", "-1", "nan", "1e9"),

@@ -224,3 +224,11 @@ def test_a_sweep_that_was_killed_goes_on(capsys, tmp_path):
     assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
     best = json.loads((out / "best.json").read_text())
     assert best == found["best"]["config"]
+
+
+def test_modules_that_a_sweep_tries_are_found_again(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "tried.py").write_text("")
+    space = {"torso": Choices(("auto", "tried:make"))}
+    request = SweepRequest(Recipe("dqn", "CartPole-v1"), space)
+    assert request.to_json()["recipe"]["folders"] == {"tried": str(tmp_path)}

@@ -1,5 +1,7 @@
 """What a run says of its environment before its first step, once."""
 
+import dataclasses
+
 import gymnasium
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from troupe import environments, launch
 from troupe.agents import find_builder
 from troupe.launch.conformance import table
 from troupe.launch.distributed.deploy import deploy
+from troupe.launch.remarks import remarks
 
 from .test_run import Lines
 
@@ -77,3 +80,10 @@ def test_check_says_them(experiment):
     assert (found.name, found.status) == ("environment", "ok")
     for expected in EXPECTED:
         assert f"warning: {expected}" in found.text or expected in found.text
+
+
+def test_nothing_is_said_of_images_where_the_torso_is_the_users_own(experiment):
+    config = dataclasses.replace(experiment.builder.config, torso="one:own")
+    own = dataclasses.replace(experiment, builder=find_builder("dqn")(config))
+    with own.make_environment(seed=0, num_envs=1, evaluation=False) as environment:
+        assert not [one for one in remarks(own, environment) if "looks like" in one]
