@@ -16,6 +16,7 @@ from troupe.agents.other_names import FIELDS
 from troupe.agents.ppo import PPOConfig
 from troupe.baselines.command import other_names
 from troupe.baselines.command.line import main
+from troupe.baselines.settings import SETTINGS
 
 _HERE = pathlib.Path(__file__)
 _SPEC = importlib.util.spec_from_file_location("things", _HERE.with_name("things.py"))
@@ -107,7 +108,7 @@ def run(tmp_path_factory):
     """A complete run, of as little as there can be."""
     folder = tmp_path_factory.mktemp("things")
     words = f"train dqn --env CartPole-v1 {things.SMALL['dqn']}".replace("DIR", str(folder))
-    assert main(shlex.split(words)) == 0
+    assert main(shlex.split(words), SETTINGS) == 0
     return folder / "new"
 
 
@@ -134,7 +135,7 @@ def known(run, tmp_path):
 @pytest.mark.parametrize(("tried", "command", "answer"), things.REFUSED)
 def test_a_command_is_answered_in_one_line(tried, command, answer, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(shlex.split(command.replace("DIR", str(tmp_path)))) == 2
+    assert main(shlex.split(command.replace("DIR", str(tmp_path))), SETTINGS) == 2
     error = capsys.readouterr().err
     assert error.startswith("troupe: ")
     assert error.count("\n") == 1
@@ -149,7 +150,7 @@ def test_a_command_works(tried, command, run, tmp_path, capsys):
     agent = "ppo" if "train ppo" in command else "dqn"
     words = command.replace("SMALL", things.SMALL[agent])
     words = words.replace("DIR", str(tmp_path)).replace("RUN", str(copy))
-    assert main(shlex.split(words)) == 0, capsys.readouterr().err
+    assert main(shlex.split(words), SETTINGS) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("tried", "expression", "answer"), things.PYTHON_REFUSED)

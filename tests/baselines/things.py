@@ -93,7 +93,7 @@ WORKS = [
     ("`get_parameters`", "weights RUN"),
     ("`VecNormalize`", "train normalized+dqn --env CartPole-v1 SMALL"),
     ("a recurrent policy", "train ppo --env CartPoleMasked-v1 --config.core gru SMALL"),
-    ("a schedule", f"{_TRAIN} --config.learning_rate_steps 9 SMALL"),
+    ("a schedule", "train dqn --env CartPole-v1 --config.learning_rate_steps 9 SMALL"),
     ("masks of actions", "train dqn --env fake/match --env.masked true SMALL"),
     ("Dict observations", "train ppo --env fake/nested SMALL"),
     ("`StopTrainingOnRewardThreshold`", f"{_TRAIN} --target 1 --stop-at-target SMALL"),
