@@ -7,7 +7,7 @@ import importlib
 from typing import Any
 
 from ..environments.specs import EnvironmentSpec
-from . import action_spaces
+from . import action_spaces, other_names
 from .builder import Builder
 from .wrappers import composition
 
@@ -45,8 +45,10 @@ def find_builder(name: str) -> type[Builder]:
         return composition.compose(wrappers, name, find_builder(name), __name__)
     module, _, attribute = AGENTS.get(name, name).partition(":")
     if not attribute:
-        near = difflib.get_close_matches(name, AGENTS, n=1)
+        near = difflib.get_close_matches(name.lower(), AGENTS, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
+        other = other_names.find_agent(name)
+        hint = f" In its place: {other}." if other else hint
         raise ValueError(
             f"There is no agent {name!r}.{hint} There are {', '.join(sorted(AGENTS))}; one of your "
             "own is named package.module:Builder."

@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Literal
 
+from . import other_names
 from .bounds import MOST_STEPS, Above, AllBounds, check, show
 
 _MOST_ITEMS = 10**8
@@ -40,6 +41,20 @@ class Config:
         "steps_per_dispatch": (1, 10_000),
         "discount": (0.0, 1.0),
     }
+
+    def __new__(cls, *arguments: Any, **values: Any) -> Any:
+        """Refuses fields by names of other libraries.
+
+        Raises:
+          TypeError: naming the field here.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in values.keys() - {*known}:
+            if near := other_names.find_fields(name, known):
+                raise TypeError(
+                    f"{cls.__name__} has no field {name!r}; did you mean {' or '.join(near)}?"
+                )
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         """Checks types and bounds; a class with checks of its own calls this first.
@@ -187,6 +202,11 @@ class AdamConfig(Config):
     }
 
     def __post_init__(self) -> None:
+        if callable(self.learning_rate):  # A schedule, as other libraries take it.
+            raise ValueError(
+                "learning_rate is a function; it must be a number. A schedule of one's own is "
+                "named: learning_rate_schedule='MODULE:NAME'."
+            )
         super().__post_init__()
         if ":" not in self.learning_rate_schedule:
             require_choice(self, "learning_rate_schedule", ("linear", "cosine"))

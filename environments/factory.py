@@ -227,6 +227,8 @@ def _gymnasium(
 def _specification(id: str) -> gymnasium.envs.registration.EnvSpec:
     """The registered description of `id`, changed so that no wrapper is put around it."""
     module, _, name = id.rpartition(":")
+    if module == "gym":  # The package that Gymnasium has followed.
+        registry.check_known(id, registry.registered_ids())
     if module:
         try:
             importlib.import_module(module)
@@ -270,7 +272,8 @@ def _build(
         raise
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InvalidOptionError(f"{specification.id}: {reason}") from error
+        newer = registry.newer_version(specification.id)
+        raise InvalidOptionError(f"{specification.id}: {reason.rstrip('.')}{newer}") from error
     except Exception as error:  # What a constructor says of an argument that it cannot take.
         if not arguments:
             raise

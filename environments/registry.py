@@ -6,6 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import re
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,6 +26,18 @@ _EXTRAS = {
 _FAMILIES = {"ALE": "ale_py", "MinAtar": "minatar.gym"}
 """Modules of the games whose ids begin so, which Gymnasium knows only once they are imported."""
 _NEAR = 5
+_ELSEWHERE = (
+    (r"(?:gym|gymnasium):(.*)", r"\1"),
+    (r"([A-Za-z]+?)(?:Deterministic|NoFrameskip)?-v\d+", r"ALE/\1-v5"),
+    (r"([A-Za-z0-9]+?)(?:Bullet|PyBullet)Env-v\d+", r"\1-v5"),
+    (
+        r"((?:Fetch|HandManipulate|AntMaze|PointMaze|Adroit|FrankaKitchen).*)",
+        r"gymnasium_robotics:\1",
+    ),
+    (r"((?:MiniGrid|BabyAI)-.*)", r"minigrid:\1"),
+)
+"""Ids of other packages and of earlier versions, as patterns, and those of today. One with a module
+stands for a package that registers it; others are said where they exist."""
 _OWN = {"CartPoleMasked-v1": ("masked:MaskedCartPole", 500)}
 """Environments of this package: where they are, and their time limits."""
 
@@ -67,6 +80,12 @@ def check_known(id: str, known: Iterable[str]) -> None:
     ids = list(known)
     if id in ids:
         return
+    today = [re.sub(pattern, new, id) for pattern, new in _ELSEWHERE if re.fullmatch(pattern, id)]
+    today = [one for one in today if one in ids or ":" in one]
+    if today:
+        package = today[0].partition(":")[0] if ":" in today[0] else ""
+        needs = f", of the package {package.replace('_', '-')}" if package else ""
+        raise UnknownEnvironmentError(f"unknown environment {id!r}; it is {today[0]}{needs}")
     # Without regard to capitals, which are what is most often wrong.
     by_lower = {name.lower(): name for name in ids}
     near = difflib.get_close_matches(id.lower(), by_lower, n=_NEAR, cutoff=0.5)
@@ -74,6 +93,18 @@ def check_known(id: str, known: Iterable[str]) -> None:
     if near:
         hint = f"near names: {', '.join(by_lower[name] for name in near)}"
     raise UnknownEnvironmentError(f"unknown environment {id!r}; {hint}")
+
+
+def newer_version(id: str) -> str:
+    """A hint that names the newest version of an id; "" if `id` is the newest."""
+    name, _, version = id.rpartition("-v")
+    versions = [
+        int(one.rpartition("-v")[2])
+        for one in gymnasium.registry
+        if re.fullmatch(rf"{re.escape(name)}-v\d+", one)
+    ]
+    newest = max(versions, default=0)
+    return f"; there is {name}-v{newest}" if version.isdigit() and newest > int(version) else ""
 
 
 def import_extra(module: str, extra: str, id: str) -> types.ModuleType:

@@ -74,6 +74,19 @@ _HOMES = {
     "run": "running",
 }
 
+_OTHER_NAMES = {
+    "EvalCallback": "Evaluation, of every experiment",
+    "CheckpointCallback": "Checkpointing, of every experiment",
+    "ExperimentConfig": "Experiment",
+    "StopTrainingOnRewardThreshold": "Evaluation(target_return=..., stop_at_target=True)",
+    "evaluate_policy": "evaluate",
+    "load": "load_policy",
+    "make_distributed_experiment": "running.runner('processes', {'actors': 4})",
+    "run_experiment": "run",
+    "train": "run",
+}
+"""What functions and classes of other libraries are here."""
+
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
@@ -89,7 +102,8 @@ def __getattr__(name: str) -> Any:
                 name=error.name,
             ) from error
         return getattr(home, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    here = f"; it is launch.{_OTHER_NAMES[name]}" if name in _OTHER_NAMES else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{here}")
 
 
 def __dir__() -> list[str]:

@@ -25,6 +25,12 @@ Flags = Mapping[str, str]
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 ACTOR_DEVICES = (*DEVICES, "mesh")
 """The devices that an actor or a learner may be told to compute on."""
+_OF = {
+    "environment_factory": " of seed, num_envs and evaluation: "
+    "`return environments.make(ID, seed=seed, num_envs=num_envs)`",
+    "network_factory": "",
+}
+"""What the functions of an experiment take and return."""
 
 
 class EnvironmentFactory(Protocol):
@@ -171,8 +177,9 @@ class Experiment:
                 raise RequestError(f"{name} is {show(value)}; it must be a {called}.")
         for name in ("environment_factory", "network_factory"):
             value = getattr(self, name)
-            if not (callable(value) or (name == "network_factory" and value is None)):
-                raise RequestError(f"{name} is {show(value)}; it must be a function.")
+            given = callable(value) and not hasattr(value, "unwrapped")  # A class of Gymnasium's.
+            if not (given or (name == "network_factory" and value is None)):
+                raise RequestError(f"{name} is {show(value)}; it must be a function{_OF[name]}.")
         check(self, RequestError)
         for who in ("actor", "learner"):
             names = ACTOR_DEVICES if who == "actor" else DEVICES

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from ...launch import signals
 from ...launch.errors import Interrupted, RequestError, RunError
 from ..tuned import Tuned
-from . import commands, config_file
+from . import commands, config_file, other_names
 from .parser import Commands, take_overrides
 
 
@@ -59,7 +59,7 @@ def _answer(
         try:
             options = known.parser.parse_args(arguments)
         except RequestError as error:
-            raise RequestError(f"{error}{_hint(arguments)}") from None
+            raise RequestError(f"{error}{other_names.hint(arguments, str(error))}") from None
         options.overrides, options.environment = overrides, environment
         flags = [] if hasattr(options, "agent") else [f"--config.{name}" for name in overrides]
         flags += [] if hasattr(options, "env") else [f"--env.{name}" for name in environment]
@@ -82,21 +82,6 @@ def _answer(
     except Exception as error:
         hint = "" if debug else " (--debug shows where)"
         return _say(f"{type(error).__name__}: {error}{hint}", 1, debug)
-
-
-def _hint(arguments: Sequence[str]) -> str:
-    """Returns a hint for flags that name fields of the agent's config; "" if there are none."""
-    from ...agents import find_builder
-    from ...launch.specification import fields
-
-    flags = [word.partition("=")[0] for word in arguments if word.startswith("--")]
-    names = [flag[2:].replace("-", "_") for flag in flags]
-    try:
-        known = fields.fields(find_builder(arguments[1]).config_class)
-    except (ValueError, IndexError):
-        return ""
-    meant = [f"--config.{name}" for name in names if name in known]
-    return f"; did you mean {' and '.join(meant)}?" if meant else ""
 
 
 def _open_standard_streams() -> None:

@@ -15,6 +15,7 @@ import typing
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from ...agents import other_names
 from ...agents.bounds import conform, describe, show
 from ..errors import RequestError
 
@@ -54,8 +55,13 @@ class Field:
             raise self._refused(value) from None
 
     def _refused(self, value: Any) -> RequestError:
+        # Where other libraries take a function of the time.
+        schedule = (
+            " --config.learning_rate_steps N lets it fall; --config.learning_rate_schedule: how."
+        )
+        hint = schedule if self.name == "learning_rate" else ""
         return RequestError(
-            f"--config.{self.name} is {show(value)}; it must be {describe(self.kind)}."
+            f"--config.{self.name} is {show(value)}; it must be {describe(self.kind)}.{hint}"
         )
 
 
@@ -93,7 +99,8 @@ def make(config_class: type, overrides: Mapping[str, Any]) -> Any:
     values = {}
     for name, value in overrides.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+            near = other_names.find_fields(name, known)
+            near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known)}."
             raise RequestError(f"{config_class.__name__} has no field {name!r}; {hint}")
         values[name] = known[name].take(value)

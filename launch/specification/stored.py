@@ -95,8 +95,12 @@ def partition(
         return _planned(plan)
     if mesh is None and schedule is None:
         if given:
+            compute = ""
+            if device is not None:  # Where other libraries say what computes.
+                compute = " What computes is said by --learner-device and --actor-device."
             raise RequestError(
                 f"--{given[0]} was given without --mesh and --schedule, whose step it is of."
+                f"{compute}"
             )
         return None
     if mesh is None:
