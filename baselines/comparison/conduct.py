@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from ...launch import running
-from ...launch.errors import Interrupted
+from ...launch.errors import Interrupted, RequestError
 from ...launch.logging.report import Reporter
 from .. import together
 from ..returns.figures import Figures, stacked
@@ -16,9 +16,14 @@ from .verdicts import UNDECIDED, Verdict, judge
 
 def check(request: ComparisonRequest) -> None:
     """Raises ValueError where a run of any scale cannot begin."""
-    for recipe in request.recipes().values():
-        together.check(recipe)
-        running.runner(recipe.launch, recipe.roles, recipe.engine)
+    for number, (scale, recipe) in enumerate(request.recipes().items()):
+        try:
+            together.check(recipe)
+            running.runner(recipe.launch, recipe.roles, recipe.engine)
+        except ValueError as error:
+            if not number:
+                raise
+            raise RequestError(f"the scale {scale!r}: {error}") from error  # The first one can be.
         if request.against is not None:
             elsewhere.check(recipe)
     if request.against is not None:

@@ -345,7 +345,11 @@ COMMANDS = [
     (f"{_COMPARE} --scales one-process threads:0", "0"),
     (f"{_COMPARE} --scales one-process threads:-1", "threads:-1"),
     (f"{_COMPARE} --scales one-process one-process", "one-process"),
-    (f"{_COMPARE} --scales one-process one-process@data=2", "one-process@data=2"),
+    (
+        f"{_COMPARE} --scales one-process one-process@data=2,model=2 --margin 20",
+        "the scale 'one-process@data=2,model=2': --mesh",
+    ),
+    (f"{_COMPARE} --scales one-process one-process@data=999 --margin 20", "999 devices"),
     (f"{_COMPARE} --scales one-process threads:2 --seeds 1", "1"),
     (f"{_COMPARE} --scales one-process threads:2 --seeds 0", "0"),
     (f"{_COMPARE} --scales one-process threads:2 --seeds nan", "nan"),
