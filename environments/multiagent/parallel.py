@@ -112,11 +112,11 @@ class ParallelEnvironment(specs.Specified):
         seen, infos = self._begun
         first = next(agent for agent in agents if agent in seen)
         info = infos.get(first) if isinstance(infos, Mapping) else None
-        self._num_masked = 0  # Actions that are masked beside the observation.
-        is_masked = isinstance(info, Mapping) and action_masks.KEY in info
-        if is_masked and action_masks.find(spec) is None:
+        # Whether masks are of infos, and not of observations.
+        self._is_masked = isinstance(info, Mapping) and action_masks.KEY in info
+        self._is_masked = self._is_masked and action_masks.find(spec) is None
+        if self._is_masked:
             action_masks.check_actions(action_spec)
-            self._num_masked = int(action_spec.num_values)
         if indicator:
             spec, self._read = observations.with_indicator(spec, self._read, self._name)
         read = self._read[agents.index(first)]
@@ -128,8 +128,8 @@ class ParallelEnvironment(specs.Specified):
                 f"the observation {show(seen[first])} of agent {first} does not fit its space "
                 f"{show(found[first])}"
             ) from None
-        if self._num_masked:
-            spec = action_masks.add_to_spec(spec, self._num_masked)
+        if self._is_masked:
+            spec = action_masks.add_to_spec(spec, sum(action_masks.num_values(action_spec)))
         action_masks.check_spec(spec, action_spec)
         self._spec = specs.EnvironmentSpec(
             spec, action_spec, specs.reward_spec(self._clip), specs.discount_spec()
@@ -239,11 +239,11 @@ class ParallelEnvironment(specs.Specified):
     def _observe(self, i: int, seen: Mapping[str, Any], infos: Any, is_last: bool) -> specs.Nest:
         agent = self.agents[i]
         observation = self._read[i](seen[agent])
-        if not self._num_masked:
+        if not self._is_masked:
             return observation
         info = infos.get(agent) or {}
         name = f"{self._name}: agent {agent}"
-        mask = action_masks.read(info, self._num_masked, is_last, name)
+        mask = action_masks.read(info, self._spec.actions, is_last, name)
         return {action_masks.OBSERVATION: observation, action_masks.KEY: mask}
 
     def _give(self, agent: str, reward: Any) -> np.float32:

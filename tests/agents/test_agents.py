@@ -34,6 +34,7 @@ LEAST_SPLIT = 0.95  # Of the floating point operations of an update.
 MESH, SCHEDULES = pt.Mesh({"data": 8}), ("batch:data", "batch:data,zero3:data")
 FEW = 8  # Gradient steps, where it does not matter how many.
 FUSED = 8  # Gradient steps of one dispatch.
+FUSED_TOLERANCE = 3 * TOLERANCE  # Rounding adds up over them.
 LAYOUTS = (
     ("data=8", "batch:data,zero3:data"),
     ("data=2,model=4", "batch:data,megatron:model"),
@@ -319,13 +320,13 @@ def test_fused_steps_on_one_mesh_and_then_on_another_are_those_of_one_device(tri
     for before, after in layouts(request.node.callspec.params["tried"]):
         first, second = learner(before), learner(after)
         first.step()
-        assert_equal_results(state(first), wanted, TOLERANCE, LEAST)
+        assert_equal_results(state(first), wanted, FUSED_TOLERANCE, LEAST)
         second.restore(to_host(first.save()))
         assert_same_bits(state(second), state(first))
         alone.restore(to_host(first.save()))
         alone.step()
         second.step()
-        assert_equal_results(state(second), state(alone), TOLERANCE, LEAST)
+        assert_equal_results(state(second), state(alone), FUSED_TOLERANCE, LEAST)
 
 
 @pytest.mark.parametrize("tried", TO_LEARN, indirect=True, scope="module")
