@@ -146,7 +146,7 @@ def test_a_command_asks_for_what_the_run_was(recipe):
 def test_a_run_that_no_command_asks_for_has_none(tmp_path):
     config = RECIPE.to_json()
     assert again.command({**config, "python": {}}, [0]) is None
-    other = dataclasses.replace(RECIPE, evaluation=Evaluation(final_episodes=7))
+    other = dataclasses.replace(RECIPE, evaluation=Evaluation(num_envs=7))
     assert again.command(json.loads(json.dumps(other.to_json())), [0]) is None
     put(tmp_path / "run", other, [1.0])
     assert report(tmp_path / "run", "--out", tmp_path / "page") == 0
