@@ -17,7 +17,7 @@ from troupe.agents.programs.mesh import MeshProgram
 from troupe.launch.files.checkpoints import Store
 
 LARGER = pathlib.Path(__file__).with_name("larger.py")
-WIDTH = 1024
+WIDTH = 1536
 """Four matrices of 4 MB, four times: the parameters, the target's, and two moments."""
 
 
