@@ -97,6 +97,10 @@ def parse(documented, monkeypatch):
             raise Parsed
 
         with monkeypatch.context() as patched:
+            # What is run may have been imported by another test, which is warned of.
+            is_package = hasattr(importlib.import_module(module), "__path__")
+            ran = f"{module}.__main__" if is_package else module
+            patched.delitem(sys.modules, ran, raising=False)
             patched.setattr(argparse.ArgumentParser, "parse_args", parse_args)
             patched.setattr(argparse.ArgumentParser, "parse_known_args", parse_known_args)
             with pytest.raises(Parsed):
