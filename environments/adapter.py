@@ -22,6 +22,12 @@ def is_reward(reward: Any) -> bool:
         return False
 
 
+def check_reward_clip(clip: Any) -> None:
+    """Raises InvalidOptionError where rewards cannot be clipped to +- this; None clips none."""
+    if clip is not None and not (isinstance(clip, int | float) and 0 < clip <= _MAX_REWARD):
+        raise InvalidOptionError(f"reward_clip must be above 0 or None, got {clip!r}")
+
+
 def not_a_reward(reward: Any, moment: str = "") -> str:
     """Returns the text of an error for a reward that is not a finite float32 number."""
     said = reward if isinstance(reward, int | float | np.number) else show(reward)
@@ -78,10 +84,7 @@ class Adapter(specs.Specified, dm_env.Environment):
           InvalidOptionError: if `reward_clip` is no finite number above 0.
           UnsupportedSpaceError: if observations hold a mask of actions that cannot be masked.
         """
-        if reward_clip is not None and not (
-            isinstance(reward_clip, int | float) and 0 < reward_clip <= _MAX_REWARD
-        ):
-            raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip!r}")
+        check_reward_clip(reward_clip)
         try:
             action_masks.check_spec(observation_spec, action_spec)
         except EnvironmentFault as fault:

@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import gymnasium
@@ -117,6 +117,26 @@ def import_extra(module: str, extra: str, id: str) -> types.ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise missing_extra(id, extra, error) from error
+
+
+def import_function(id: str, module: str, name: str) -> Callable[..., Any]:
+    """Returns the function of a user's own module that an id names.
+
+    Raises:
+      UnknownEnvironmentError: if the module cannot be imported, or has no such function.
+    """
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as error:  # It may have mistakes of any kind.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UnknownEnvironmentError(
+            f"unknown environment {id!r}; its module cannot be imported: {reason}"
+        ) from error
+    if not callable(found):
+        raise UnknownEnvironmentError(
+            f"unknown environment {id!r}; {module} has no function {name}"
+        )
+    return found
 
 
 def extra_of(specification: gymnasium.envs.registration.EnvSpec) -> str | None:

@@ -13,8 +13,6 @@ from ..comparison import outcome
 from ..comparison.conduct import conduct
 from ..comparison.request import ComparisonRequest
 from ..returns import answers, ledger
-from ..settings import find
-from ..tuned import Tuned
 
 
 def run(
@@ -66,8 +64,7 @@ def _command(request: ComparisonRequest) -> str:
     from ..report import again
 
     recipe = request.recipe
-    tuned = find(recipe.agent, recipe.env) or Tuned(recipe.agent, recipe.env)
-    words = again.words(recipe, tuned)
+    words = again.words(recipe)
     assert words is not None  # All that a comparison takes, the command line of a run takes too.
     words += ["--margin", f"{request.rule.margin:.6g}", "--batch", str(request.rule.batch)]
     if request.target is not None:

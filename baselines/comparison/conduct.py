@@ -21,9 +21,9 @@ def check(request: ComparisonRequest) -> None:
             together.check(recipe)
             running.runner(recipe.launch, recipe.roles, recipe.engine)
         except ValueError as error:
-            if not number:
-                raise
-            raise RequestError(f"the scale {scale!r}: {error}") from error  # The first one can be.
+            if number == 0:
+                raise  # It may be of the agent or the environment, and so of all scales.
+            raise RequestError(f"the scale {scale!r}: {error}") from error
         if request.against is not None:
             elsewhere.check(recipe)
     if request.against is not None:

@@ -15,7 +15,6 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from ...launch import signals
 from ...launch.errors import Interrupted, RequestError, RunError
@@ -29,8 +28,6 @@ from ..grid.request import FILE as GRID
 from ..report import again
 from ..returns import ledger
 from ..returns.figures import Figures, first_difference
-from ..settings import find
-from ..tuned import Tuned
 
 _LOOK_SECONDS = 0.1
 _WHERE = "import troupe.baselines.command.line, jax; print(troupe.__file__)"
@@ -106,18 +103,21 @@ class Elsewhere:
         Raises: as of `runs.run`.
         """
         asked = range(recipe.seed, recipe.seed + seeds)
-        while left := [seed for seed in asked if _result(folder, seed) is None]:
-            part = _look(folder, left[0])
-            if part is None:
-                part = folder / str(left[0])
-                words = ["train", *_arguments(recipe), "--seed", str(left[0])]
+        begun = _begun(folder)
+        while left := [one for one in asked if one not in begun or not begun[one].result.exists()]:
+            first = left[0]
+            if first in begun:
+                part = begun[first].path.parent
+                words = ["resume", str(part)]
+            else:
+                part = folder / str(first)
+                words = ["train", *_arguments(recipe), "--seed", str(first)]
                 words += ["--seeds", str(len(left)), "--parallel", str(parallel)]
                 words += ["--out", str(part)]
-            else:
-                words = ["resume", str(part)]
             reporter.line(f"{self.name}: troupe {shlex.join(words)}")
             self._call(words, folder / "logs" / f"{part.name}.log", reporter)
-        return [_figures(recipe, folder, seed) for seed in asked]
+            begun = _begun(folder)
+        return [_figures(recipe, begun[seed]) for seed in asked]
 
     def _call(self, words: Sequence[str], log: pathlib.Path, reporter: Reporter) -> None:
         """Runs a command of troupe there."""
@@ -142,8 +142,7 @@ def check(recipe: Recipe) -> None:
 
 
 def _arguments(recipe: Recipe) -> list[str]:
-    tuned = find(recipe.agent, recipe.env) or Tuned(recipe.agent, recipe.env)
-    found = again.words(recipe, tuned, whole=True)
+    found = again.words(recipe, whole=True)
     if found is None:
         raise RequestError(
             "what is to be run has settings that no flags of `troupe train` ask for; they cannot "
@@ -152,29 +151,23 @@ def _arguments(recipe: Recipe) -> list[str]:
     return found
 
 
-def _look(folder: pathlib.Path, seed: int) -> pathlib.Path | None:
-    """Returns the folder of the runs that were begun with a seed among them; None: none were."""
+def _begun(folder: pathlib.Path) -> dict[int, RunDirectory]:
+    """Returns the directories of all runs that were begun, by seed."""
+    found = {}
     for path in folder.glob(f"*/{GRID}"):
         first, count = int(path.parent.name), json.loads(path.read_text())["seeds"]
-        if first <= seed < first + count:
-            return path.parent
-    return None
+        for seed in range(first, first + count):
+            found[seed] = RunDirectory(path.parent / str(seed))
+    return found
 
 
-def _result(folder: pathlib.Path, seed: int) -> Mapping[str, Any] | None:
-    look = _look(folder, seed)
-    return None if look is None else RunDirectory(look / str(seed)).read_result()
-
-
-def _figures(recipe: Recipe, folder: pathlib.Path, seed: int) -> Figures:
-    look, result = _look(folder, seed), _result(folder, seed)
-    assert look is not None
-    assert result is not None
-    directory = RunDirectory(look / str(seed))
+def _figures(recipe: Recipe, directory: RunDirectory) -> Figures:
     asked = ledger.settings(recipe)
     found = ledger.defaults(recipe) | groups.learning_settings(directory.read_config())
     # A setting that is there no more was what that commit has it.
     different = first_difference({name: found.get(name) for name in asked}, asked)
     if different:
         raise RequestError(f"{directory.path} holds a run of other settings: {different}.")
+    result = directory.read_result()
+    assert result is not None
     return Figures.of(result, recipe.experiment().clock, str(directory.path))

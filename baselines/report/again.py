@@ -31,8 +31,7 @@ def command(config: Mapping[str, Any], seeds: Sequence[int]) -> str | None:
     """
     try:
         recipe = Recipe.from_json(config)
-        tuned = find(recipe.agent, recipe.env) or Tuned(recipe.agent, recipe.env)
-        said = words(recipe, tuned)
+        said = words(recipe)
     except (RequestError, ValueError):
         return None
     if said is None:
@@ -43,13 +42,12 @@ def command(config: Mapping[str, Any], seeds: Sequence[int]) -> str | None:
     return f"for seed in {' '.join(map(str, seeds))}; do {line} --seed $seed; done"
 
 
-def words(recipe: Recipe, tuned: Tuned, *, whole: bool = False) -> list[str] | None:
+def words(recipe: Recipe, *, whole: bool = False) -> list[str] | None:
     """Returns the arguments of `troupe train` that a recipe is asked for with, but for its seed.
 
     Args:
       recipe: of the run.
-      tuned: settings of the agent on the environment, which need not be said.
-      whole: True: they are said all the same.
+      whole: True: tuned settings of the agent on the environment are said too.
 
     Returns:
       The arguments, checked: the present command line makes the recipe of them. None if there are
@@ -58,6 +56,7 @@ def words(recipe: Recipe, tuned: Tuned, *, whole: bool = False) -> list[str] | N
     Raises:
       ValueError: if the recipe cannot be.
     """
+    tuned = find(recipe.agent, recipe.env) or Tuned(recipe.agent, recipe.env)
     said = list(_words(recipe, tuned, whole))
     made = _parsed([*said, "--seed", str(recipe.seed)], tuned)
     return said if _asked(made) == _asked(recipe) else None

@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from ...launch.errors import RequestError
+from . import ledger
 
 FOLDER = pathlib.Path(__file__).parent / "verdicts"
 
@@ -41,9 +41,7 @@ class KeptAnswers:
         Raises:
           RequestError: if they cannot be written.
         """
-        words = self.agent.rpartition(":")[2], self.env, self.first
-        name = "-".join(re.sub(r"[^\w.]+", "_", word) for word in words)
-        path = (folder or FOLDER) / f"{name}.json"
+        path = (folder or FOLDER) / f"{ledger.stem(self.agent, self.env, self.first)}.json"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")

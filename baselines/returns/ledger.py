@@ -66,10 +66,13 @@ def path_of(recipe: Recipe, folder: pathlib.Path | None = None) -> pathlib.Path:
       recipe: of the runs.
       folder: of the ledger; None: that of the package.
     """
-    words = recipe.agent.rpartition(":")[2], recipe.env, recipe.launch
-    return (folder or FOLDER) / (
-        "-".join(re.sub(r"[^\w.]+", "_", word) for word in words) + ".jsonl"
-    )
+    return (folder or FOLDER) / f"{stem(recipe.agent, recipe.env, recipe.launch)}.jsonl"
+
+
+def stem(agent: str, env: str, launch: str) -> str:
+    """Returns the name, without its ending, of a file about an agent, environment and launch."""
+    words = agent.rpartition(":")[2], env, launch
+    return "-".join(re.sub(r"[^\w.]+", "_", word) for word in words)
 
 
 def newest(recipe: Recipe, folder: pathlib.Path | None = None) -> LedgerRow:

@@ -3,14 +3,13 @@ one of a suite, "jax:MODULE:NAME" for one of your own."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import InvalidOptionError, UnknownEnvironmentError
+from ..errors import InvalidOptionError
 from ..options import optional_integer
-from ..registry import check_arguments, check_known
+from ..registry import check_arguments, check_known, import_function
 from ..spaces import ActionMode
 from . import brax_adapter, craftax_adapter, pgx_adapter, transforms
 from .interface import FunctionalEnvironment
@@ -93,14 +92,4 @@ def _creator(id: str) -> Callable[..., FunctionalEnvironment]:
     if not colon:
         check_known(id, [f"{PREFIX}{known}" for known in TASKS])
         return TASKS[name]
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except Exception as error:  # It may have mistakes of any kind.
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UnknownEnvironmentError(
-            f"unknown environment {id!r}; its module cannot be imported: {reason}"
-        ) from error
-    if not callable(found):
-        reason = f"{module} has no function {name}"
-        raise UnknownEnvironmentError(f"unknown environment {id!r}; {reason}")
-    return found
+    return import_function(id, module, name)

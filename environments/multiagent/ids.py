@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import pkgutil
 import re
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import registry
-from ..errors import EnvironmentFault, InvalidOptionError, UnknownEnvironmentError
+from ..errors import EnvironmentFault, InvalidOptionError
 from ..seeding import derive_seed
 from .agent_vector import AgentVector
 from .parallel import ParallelEnvironment, require_parallel
@@ -100,18 +99,7 @@ def _creator(id: str) -> Any:
     place, colon, function = name.rpartition(":")
     if not colon:
         return _of_pettingzoo(id, name)
-    try:
-        found = getattr(importlib.import_module(place), function, None)
-    except Exception as error:  # It may have mistakes of any kind.
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UnknownEnvironmentError(
-            f"unknown environment {id!r}; its module cannot be imported: {reason}"
-        ) from error
-    if not callable(found):
-        raise UnknownEnvironmentError(
-            f"unknown environment {id!r}; {place} has no function {function}"
-        )
-    return found
+    return registry.import_function(id, place, function)
 
 
 def _of_pettingzoo(id: str, name: str) -> Any:

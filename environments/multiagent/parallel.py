@@ -10,7 +10,7 @@ import numpy as np
 import tree
 
 from .. import action_masks, options, spaces, specs
-from ..adapter import is_reward, not_a_reward, numbers_of, show
+from ..adapter import check_reward_clip, is_reward, not_a_reward, numbers_of, show
 from ..errors import EnvironmentFault, InvalidOptionError, InvalidRewardError
 from ..rendering import render_image
 from ..seeding import check_seed
@@ -19,7 +19,6 @@ from . import observations
 _FIRST, _MID, _LAST = dm_env.StepType
 _STEP = "(observations, rewards, terminations, truncations, infos)"
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
-_MAX_REWARD = float(np.finfo(np.float32).max)
 
 
 class ParallelEnvironment(specs.Specified):
@@ -71,10 +70,7 @@ class ParallelEnvironment(specs.Specified):
         self.max_episode_steps = options.optional_integer(
             "max_episode_steps", max_episode_steps, 1, 10**12
         )
-        if reward_clip is not None and not (
-            isinstance(reward_clip, int | float) and 0 < reward_clip <= _MAX_REWARD
-        ):
-            raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip!r}")
+        check_reward_clip(reward_clip)
         self._clip = reward_clip
         self._limit = float("inf") if max_episode_steps is None else max_episode_steps
         self.agents: tuple[Any, ...] = tuple(environment.possible_agents)
@@ -113,8 +109,11 @@ class ParallelEnvironment(specs.Specified):
         first = next(agent for agent in agents if agent in seen)
         info = infos.get(first) if isinstance(infos, Mapping) else None
         # Whether masks are of infos, and not of observations.
-        self._is_masked = isinstance(info, Mapping) and action_masks.KEY in info
-        self._is_masked = self._is_masked and action_masks.find(spec) is None
+        self._is_masked = (
+            isinstance(info, Mapping)
+            and action_masks.KEY in info
+            and action_masks.find(spec) is None
+        )
         if self._is_masked:
             action_masks.check_actions(action_spec)
         if indicator:
@@ -142,7 +141,7 @@ class ParallelEnvironment(specs.Specified):
 
     @property
     def name(self) -> str:
-        """What errors call the environment."""
+        """The name of the environment in errors."""
         return self._name
 
     @property

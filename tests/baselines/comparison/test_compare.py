@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from troupe.baselines import checkout
-from troupe.baselines.command import comparisons
 from troupe.baselines.command.line import main
 from troupe.baselines.comparison import margin, runs
 from troupe.baselines.comparison.random_return import random_return
@@ -80,7 +79,7 @@ def test_answers_are_kept_with_the_command_that_makes_them_again(
 ):
     monkeypatch.setattr(answers, "FOLDER", tmp_path / "verdicts")
     monkeypatch.setattr(ledger, "commit", lambda: "aaa+")
-    monkeypatch.setattr(comparisons, "find", lambda agent, env: TUNED)
+    monkeypatch.setattr("troupe.baselines.report.again.find", lambda agent, env: TUNED)
     out, again = tmp_path / "out", tmp_path / "again"
     flags = ["--seeds", "30", "--batch", "15", "--margin", "20%", "--config.discount", "0.9"]
     assert compare(out, "--scales", *SCALES, *flags, "--record") == 0

@@ -1,17 +1,17 @@
 """The history of the ledger."""
 
 import dataclasses
-import pathlib
 
 import pytest
 
+from troupe.baselines import checkout
 from troupe.baselines.report.__main__ import main
 from troupe.baselines.returns import ledger
 from troupe.baselines.returns.figures import Figures
 from troupe.baselines.returns.ledger import LedgerRow
 from troupe.launch.specification.recipe import Recipe
 
-CHECKOUT = (pathlib.Path(ledger.__file__).parents[2] / ".git").exists()
+CHECKOUT = (checkout.ROOT / ".git").exists()
 RECIPE = Recipe("dqn", "jax:Catch-v0", launch="compiled")
 
 
