@@ -33,7 +33,7 @@ AGENTS = {
     "tqc": "sac with more --config.num_critics is the nearest",
     "trpo": "ppo is its successor",
 }
-"""What agents of other libraries are here, by name without case and punctuation."""
+"""Counterparts of the agents of other libraries, by name without case and punctuation."""
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "action_noise": ("exploration_std",),

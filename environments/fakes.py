@@ -197,7 +197,7 @@ class Match(specs.Specified, dm_env.Environment):
         return dm_env.TimeStep(_LAST, reward, np.float32(0.0), self._show())
 
     def _score(self, spec: specs.Array, action: Any) -> np.floating:
-        """How right one array of an action is, at most 1."""
+        """The share of one array of an action that is right, at most 1."""
         if spec.dtype == np.float32:
             return 1 - abs(np.float32(action[0]) - self._places[self._shown])
         right = self._digits[self._shown] if spec.shape else self._shown

@@ -85,7 +85,7 @@ _OTHER_NAMES = {
     "run_experiment": "run",
     "train": "run",
 }
-"""What functions and classes of other libraries are here."""
+"""Counterparts of functions and classes of other libraries."""
 
 
 def __getattr__(name: str) -> Any:

@@ -30,7 +30,7 @@ _OF = {
     "`return environments.make(ID, seed=seed, num_envs=num_envs)`",
     "network_factory": "",
 }
-"""What the functions of an experiment take and return."""
+"""Types of what the functions of an experiment take and return."""
 
 
 class EnvironmentFactory(Protocol):

@@ -155,7 +155,7 @@ MESSAGES = {
     "belongs to a new run": "resume full --config.n_step 2",
     "cannot be imported": "check no_such_module:Builder --env CartPole-v1",
 }
-"""What docs/troubleshooting.md quotes, and a command that is answered so."""
+"""Messages that docs/troubleshooting.md quotes, each with a command that is answered so."""
 
 
 @pytest.mark.parametrize("message", MESSAGES)

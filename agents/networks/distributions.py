@@ -261,7 +261,7 @@ def product(parts: Nest) -> Distribution:
         return jnp.concatenate([*(given for given, _ in parts), *(free for _, free in parts)])
 
     def of_each(method, *arguments):
-        """What a method of each leaf's distribution gives for its arguments."""
+        """Calls a method of each leaf's distribution with its arguments."""
         rows = zip(families, *arguments, strict=True)
         return [getattr(family, method)(*row) for family, *row in rows]
 

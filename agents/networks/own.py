@@ -22,7 +22,7 @@ Nest = Any
 
 
 class TorsoError(ValueError):
-    """What a config names as its torso is none; the message begins with the field."""
+    """A config names as its torso something that is none; the message begins with the field."""
 
 
 def named(config: Any) -> str | None:

@@ -61,7 +61,7 @@ def summary(name: str) -> str:
 
 
 def description(name: str) -> str:
-    """What the source says of an agent, before its settings."""
+    """Returns the description of an agent in its source, for the head of its page."""
     if not _is_variant(name):
         return _clean(_package(name).__doc__)
     parent = find_builder(name).__mro__[1].name

@@ -100,7 +100,7 @@ def page_of(module: str) -> str:
 
 
 def section(module: types.ModuleType, owners: dict[str, str], underline: str) -> str:
-    """What Sphinx's autodoc makes the description of a module from.
+    """Returns the source from which Sphinx's autodoc describes a module.
 
     Args:
       module: the module.
@@ -173,7 +173,7 @@ def _assigned(file: str | None) -> set[str]:
 
 
 def commands_page() -> str:
-    """What each command of `troupe` takes, in the words of its help."""
+    """Returns the page of commands of `troupe`, each with its help."""
     from troupe.baselines.command import commands
     from troupe.baselines.command.parser import Commands
 

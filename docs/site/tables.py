@@ -1,4 +1,4 @@
-"""What agents, wrappers and environments do with one another, asked of the package itself."""
+"""Tables of agents, wrappers and environments that go together, asked of the package itself."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _mark(holds: bool) -> str:
 
 
 def _shape(spec: Any) -> str:
-    """What a spec is, in a few words."""
+    """Describes a spec in a few words."""
     if isinstance(spec, dict):
         return ", ".join(f"`{name}`: {_shape(one)}" for name, one in spec.items())
     if hasattr(spec, "num_values"):

@@ -1,4 +1,4 @@
-"""What each of several agents sees: equal observations, with a one-hot of who sees them.
+"""Observations of several agents, made equal in shape, with a one-hot of who sees them.
 
 Agents that share their parameters need observations of one structure. Where their vectors differ in
 size alone they may be padded with zeros.

@@ -1,4 +1,4 @@
-"""What a table costs: time, bubbles, live activations and messages."""
+"""Costs of a table: time, bubbles, live activations and messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Link = Callable[[PipelineCell, int, int], float]
 
 @dataclasses.dataclass(frozen=True)
 class SegmentCost:
-    """What one micro-batch costs on one segment; units are the caller's.
+    """The cost of one micro-batch on one segment; units are the caller's.
 
     Attributes:
       forward, inputs, weights: time of the forward pass, and of the gradients of inputs and of
@@ -57,7 +57,7 @@ class Message:
 
 @dataclasses.dataclass(frozen=True)
 class TableTiming:
-    """When a table would run.
+    """The times at which a table would run.
 
     Attributes:
       total: from the first start to the last end.

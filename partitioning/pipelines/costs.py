@@ -77,7 +77,7 @@ class PipelineCosts:
 
     @functools.cached_property
     def timing(self) -> TableTiming:
-        """When each cell runs, where all devices take each step together."""
+        """The times of each cell, where all devices take each step together."""
         program = self.program
         return lockstep_time(program.table, program.step.edges, self.segments, self._link)
 
@@ -156,7 +156,7 @@ class PipelineCosts:
         return Simulation(self.device, memory, flops, times)
 
     def _events(self, place: int) -> tuple[list[Event], float]:
-        """What one device does over time, and its floating point operations."""
+        """Events of one device over time, and its floating point operations."""
         events, flops = [], 0.0
         for row in self.program.table.cells:
             cell = row[place]

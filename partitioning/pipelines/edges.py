@@ -74,7 +74,7 @@ class Edges:
 
     @property
     def segments(self) -> int:
-        """How many segments there are, numbered from 0."""
+        """The number of segments, numbered from 0."""
         return 1 + max((segment for (segment, _), _ in self.reads), default=-1)
 
     def has_backward(self, segment: int) -> bool:

@@ -41,7 +41,7 @@ def explain(table: PipelineTable, edges: Edges, costs: Sequence[SegmentCost] | N
 
 
 def explain_step(table: PipelineTable, edges: Edges, step: int, device: int) -> str:
-    """What a device does in a step and why not earlier, or what it waits for if it is idle.
+    """Explains a step of a device: why it runs no earlier, or, if it is idle, for what it waits.
 
     Raises:
       ValueError: the table has no such step or device.

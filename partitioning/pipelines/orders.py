@@ -94,7 +94,7 @@ def sorted_cells(
 
 
 def _circle(before: Mapping[PipelineCell, Sequence[PipelineCell]], orders: Orders) -> str:
-    """Who waits for whom, around one circle."""
+    """Says who waits for whom, around one circle."""
     try:
         graphlib.TopologicalSorter(before).prepare()
     except graphlib.CycleError as error:

@@ -132,19 +132,19 @@ class PipelineTable:
 
     @property
     def steps(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         return len(self.cells)
 
     @property
     def devices(self) -> int:
-        """How many devices the axis has."""
+        """The number of devices of the axis."""
         if self.cells:
             return len(self.cells[0])
         return 1 + max(max(places) for places in self.placement)
 
     @property
     def segments(self) -> int:
-        """How many segments there are."""
+        """The number of segments."""
         return len(self.placement)
 
     @functools.cached_property

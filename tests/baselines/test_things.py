@@ -1,4 +1,4 @@
-"""What users of other libraries try first works, or one line says what to do."""
+"""Things that users of other libraries try first: each works, or one line says what to do."""
 
 import importlib.util
 import pathlib

@@ -1,4 +1,4 @@
-"""What users of stable-baselines3, CleanRL, RLlib, Tianshou and Acme try first, as data.
+"""Things that users of stable-baselines3, CleanRL, RLlib, Tianshou and Acme try first, as data.
 
 A row has what is tried, the command or the expression, and where it is refused what the answer must
 say in its one line. SMALL stands for settings of a short run of the agent, RUN for a copy of a

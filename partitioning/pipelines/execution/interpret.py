@@ -59,7 +59,7 @@ def interpret(step: StagedStep, table: PipelineTable, args: Sequence[Any]) -> li
 def prepare(
     step: StagedStep, given: Mapping[Value, Any], count: int, mesh: Mapping[str, int]
 ) -> dict[Value, Any]:
-    """What is computed of the whole batch before the first micro-batch.
+    """Results of the whole batch that are computed before the first micro-batch.
 
     Args:
       step: the step.

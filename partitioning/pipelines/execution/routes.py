@@ -23,7 +23,7 @@ Pool = tuple[str, int]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Parcel:
-    """What one cell hands to the cells of one device.
+    """Values that one cell hands to the cells of one device.
 
     Attributes:
       maker: the task that makes it.
@@ -117,7 +117,7 @@ def _parcels(
     device: Sequence[int],
     devices: int,
 ) -> Iterator[Parcel]:
-    """What a task makes, for each device that reads of it.
+    """The results of a task, for each device that reads of it.
 
     Of the gradients of inputs that is what other segments read of them, and, as a parcel of its
     own, what those of weights do.

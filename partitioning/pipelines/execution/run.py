@@ -154,7 +154,7 @@ class PipelineRun:
 
 
 def _spec(value: Value) -> PartitionSpec:
-    """How a value lies over the axes of the mesh; micro-batches are no axis of it."""
+    """The layout of a value over the axes of the mesh; micro-batches are no axis of it."""
     layout = tuple(tuple(a for a in axes if a != MICROBATCH) for axes in value.layout or ())
     return spec_of(layout)
 

@@ -178,7 +178,7 @@ class PipelineProgram:
     # Sums over micro-batches.
 
     def _start(self, place: Any) -> Flat:
-        """What sums begin with, on this device."""
+        """The first values of sums, on this device."""
         sizes = self.sums
         starts = []
         for packing in self._totals:
@@ -291,7 +291,7 @@ def _written(pool: Flat, slot: Flat, number: Any) -> Flat:
 
 
 def _neutral(op: Op, name: str) -> Any:
-    """What leaves every value as it is, in a reduction."""
+    """The identity of a reduction, which leaves every value as it is."""
     monoid = op.params["monoid"]
     if monoid in ("sum", "or"):
         return 0

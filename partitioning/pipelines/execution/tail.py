@@ -1,4 +1,4 @@
-"""What follows the last micro-batch, divided over the devices of a pipeline.
+"""The tail of a step behind the last micro-batch, divided over the devices of a pipeline.
 
 Each device updates the state of its own segments. What several devices need, such as the norm of
 all gradients, is exchanged between *rounds*, and then computed on every device.

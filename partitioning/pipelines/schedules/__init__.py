@@ -1,1 +1,1 @@
-"""Where tables come from: named schedules, transformations of tables, and a search."""
+"""Sources of tables: named schedules, transformations of tables, and a search."""

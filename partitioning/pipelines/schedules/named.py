@@ -173,7 +173,7 @@ def _at_least_one(**counts: int) -> None:
 
 
 def _v_order(device: int, devices: int, microbatches: int) -> list[PipelineCell]:
-    """What one device runs in DualPipe-V."""
+    """The order of one device in DualPipe-V."""
     down, up = device, 2 * devices - 1 - device
     below, above = devices - 1 - device, device + 1
     order: list[PipelineCell] = []

@@ -27,7 +27,7 @@ class Repetend:
 
     @functools.cached_property
     def turns(self) -> dict[PipelineCell, int]:
-        """How many periods after its first cell a round runs each of its cells."""
+        """Of each cell, the number of periods that it runs after the first of its round."""
         return {cell: start // self.period for cell, start in self.times.items()}
 
     @property
@@ -36,7 +36,7 @@ class Repetend:
         return max(self.turns.values())
 
     def place(self, cell: PipelineCell) -> int:
-        """When within a period a cell of the first round, and each like it, starts."""
+        """The start within a period of a cell of the first round, and of each like it."""
         return self.times[cell] - self.period * self.turns[cell]
 
     def start(self, cell: PipelineCell) -> int:

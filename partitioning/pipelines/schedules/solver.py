@@ -13,7 +13,7 @@ from ..table import PipelineCell
 
 @dataclasses.dataclass(frozen=True)
 class SchedulingProblem:
-    """What is to be scheduled, in whole numbers.
+    """A problem of scheduling, in whole numbers.
 
     Attributes:
       placement: the devices of each segment.
@@ -36,7 +36,7 @@ class SchedulingProblem:
 
     @property
     def devices(self) -> int:
-        """How many devices there are."""
+        """The number of devices."""
         return 1 + max(map(max, self.placement))
 
     def cells(self, microbatches: int) -> list[PipelineCell]:

@@ -75,7 +75,7 @@ class StagedStep:
 
     @property
     def count(self) -> int:
-        """How many segments there are."""
+        """The number of segments."""
         return self.segments.count
 
 

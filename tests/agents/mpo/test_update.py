@@ -96,6 +96,6 @@ def test_each_leaf_of_a_nest_has_a_penalty_of_its_own():
 
 
 def test_limits_are_those_of_a_leaf_s_respect():
-    """Where what is allowed of deviations is nothing, and of all else anything."""
+    """Deviations may not move at all, and all else may move freely."""
     (choice, mean, deviation), _ = learn_choice(epsilon_mean=1e2, epsilon_scale=1e-9)
     assert max(choice, mean) < 0.5 < 1.0 < deviation

@@ -64,7 +64,7 @@ def make(n_step, reanalyse, priority_exponent=None, entropy_cost=0.0):
 
 @functools.cache
 def learned_of_episodes(final_discount, *options):
-    """What 400 gradient steps on such episodes come to."""
+    """The outcome of 400 gradient steps on such episodes."""
     return learned(sample(final_discount), 400, *options)
 
 

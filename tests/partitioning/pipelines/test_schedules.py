@@ -128,7 +128,7 @@ def test_bubbles_of_3f1b(recycled):
 
 
 def test_live_activations():
-    """What each device keeps at most, in micro-batches of one segment."""
+    """The most that each device keeps, in micro-batches of one segment."""
     for p, m in SIZES:
         chain = pp.chain(p)
         stages = range(p)

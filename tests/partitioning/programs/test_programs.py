@@ -122,7 +122,7 @@ SETTINGS = (
 
 
 def asked(name: str) -> tuple[Callable[[], Any], ...]:
-    """What a row is called under: all settings of the quick rows, of the others one in turn."""
+    """Settings that a row is called under: all for the quick rows, for the others one in turn."""
     place = [*ROWS].index(name)
     others = SETTINGS if FULL or name in QUICK else SETTINGS[place % len(SETTINGS) :][:1]
     return contextlib.nullcontext, *others, contextlib.nullcontext

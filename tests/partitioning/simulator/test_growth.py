@@ -1,4 +1,4 @@
-"""What more devices are for: plans in which each holds its part, so that larger models fit."""
+"""Plans over more devices, of which each holds its part, fit larger models."""
 
 import bisect
 import functools

@@ -64,7 +64,7 @@ def assert_near(got, wanted, steps=STEPS):
 
 
 def run_ranks(folder, case):
-    """What each rank of a gang came to."""
+    """Runs a gang, and returns the outcome of each rank."""
     address = f"{addresses.LOOPBACK}:{addresses.free_ports(1)[0]}"
     flags = f"--xla_force_host_platform_device_count={EACH}"
     files = [folder / f"{rank}.npz" for rank in range(RANKS)]
