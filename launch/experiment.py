@@ -30,7 +30,7 @@ _OF = {
     "`return environments.make(ID, seed=seed, num_envs=num_envs)`",
     "network_factory": "",
 }
-"""Types of what the functions of an experiment take and return."""
+"""Hints for what is no function, by field: its arguments, and what it may return."""
 
 
 class EnvironmentFactory(Protocol):

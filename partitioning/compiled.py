@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from .ir.execute import Coordinates, evaluate, spec_of
-from .ir.program import Program
+from .ir.program import Program, Signature
 from .mesh import Mesh
 from .plan import Plan
 from .rules import traits_of
@@ -46,13 +46,7 @@ class Compiled:
         program = plan.whole
         signature = program.signature
         assert signature is not None
-        ends = (0, *signature.ends)
-        donate = tuple(
-            i
-            for k, name in enumerate(signature.names)
-            if name in plan.donated
-            for i in range(ends[k], ends[k + 1])
-        )
+        donate = donated_inputs(signature, plan.donated)
         self.donated = frozenset(donate)
         self.in_tree: Any = jax.tree_util.treedef_tuple(signature.in_trees)
         self.out_tree = signature.out_tree
@@ -220,6 +214,17 @@ def settings() -> tuple[Any, ...]:
         config.jax_threefry_partitionable, config.jax_enable_x64, config.jax_default_prng_impl,
         config.jax_default_matmul_precision, config.jax_numpy_dtype_promotion,
     )  # fmt: skip
+
+
+def donated_inputs(signature: Signature, donated: Collection[str]) -> tuple[int, ...]:
+    """Returns the positions of the flat inputs of arguments that are given away by name."""
+    ends = (0, *signature.ends)
+    return tuple(
+        i
+        for k, name in enumerate(signature.names)
+        if name in donated
+        for i in range(ends[k], ends[k + 1])
+    )
 
 
 def value_type(value: Any) -> tuple[Any, ...]:

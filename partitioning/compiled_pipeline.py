@@ -1,4 +1,4 @@
-"""A planned pipeline on devices: what `Compiled` is to a step of one program for all arrays."""
+"""A planned pipeline on devices, as `Compiled` is a step that spreads every array over the mesh."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from .compiled import Unplanned, settings, value_type
+from .compiled import Unplanned, donated_inputs, settings, value_type
 from .mesh import Mesh
 from .pipelines.execution.run import PipelineRun
 from .plan import Plan
@@ -32,13 +32,7 @@ class CompiledPipeline:
         self.jax_mesh = mesh.jax_mesh()
         signature = plan.graph.program.signature
         assert signature is not None
-        ends = (0, *signature.ends)
-        self.donated = frozenset(
-            i
-            for k, name in enumerate(signature.names)
-            if name in plan.donated
-            for i in range(ends[k], ends[k + 1])
-        )
+        self.donated = frozenset(donated_inputs(signature, plan.donated))
         self.in_tree: Any = jax.tree_util.treedef_tuple(signature.in_trees)
         self.out_tree = signature.out_tree
         self._run = PipelineRun(plan.pipeline, mesh, self.donated)
