@@ -45,7 +45,7 @@ def sources(config: DecoderConfig) -> dict[tuple[str, ...], Source]:
     """By the path of a parameter, where its values stand."""
     rest = shapes(config)
     layers = rest.pop("layers")
-    found = {
+    found: dict[tuple[str, ...], Source] = {
         (name,): Source(shape, (f"{REST[name]}.weight",), False, name == "head")
         for name, shape in rest.items()
     }

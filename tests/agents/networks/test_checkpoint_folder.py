@@ -26,8 +26,9 @@ LLAMA = DecoderConfig(
     rope_theta=5e5,
     norm_epsilon=1e-5,
     tied=False,
-    rope_scaling=RotaryScaling(factor=8.0, first_context=32),
-    context=256,
+    # Of the four frequencies one is kept, one mixed, two are slower.
+    rope_scaling=RotaryScaling(factor=8.0, first_context=400),
+    context=3200,
 )
 QWEN3 = dataclasses.replace(
     LLAMA, head_width=16, rope_theta=1e4, tied=True, qk_norm=True, rope_scaling=None
@@ -187,7 +188,7 @@ def test_configs_of_older_versions_are_read(tmp_path):
         "factor": 8.0,
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 32,
+        "original_max_position_embeddings": 400,
     }
     edit(tmp_path, rope_parameters="removed", rope_scaling=scaling)
     assert checkpoint_folder.read_config(tmp_path) == LLAMA
