@@ -84,7 +84,6 @@ def decided(experiment: Experiment, spec: EnvironmentSpec, devices: runtime.Devi
     with refused(experiment, spec):
         update, sample = _step(experiment, spec)
         planned = planning.plan_update(update, experiment.partition, sample, devices)
-        planning.require_spread(planned)
         planning.require_memory(planned, update, experiment.partition, sample, devices)
         decisions = planned.plan.decisions
     partition = dataclasses.replace(experiment.partition, decisions=decisions)

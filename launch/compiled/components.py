@@ -168,6 +168,11 @@ class Blueprint:
         plans.require_sharded(partition)
         with plans.refused(experiment, spec):
             spread = planning.spread_update(make_update(), partition, dispatch.on_device(batch))
+        if spread.step.plan.pipeline is not None:
+            raise RequestError(
+                "--launch compiled runs no pipeline: acting and learning are one program there, "
+                f"which every device runs whole; {_OTHERS}."
+            )
         return LoopOverMesh(spread, num_envs)
 
 

@@ -54,9 +54,13 @@ class Shards:
 
 
 def is_spread(leaf: Any) -> bool:
-    """True of an array, its shards, or a shape with a sharding, that lies on several devices."""
+    """True of an array, its shards, or a shape with a sharding, that lies on several devices or on
+    one of another process.
+    """
     sharding = getattr(leaf, "sharding", None)
-    return sharding is not None and len(sharding.device_set) > 1
+    if sharding is None:
+        return False
+    return len(sharding.device_set) > 1 or not sharding.is_fully_addressable
 
 
 def fetch(array: Any) -> np.ndarray:
