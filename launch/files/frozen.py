@@ -54,13 +54,14 @@ class Shards:
 
 
 def is_spread(leaf: Any) -> bool:
-    """True of an array, its shards, or a shape with a sharding, that lies on several devices or on
-    one of another process.
+    """True of an array, its shards, or a shape with a sharding, that lies on several devices, or in
+    one of several processes on a device of a mesh.
     """
     sharding = getattr(leaf, "sharding", None)
     if sharding is None:
         return False
-    return len(sharding.device_set) > 1 or not sharding.is_fully_addressable
+    of_mesh = isinstance(sharding, jax.sharding.NamedSharding) and jax.process_count() > 1
+    return of_mesh or len(sharding.device_set) > 1
 
 
 def fetch(array: Any) -> np.ndarray:
