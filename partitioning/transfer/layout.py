@@ -135,15 +135,15 @@ class ArrayLayout:
         return volume(self.blocks[device]) * self.itemsize if device in self.blocks else 0
 
     def __str__(self) -> str:
-        parts = "x".join(str(len(cut)) for cut in self.cuts)
-        copies = len(self.blocks) // len(self.holders)
-        return f"{parts or '1'} parts" + (f", {copies} copies" if copies > 1 else "")
+        parts, copies = "x".join(map(str, self.cuts)), len(self.blocks) // len(self.holders)
+        where = "whole" if len(self.holders) == 1 else f"{parts} parts"
+        return where + (f", {copies} copies" if copies > 1 else "")
 
     @property
-    def cuts(self) -> list[list[int]]:
-        """Of each dimension where its parts begin."""
+    def cuts(self) -> list[int]:
+        """The number of parts of each dimension."""
         dims = range(len(self.shape))
-        return [sorted({block[dim][0] for block in self.holders}) for dim in dims]
+        return [len({block[dim] for block in self.holders}) for dim in dims]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes an equal layout."""
@@ -160,7 +160,7 @@ class ArrayLayout:
 def input_layouts(
     plan: Any, arguments: Collection[str] = (), devices: Sequence[int] | None = None
 ) -> dict[str, ArrayLayout]:
-    """The layouts of a planned step's inputs, by their paths; no device is touched.
+    """The layouts of a planned step's inputs but PRNG keys, by their paths; touches no device.
 
     Args:
       plan: a `partitioning.Plan`.
@@ -180,7 +180,8 @@ def input_layouts(
         places = jax.tree.unflatten(tree, range(end - start))
         paths = jax.tree_util.tree_flatten_with_path(places)[0]
         for (path, _), spec, value in zip(paths, leaves, inputs[start:end], strict=True):
-            if not arguments or name in arguments:
+            extended = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
+            if (not arguments or name in arguments) and not extended:
                 found[path_text((name,), path)] = ArrayLayout.of_spec(
                     value.shape, value.dtype, plan.mesh.axes, spec, numbers
                 )

@@ -166,16 +166,20 @@ class TransferPlan:
         shard = (target if copy.is_relayed else self.source[copy.array]).blocks[copy.source]
         return copy.block != shard, copy.block != target.blocks[copy.target]
 
-    def explain(self) -> str:
-        """The plan in words: arrays, links, seconds and memory."""
+    @property
+    def summary(self) -> str:
+        """The plan in a line: arrays, bytes, rounds and seconds."""
         if not self.bytes_sent:
             moved = "no byte is sent: every device has what it needs"
         else:
             moved = f"{amount(self.bytes_sent, 'B', 1024)} sent in {len(self.rounds)} rounds"
-        lines = [
-            f"{len(self.source)} arrays, {amount(self._total, 'B', 1024)}: {moved}, "
-            f"{self.seconds:.3g} s",
-        ]
+        total = sum(layout.nbytes for layout in self.source.values())
+        arrays = f"{len(self.source)} arrays of {amount(total, 'B', 1024)}"
+        return f"{arrays}, {moved}, {self.seconds:.3g} s"
+
+    def explain(self) -> str:
+        """The plan in words: arrays, links, seconds and memory."""
+        lines = [self.summary]
         for level, nbytes in self.bytes_by_level.items():
             if nbytes:
                 most = max(
@@ -195,10 +199,6 @@ class TransferPlan:
                 f"of {amount(self.shard_bytes, 'B', 1024)} on its way"
             )
         return "\n".join([*lines, *self._rows()])
-
-    @property
-    def _total(self) -> int:
-        return sum(layout.nbytes for layout in self.source.values())
 
     def _rows(self) -> list[str]:
         """A line for each array that travels."""

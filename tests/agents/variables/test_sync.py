@@ -10,6 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from troupe import launch
 from troupe import partitioning as pt
 from troupe.agents.variables.sync import MeshSync
+from troupe.launch import planning
 from troupe.launch.errors import RequestError
 from troupe.launch.experiment import Evaluation
 from troupe.launch.local import components
@@ -101,7 +102,11 @@ def test_a_policy_holds_the_learners_parameters_by_value(agent, sampler, places)
         jax.tree.map(np.testing.assert_array_equal, held, whole)
         found = {device.id for leaf in jax.tree.leaves(held) for device in leaf.devices()}
         assert found == {*places}
-        assert actor._program._sync.plan.bytes_sent > 0
+        sync = actor._program._sync.plan
+        assert sync.bytes_sent > 0
+        planned = planning.plan_sampler(experiment, parts.learner.plan, parts.spec)
+        where = planned.shared if len(places) == 8 else planned.beside
+        assert (where.bytes_sent, planned.computed) == (sync.bytes_sent, ())
         cut = [leaf for leaf in jax.tree.leaves(held) if not leaf.is_fully_replicated]
         assert bool(cut) == (sampler != "model=1")
 

@@ -117,7 +117,7 @@ def test_a_plan_travels_as_text_and_says_what_it_costs():
     plan = transfer.plan({"w": source}, {"w": target}, pt.hosts_topology("h100", 4, 2))
     assert transfer.TransferPlan.from_json(json.dumps(plan.to_json())) == plan
     text = plan.explain()
-    assert "1 arrays, 768 B: 768 B sent" in text
+    assert "1 arrays of 768 B, 768 B sent in" in text
     assert "over network: 768 B" in text
     assert "w float32[12, 16]: from 4x1 parts to 1x4 parts, 768 B sent" in text
     assert "no byte is sent" in str(transfer.plan({"w": ROWS}, {"w": ROWS}))
