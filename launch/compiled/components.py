@@ -17,7 +17,7 @@ from ...agents.replay.shapes import sample_shapes
 from ...environments.functional import FunctionalVector
 from .. import devices
 from ..errors import RequestError
-from ..experiment import Experiment
+from ..experiment import Experiment, require_no_sampler
 from ..factory import ComponentFactory
 from ..local.components import Components
 from ..validation import updates
@@ -59,8 +59,11 @@ class Blueprint:
         """Takes the runs.
 
         Raises:
-          RequestError: if they differ in more than seeds and numbers of their config.
+          RequestError: if they differ in more than seeds and numbers of their config, or one has a
+            mesh of the policy's own.
         """
+        for experiment in experiments:
+            require_no_sampler(experiment)
         self.experiments = experiments
         self.size = None if len(experiments) == 1 else len(experiments)
         self._swept = settings.differing(experiments)

@@ -13,7 +13,7 @@ from ...agents.programs import runtime
 from ...agents.programs.placement import Partition
 from .. import lifecycle, planning, seeds
 from ..errors import RequestError
-from ..experiment import Experiment, require_experiment
+from ..experiment import Experiment, require_experiment, require_no_sampler
 from ..factory import ComponentFactory, check_budget, check_streams, short_budget
 from ..files.checkpoints import Checkpoint
 from ..files.directory import RunDirectory
@@ -62,6 +62,7 @@ def deploy(
         learner, the replay cannot be shared by processes, or the run cannot go on as asked.
     """
     require_experiment(experiment)
+    require_no_sampler(experiment)
     experiment.require_data()
     numbers, path = Roles.of(roles), pathlib.Path(directory)
     addresses.require_own(numbers.listen)

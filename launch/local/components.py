@@ -83,7 +83,10 @@ def make(experiment: Experiment, environment: Vector, *, check: bool = False) ->
     samples = replay.sample_shapes(experiment.builder.steps_per_dispatch)
     chosen = devices.choose(factory, samples, replay.spec if experiment.acts else None)
     learner = _make_learner(factory, replay, chosen.learner)
-    on_mesh = experiment.actor_device == devices.MESH
+    # A policy with a mesh of its own takes the parameters as they lie on the learner's.
+    on_mesh = experiment.actor_device == devices.MESH or (
+        experiment.sampler_partition is not None and experiment.partition is not None
+    )
     source = MeshVariables(learner) if on_mesh else learner
     actor = None
     if experiment.acts:
