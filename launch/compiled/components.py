@@ -136,6 +136,9 @@ class Blueprint:
         def judged(of_run: Settings) -> ActorCore:
             return settings.applied(builder, of_run).make_policy(networks, spec, evaluation=True)
 
+        def opposing(of_run: Settings) -> ActorCore:
+            return settings.applied(builder, of_run).make_policy(networks, spec)
+
         for name in make({}, None).host_callers(num_envs):
             raise RequestError(
                 f"{name} calls the host (a print or a callback), for which no program of many "
@@ -145,7 +148,7 @@ class Blueprint:
         program = LoopProgram(make, swept, self.size, layout)
         # A policy of one run is judged on one device.
         judging = layout if self.size is not None else Layout(layout.device)
-        return program, EpisodePrograms(judged, swept, self.size, judging)
+        return program, EpisodePrograms(judged, opposing, swept, self.size, judging)
 
     def _layout(
         self,

@@ -10,6 +10,7 @@ import jax
 from ... import environments
 from ...agents.variables.client import MeshVariables
 from .. import devices, seeds
+from ..evaluation import opponents
 from ..evaluation.evaluator import Evaluator
 from ..experiment import Experiment
 from ..factory import ComponentFactory, check_streams
@@ -92,6 +93,8 @@ def make(experiment: Experiment, environment: Vector, *, check: bool = False) ->
     if experiment.acts:
         key = factory.key("actor")
         actor = factory.actor(key, source, replay, num_envs=num_envs, device=chosen.actor)
+        if opponents.self_play_of(environment) is not None:
+            opponents.oppose(environment, factory.policy, learner.get_variables(("policy",))[0])
     evaluator = Evaluator(experiment, spec, factory.networks, source, chosen.actor)
     return Components(spec, environment, replay, learner, actor, evaluator, chosen)
 
