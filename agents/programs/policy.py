@@ -351,7 +351,8 @@ def _plan_step(
 ) -> PlannedStep:
     from . import planning  # Only who has a mesh pays for it.
 
-    return planning.plan_step(step, partition, jax.tree.map(_shape, arguments), devices)
+    shapes = jax.tree.map(_shape, arguments)
+    return planning.plan_step(step, partition, shapes, devices, weights=("params",))
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
