@@ -247,7 +247,7 @@ class Decoder:
                 (x, cache.keys, cache.values),
                 (params["layers"], jnp.arange(self.config.num_layers)),
             )
-            cache = Cache(*arrays, is_held)
+            cache = Cache(arrays[0], arrays[1], is_held)
         return _normalize(self.config, params["norm"], x), cache
 
     def _embed(self, params: Params, tokens: jax.Array) -> jax.Array:
@@ -387,7 +387,7 @@ def _write(held: jax.Array, new: jax.Array, at: jax.Array, *layer: jax.Array) ->
         if inner:
             new = jnp.swapaxes(new, 1, 2)
         new = new.reshape((1,) * len(layer) + new.shape)
-        begins = (*layer, 0, 0, at, 0) if inner else (0, at)
+        begins: tuple[Any, ...] = (*layer, 0, 0, at, 0) if inner else (0, at)
         return jax.lax.dynamic_update_slice(held, new, begins)
     rows = jnp.arange(new.shape[0])[:, None]
     columns = at[:, None] + jnp.arange(new.shape[1])
