@@ -141,7 +141,7 @@ class Decoder:
         return {"layers": layers, **{name: make(name, shape) for name, shape in rest.items()}}
 
     def apply(self, params: Params, tokens: jax.Array, is_token: jax.Array) -> jax.Array:
-        """tokens int [B, T], is_token bool [B, T] -> logits of the next token, float32 [B, T, V]."""
+        """tokens int [B, T], is_token bool [B, T] -> logits of next tokens, float32 [B, T, V]."""
         return self.logits(params, self.hidden(params, tokens, is_token))
 
     def hidden(self, params: Params, tokens: jax.Array, is_token: jax.Array) -> jax.Array:
@@ -276,7 +276,7 @@ def _frequencies(config: DecoderConfig) -> np.ndarray:
 
 
 def _rotate(x: jax.Array, turns: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """Turns heads [B, T, heads, E]: feature i of the first half is of a pair with i of the other."""
+    """Turns heads [B, T, heads, E]; feature i of the first half and i of the other are a pair."""
     cos, sin = turns
     a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)

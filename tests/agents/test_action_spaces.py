@@ -10,8 +10,17 @@ import pytest
 from dm_env import specs
 
 from troupe.agents import action_spaces, catalogue, find_builder
-from troupe.agents.action_spaces import BOX, CHOICE, CHOICES, DRIVEN, KINDS, NEST, REALS
-from troupe.environments.specs import EnvironmentSpec
+from troupe.agents.action_spaces import (
+    ANSWERS,
+    BOX,
+    CHOICE,
+    CHOICES,
+    DRIVEN,
+    KINDS,
+    NEST,
+    REALS,
+)
+from troupe.environments.specs import AnswerArray, EnvironmentSpec
 from troupe.launch.validation import policies
 
 NUMBER = specs.Array((), np.float32)
@@ -30,6 +39,7 @@ ACTIONS = {
     "Dict": (NEST, {"push": PUSH, "choose": CHOOSE}),
     "Dict of Dict and Tuple": (NEST, {"a": {"b": SEVERAL}, "c": (CHOOSE, NUMBER, PUSH)}),
     "Tuple of one": (NEST, (CHOOSE,)),
+    "answers of tokens": (ANSWERS, AnswerArray((4, 6), 10, pad=0, end=1)),
 }
 OBSERVATIONS = {
     "Box": specs.Array((3,), np.float32),

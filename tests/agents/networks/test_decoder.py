@@ -1,4 +1,4 @@
-"""Decoders: cached decoding against the whole forward pass, attention against NumPy, partitioned."""
+"""Decoders: cached decoding is the whole forward pass, attention NumPy's, partitioned or not."""
 
 import dataclasses
 
@@ -134,6 +134,66 @@ def test_layers_are_computed_anew_with_the_same_gradients():
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-4),
         gradients(anew),
         gradients(decoder),
+    )
+
+
+def test_partitioned_logits_and_steps_are_those_of_one_device():
+    """Every matrix is in shares on both axes: structure is found inside of the scan."""
+    decoder, params = make(dataclasses.replace(LLAMA, vocabulary=32, qk_norm=True))
+    tokens = jax.random.randint(jax.random.key(0), (8, LENGTH), 0, 32)
+    batch = {"tokens": tokens, "is_token": jnp.arange(LENGTH) >= jnp.arange(8)[:, None]}
+
+    def update(state, batch):
+        def loss(params):
+            logits = decoder.apply(params, batch["tokens"], batch["is_token"])
+            log_probs = jax.nn.log_softmax(logits[:, :-1])
+            chosen = jnp.take_along_axis(log_probs, batch["tokens"][:, 1:, None], axis=-1)[..., 0]
+            return -jnp.sum(jnp.where(batch["is_token"][:, :-1], chosen, 0.0)), logits
+
+        gradients, logits = jax.grad(loss, has_aux=True)(state)
+        return jax.tree.map(lambda p, g: p - 0.01 * g, state, gradients), logits
+
+    mesh = pt.parse_mesh("data=4,model=2")
+    schedule = pt.parse_schedule("batch:data,megatron:model,zero3:data")
+    step = pt.partition(update, mesh, schedule, donate=("state",))
+    layers = step.plan(params, batch).input_shardings[0]["layers"]
+    for name, spec in layers.items():
+        if not name.endswith("norm"):
+            assert {"model", "data"} == set(jax.tree.leaves(tuple(spec))), name
+    expected = jax.jit(update)(params, batch)
+    found = step(jax.tree.map(jnp.copy, params), batch)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+
+
+@pytest.mark.parametrize("at", [0, 3, None], ids=["begin", "one column", "a column each"])
+def test_partitioned_cache_is_in_shares_of_rows_and_heads(at):
+    decoder, params = make(LLAMA)
+    tokens, is_token = make_rows()
+    batch = {"tokens": tokens[:, :2], "is_token": is_token[:, :2]}
+    if at is None:
+        batch["at"] = jnp.arange(BATCH)
+    cache = decoder.empty_cache(BATCH, LENGTH)
+    cache = decoder.extend(params, tokens, is_token, cache, 0)[1]
+
+    def decode(state, batch):
+        hidden, cache = decoder.extend(
+            state["params"],
+            batch["tokens"],
+            batch["is_token"],
+            state["cache"],
+            batch["at"] if at is None else at,
+        )
+        return {"params": state["params"], "cache": cache}, hidden
+
+    mesh = pt.parse_mesh("data=4,model=2")
+    step = pt.partition(decode, mesh, pt.parse_schedule("batch:data,megatron:model"))
+    state = {"params": params, "cache": cache}
+    spec = step.plan(state, batch).input_shardings[0]["cache"].keys
+    assert tuple(spec)[1:3] == ("data", "model")
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
+        step(state, batch),
+        jax.jit(decode)(state, batch),
     )
 
 

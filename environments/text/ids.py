@@ -1,0 +1,171 @@
+"""Ids of tasks of text: "tokens:NAME?key=value" for one of `TASKS`, and "tokens:MODULE:FUNCTION"
+for what a function of a module makes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import dm_env
+
+from .. import options, registry
+from ..errors import EnvironmentFault, InvalidOptionError
+from ..seeding import derive_seed
+from ..vector import Vector
+from .environment import MOST_TOKENS, TextEnvironment
+from .tasks import Addition, Reverse, Task, require_task
+from .tokenizers import CharacterTokenizer, Tokenizer
+
+PREFIX = "tokens:"
+TASKS = {
+    "addition": Addition,
+    "reverse": Reverse,
+}
+"""Tasks without dependencies, by name."""
+_OPTIONS = ("answers", "prompt_length", "answer_length", "held_out")
+_SAMPLES = 256
+"""Prompts of training, and as many held out, that lengths and the alphabet are found from."""
+
+
+class TextLayout(NamedTuple):
+    """How the texts of a task become arrays."""
+
+    tokenizer: Tokenizer
+    prompt_length: int
+    answer_length: int
+
+
+def make(
+    id: str,
+    seed: int,
+    num_envs: int | None,
+    *,
+    reward_clip: float | None = None,
+    **arguments: Any,
+) -> dm_env.Environment | Vector:
+    """Makes the environment of a task, or a vector of them.
+
+    Args:
+      id: `PREFIX` and a name; options may follow as in "tokens:reverse?length=3&letters=4".
+      seed: at least 0; environment i of a vector has `derive_seed(seed, i)`.
+      num_envs: None for one environment.
+      reward_clip: of `TextEnvironment`.
+      **arguments: of `TextEnvironment`, and the task's own. Lengths that are not given are those
+        of the longest of some samples.
+
+    Raises:
+      UnknownEnvironmentError: if there is no such id; the message lists near ones.
+      InvalidOptionError: if an argument has a value that it cannot have.
+    """
+    name, given = parse(id)
+    twice = sorted({*given} & {*arguments})
+    if twice:
+        raise InvalidOptionError(f"{twice[0]} is given twice, in {id} and beside it")
+    arguments = {**given, **arguments}
+    own = {key: arguments.pop(key) for key in _OPTIONS if key in arguments}
+    try:
+        task = make_task(name, arguments)
+        layout = find_layout(task, own.pop("prompt_length", None), own.pop("answer_length", None))
+        environments = [
+            TextEnvironment(
+                task,
+                seed=derive_seed(seed, index),
+                reward_clip=reward_clip,
+                name=name,
+                **layout._asdict(),
+                **own,
+            )
+            for index in range(num_envs or 1)
+        ]
+    except EnvironmentFault as fault:
+        text = str(fault)
+        raise type(fault)(text if name in text else f"{name}: {text}") from None
+    return environments[0] if num_envs is None else Vector(environments)
+
+
+def parse(id: str) -> tuple[str, dict[str, Any]]:
+    """Returns an id without its options, and these as Python writes their values."""
+    name, _, query = id.partition("?")
+    try:
+        pairs = urllib.parse.parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise InvalidOptionError(f"{id}: options are written as in {name}?key=value&...") from None
+    return name, {key: _literal(text) for key, text in pairs}
+
+
+def make_task(name: str, arguments: Mapping[str, Any]) -> Task:
+    """Makes the task of an id without options."""
+    place, colon, function = name.removeprefix(PREFIX).rpartition(":")
+    if colon:
+        creator = registry.import_function(name, place, function)
+    else:
+        registry.check_known(name, [f"{PREFIX}{one}" for one in TASKS])
+        creator = TASKS[function]
+        registry.check_arguments(name, inspect.signature(creator).parameters, arguments)
+    try:
+        return require_task(creator(**arguments), name)
+    except EnvironmentFault:
+        raise
+    except Exception as error:  # What a constructor says of an argument that it cannot take.
+        if arguments:
+            raise registry.invalid_arguments(name, arguments, error) from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InvalidOptionError(f"{name} cannot be made: {reason}") from error
+
+
+def find_layout(task: Task, prompt_length: int | None, answer_length: int | None) -> TextLayout:
+    """Returns the tokenizer and the lengths for a task, from samples where they are not given.
+
+    Raises:
+      InvalidOptionError: if a sample is longer than what is given, or the length of answers is not
+        given and the task has no solutions.
+    """
+    prompt_length = options.optional_integer("prompt_length", prompt_length, 1, MOST_TOKENS)
+    answer_length = options.optional_integer("answer_length", answer_length, 1, MOST_TOKENS)
+    prompts = [
+        *itertools.islice(task.prompts(0, False), _SAMPLES),
+        *itertools.islice(task.prompts(0, True), _SAMPLES),
+    ]
+    solve = getattr(task, "solution", None)
+    solutions = [] if solve is None else [solve(prompt) for prompt in prompts]
+    alphabet = getattr(task, "alphabet", None) or "".join(
+        sorted({*"".join(prompts), *"".join(solutions)})
+    )
+    tokenizer = CharacterTokenizer(alphabet)
+    if answer_length is None and solve is None:
+        raise InvalidOptionError(
+            "the task has no solution that would tell how long answers are; give an answer_length"
+        )
+    p = _longest("prompt", prompts, tokenizer, prompt_length, 0)
+    t = _longest("answer", solutions, tokenizer, answer_length, 1)
+    return TextLayout(tokenizer, p, t)
+
+
+def _longest(
+    kind: str, texts: list[str], tokenizer: Tokenizer, given: int | None, more: int
+) -> int:
+    """Returns the length that is given, or that of the longest text and `more`."""
+    longest = max(texts, key=lambda text: len(tokenizer.encode(text)), default="")
+    needed = max(len(tokenizer.encode(longest)) + more, 1)
+    if given is not None and given < needed:
+        ended = " with the one that ends it" if more else ""
+        raise InvalidOptionError(
+            f"{kind}_length is {given}, but the {kind} {longest!r} has {needed} tokens{ended}; "
+            f"give at least {needed}"
+        )
+    return needed if given is None else given
+
+
+def _literal(text: str) -> Any:
+    """Returns what a text of an id stands for."""
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
