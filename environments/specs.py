@@ -196,7 +196,7 @@ class AnswerArray(specs.BoundedArray):  # type: ignore[misc]
 
     Attributes:
       vocabulary: V, the number of tokens.
-      pad: the token that fills rows; policies never choose it.
+      pad: the token that fills rows; policies never choose it. It may be `end`.
       end: the token that ends an answer; one of T tokens without it is whole, too.
       grammar: what may come, as a finite automaton, int32 [S, V]: the next state, -1 where a token
         may not come; state 0 begins. None: any token but `pad` may come.
@@ -222,9 +222,9 @@ class AnswerArray(specs.BoundedArray):  # type: ignore[misc]
           InvalidOptionError: if `pad`, `end` or the grammar are not of the vocabulary.
         """
         super().__init__(shape, np.int32, 0, vocabulary - 1, name)
-        if pad == end or not (0 <= pad < vocabulary and 0 <= end < vocabulary):
+        if not (0 <= pad < vocabulary and 0 <= end < vocabulary):
             raise InvalidOptionError(
-                f"pad and end must be two different tokens of {vocabulary}, got {pad} and {end}"
+                f"pad and end must be tokens of {vocabulary}, got {pad} and {end}"
             )
         self._vocabulary, self._pad, self._end = vocabulary, pad, end
         self._tokenizer = tokenizer

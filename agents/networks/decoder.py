@@ -169,6 +169,13 @@ class Decoder:
             preferred_element_type=jnp.float32,
         )
 
+    def for_inference(self, params: Params) -> Params:
+        """Casts the matrices to the compute dtype, once for many calls; results are the same."""
+        dtype = jnp.dtype(self.config.compute_dtype)
+        return jax.tree_util.tree_map_with_path(
+            lambda path, x: x if path[-1].key.endswith("norm") else x.astype(dtype), params
+        )
+
     def empty_cache(self, batch: int, length: int) -> Cache:
         """A cache of `length` columns that holds nothing."""
         c = self.config
@@ -331,7 +338,9 @@ def _attend_cached(
     low = jnp.finfo(jnp.float32).min
     scores = jnp.where(visible[:, None, None], scores * width**-0.5, low)
     weights = jax.nn.softmax(scores).astype(query.dtype)
-    mixed = jnp.einsum("bkgtc,bkce->btkge", weights, values)
+    # In this order, then transposed: the other is summed in bfloat16 on CPU (jax 0.12).
+    mixed = jnp.einsum("bkgtc,bkce->bkgte", weights, values, preferred_element_type=jnp.float32)
+    mixed = jnp.transpose(mixed.astype(query.dtype), (0, 3, 1, 2, 4))
     return mixed.reshape(batch, length, num_heads * width)
 
 

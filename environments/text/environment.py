@@ -12,12 +12,11 @@ import numpy as np
 
 from .. import options, specs
 from ..adapter import Adapter, is_reward, show
-from ..errors import EnvironmentFault, InvalidActionError, InvalidRewardError
+from ..errors import EnvironmentFault, InvalidActionError, InvalidOptionError, InvalidRewardError
 from ..seeding import check_seed
 from .tasks import Task, require_task
 from .tokenizers import Tokenizer
 
-_TEXTS = ("prompt", "solution")
 MOST_ANSWERS = 1 << 16
 MOST_TOKENS = 1 << 20
 _MOST_LONG = 1_000
@@ -34,10 +33,12 @@ class TextEnvironment(Adapter):
       none;
     - `scores`, float32 [G]: of the answers just given; 0 at FIRST.
 
-    LAST shows the prompt that was answered. Of an answer the tokens up to its first `end` count, or
-    all where there is none; `pad` stands for nothing. Equal answers are scored once.
+    At LAST, where nothing is to be answered, the first two are all `pad`. Of an answer the tokens
+    up to its first `end` count, or all where there is none; `pad` stands for nothing. Equal answers
+    are scored once.
 
-    Prompts that do not fit into P tokens, or whose solution does not into T, are left out.
+    Prompts that do not fit into P tokens, or whose solution does not into T, are left out, and so
+    are those with a character that the tokenizer has not.
     """
 
     def __init__(
@@ -97,6 +98,10 @@ class TextEnvironment(Adapter):
         self._solution_of = getattr(task, "solution", None)
         self._prompts = task.prompts(check_seed(seed), held_out)
         self._no_scores = np.zeros(g, np.float32)
+        self._nothing = {
+            "prompt": np.full(p, tokenizer.pad, np.int32),
+            "solution": np.full(t, tokenizer.pad, np.int32),
+        }
         self._prompt = ""
         self._shown: dict[str, np.ndarray] | None = None
 
@@ -107,13 +112,10 @@ class TextEnvironment(Adapter):
 
     def reset(self) -> dm_env.TimeStep:
         for _ in range(_MOST_LONG):
-            prompt = next(self._prompts, None)
-            if not isinstance(prompt, str):
-                raise EnvironmentFault(
-                    f"{self._name}: prompts yielded {show(prompt)}; it must yield texts without end"
-                )
+            prompt = self._draw()
             if self._fits(prompt):
-                return dm_env.restart({**self._present, "scores": self._no_scores})
+                assert self._shown is not None
+                return dm_env.restart({**self._shown, "scores": self._no_scores})
         spec = self._spec.observations
         p, t = spec["prompt"].shape[0], spec["solution"].shape[0]
         raise EnvironmentFault(
@@ -133,7 +135,7 @@ class TextEnvironment(Adapter):
         texts = [self._tokenizer.decode(answer) for answer in self._take(action).tolist()]
         known = {text: self._score(text) for text in dict.fromkeys(texts)}
         scores = np.array([known[text] for text in texts], np.float32)
-        observation = {**self._present, "scores": scores}
+        observation = {**self._nothing, "scores": scores}
         self._shown = None
         self.episode_info = {"best_score": float(scores.max()), "different_answers": len(known)}
         reward = self._give(scores.mean())
@@ -142,27 +144,41 @@ class TextEnvironment(Adapter):
     def close(self) -> None:
         """Does nothing: a task holds nothing open."""
 
-    @property
-    def _present(self) -> dict[str, np.ndarray]:
-        assert self._shown is not None
-        return self._shown
+    def _draw(self) -> str:
+        """Returns the next prompt."""
+        try:
+            prompt = next(self._prompts, None)
+        except EnvironmentFault as fault:
+            raise type(fault)(f"{self._name}: {fault}") from None
+        except Exception as error:  # It may have mistakes of any kind.
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise EnvironmentFault(f"{self._name}: prompts raised {reason}") from error
+        if not isinstance(prompt, str):
+            raise EnvironmentFault(
+                f"{self._name}: prompts yielded {show(prompt)}; it must yield texts without end"
+            )
+        return prompt
 
     def _fits(self, prompt: str) -> bool:
         """Shows a prompt and its solution, where they are short enough."""
-        spec, pad = self._spec.observations, self._tokenizer.pad
-        shown, solution = (np.full(spec[name].shape, pad, np.int32) for name in _TEXTS)
-        tokens = self._tokenizer.encode(prompt)
-        if len(tokens) > len(shown):
+        shown, solution = (nothing.copy() for nothing in self._nothing.values())
+        try:
+            tokens = self._tokenizer.encode(prompt)
+            solved = self._solve(prompt)
+        except InvalidOptionError:  # Of a character that the samples did not have.
+            return False
+        if len(tokens) > len(shown) or len(solved) > len(solution):
             return False
         shown[len(shown) - len(tokens) :] = tokens
-        if self._solution_of is not None:
-            tokens = [*self._tokenizer.encode(self._solution_of(prompt)), self._tokenizer.end]
-            if len(tokens) > len(solution):
-                return False
-            solution[: len(tokens)] = tokens
+        solution[: len(solved)] = solved
         self._prompt = prompt
         self._shown = {"prompt": shown, "solution": solution}
         return True
+
+    def _solve(self, prompt: str) -> list[int]:
+        """Returns the tokens of the solution, ended; none where there is no solution."""
+        text = None if self._solution_of is None else self._solution_of(prompt)
+        return [] if text is None else [*self._tokenizer.encode(text), self._tokenizer.end]
 
     def _check(self, action: Any) -> np.ndarray:
         """Returns answers as an array of integers."""

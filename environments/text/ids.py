@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import dm_env
 
 from .. import options, registry
+from ..adapter import show
 from ..errors import EnvironmentFault, InvalidOptionError
 from ..seeding import derive_seed
 from ..vector import Vector
+from . import reasoning
 from .environment import MOST_TOKENS, TextEnvironment
 from .tasks import Addition, Reverse, Task, require_task
 from .tokenizers import CharacterTokenizer, Tokenizer
@@ -27,8 +29,9 @@ TASKS = {
 }
 """Tasks without dependencies, by name."""
 _OPTIONS = ("answers", "prompt_length", "answer_length", "held_out")
-_SAMPLES = 256
-"""Prompts of training, and as many held out, that lengths and the alphabet are found from."""
+_SAMPLES, _SAMPLES_HELD_OUT = 128, 4
+"""Prompts of training and held out that lengths and the alphabet are found from. Of some tasks one
+takes a tenth of a second, and one that is held out ten times as long."""
 
 
 class TextLayout(NamedTuple):
@@ -101,7 +104,9 @@ def make_task(name: str, arguments: Mapping[str, Any]) -> Task:
     """Makes the task of an id without options."""
     place, colon, function = name.removeprefix(PREFIX).rpartition(":")
     if colon:
-        creator = registry.import_function(name, place, function)
+        creator: Any = registry.import_function(name, place, function)
+    elif name.startswith(reasoning.PREFIX):
+        return reasoning.ReasoningTask(name, **arguments)
     else:
         registry.check_known(name, [f"{PREFIX}{one}" for one in TASKS])
         creator = TASKS[function]
@@ -127,16 +132,17 @@ def find_layout(task: Task, prompt_length: int | None, answer_length: int | None
     prompt_length = options.optional_integer("prompt_length", prompt_length, 1, MOST_TOKENS)
     answer_length = options.optional_integer("answer_length", answer_length, 1, MOST_TOKENS)
     prompts = [
-        *itertools.islice(task.prompts(0, False), _SAMPLES),
-        *itertools.islice(task.prompts(0, True), _SAMPLES),
+        prompt
+        for held_out, count in ((False, _SAMPLES), (True, _SAMPLES_HELD_OUT))
+        for prompt in itertools.islice(task.prompts(0, held_out), count)
     ]
     solve = getattr(task, "solution", None)
-    solutions = [] if solve is None else [solve(prompt) for prompt in prompts]
+    solutions = [text for text in map(solve, prompts) if text is not None] if solve else []
     alphabet = getattr(task, "alphabet", None) or "".join(
         sorted({*"".join(prompts), *"".join(solutions)})
     )
     tokenizer = CharacterTokenizer(alphabet)
-    if answer_length is None and solve is None:
+    if answer_length is None and not solutions:
         raise InvalidOptionError(
             "the task has no solution that would tell how long answers are; give an answer_length"
         )
@@ -154,7 +160,7 @@ def _longest(
     if given is not None and given < needed:
         ended = " with the one that ends it" if more else ""
         raise InvalidOptionError(
-            f"{kind}_length is {given}, but the {kind} {longest!r} has {needed} tokens{ended}; "
+            f"{kind}_length is {given}, but the {kind} {show(longest)} has {needed} tokens{ended}; "
             f"give at least {needed}"
         )
     return needed if given is None else given

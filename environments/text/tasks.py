@@ -17,7 +17,7 @@ from ..errors import EnvironmentFault, InvalidOptionError
 
 _PARTS = 10
 """One prompt of so many is held out."""
-_MOST_DRAWS = 100_000
+_MOST_DRAWS = 10_000
 """Prompts of the other kind in a row, after which there is none of the kind that is asked for."""
 
 
@@ -25,8 +25,8 @@ class Task(Protocol):
     """What `TextEnvironment` asks: prompts, and how good an answer is.
 
     Further attributes are looked for and may be missing: `solution(prompt) -> str`, an answer of
-    the best score, to be imitated; `alphabet`, the characters that prompts and answers are of;
-    `grammar(tokenizer)`, what may come in an answer (`troupe.environments.text.grammar`).
+    the best score, to be imitated, or None where there is none; `alphabet`, the characters that
+    prompts and answers are of.
     """
 
     def prompts(self, seed: int, held_out: bool) -> Iterator[str]:
@@ -72,7 +72,7 @@ def split(prompts: Iterable[str], held_out: bool) -> Iterator[str]:
     """Yields those of the prompts that are held out, or all others (`is_held_out`).
 
     Raises:
-      EnvironmentFault: if none comes among 100,000.
+      EnvironmentFault: if none comes among 10,000.
     """
     unlike = 0
     for prompt in prompts:

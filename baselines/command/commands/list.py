@@ -42,6 +42,8 @@ def print_lists(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     )
     tasks = sorted(sources.table("environments/text/ids.py", "TASKS"))
     rows = [(f"tokens:{name}", _summary_of_task(made)) for name, made in tasks]
+    reasoning = sources.find("environments.text.reasoning", "ReasoningTask").summary
+    rows.append(("tokens:reasoning_gym/NAME", reasoning))
     rows.append(("tokens:MODULE:FUNCTION", "What a function of your own makes"))
     _print_table("text tasks", rows)
     rows = []

@@ -79,7 +79,7 @@ def test_a_task_of_ones_own(own):
         ("tokens:reverse?length=x", "length must be a number, got 'x'"),
         ("tokens:reverse?length=0", "length must be an integer of at least 1 .* got 0"),
         ("tokens:reverse?partial=2", "partial must be true or false, got 2"),
-        ("tokens:reverse?length=1&letters=2", "none of 100,000 prompts is held out"),
+        ("tokens:reverse?length=1&letters=2", "none of 10,000 prompts is held out"),
         ("tokens:addition?digits=16", "digits must be an integer .* got 16"),
         ("tokens:addition?answers=0", "answers must be an integer of at least 1 .* got 0"),
         ("tokens:addition?held_out=perhaps", "held_out must be one of True, False"),
