@@ -11,11 +11,12 @@ import dm_env
 import numpy as np
 
 from .. import options, specs
-from ..adapter import Adapter, is_reward, show
-from ..errors import EnvironmentFault, InvalidActionError, InvalidOptionError, InvalidRewardError
+from ..adapter import Adapter, show
+from ..errors import EnvironmentFault, InvalidActionError, InvalidOptionError
 from ..seeding import check_seed
 from .tasks import Task, require_task
 from .tokenizers import Tokenizer
+from .verifiers import Verifier
 
 MOST_ANSWERS = 1 << 16
 MOST_TOKENS = 1 << 20
@@ -52,6 +53,7 @@ class TextEnvironment(Adapter):
         answers: int = 8,
         held_out: bool = False,
         grammar: np.ndarray | None = None,
+        verifier: Verifier | None = None,
         reward_clip: float | None = None,
         name: str | None = None,
     ) -> None:
@@ -66,6 +68,8 @@ class TextEnvironment(Adapter):
           answers: G.
           held_out: whether prompts are those of evaluations.
           grammar: of `AnswerArray`.
+          verifier: what scores by; None: the task's `score`, in this process and without a limit of
+            time.
           reward_clip: the mean of scores is clipped to +- this; None leaves it as it is.
           name: what errors call the environment; None: the task's class.
 
@@ -95,6 +99,7 @@ class TextEnvironment(Adapter):
         }
         super().__init__(task, name, reward_clip, observation, action, self._check)
         self._task, self._tokenizer = task, tokenizer
+        self._verifier = Verifier(task, name) if verifier is None else verifier
         self._solution_of = getattr(task, "solution", None)
         self._prompts = task.prompts(check_seed(seed), held_out)
         self._no_scores = np.zeros(g, np.float32)
@@ -111,6 +116,7 @@ class TextEnvironment(Adapter):
         return self._task
 
     def reset(self) -> dm_env.TimeStep:
+        self._verifier.begin()
         for _ in range(_MOST_LONG):
             prompt = self._draw()
             if self._fits(prompt):
@@ -128,12 +134,13 @@ class TextEnvironment(Adapter):
 
         Raises:
           InvalidActionError: if the action does not fit the action spec.
-          InvalidRewardError: if a score is not a finite number.
+          InvalidRewardError: if a score is not a finite number, or too many cannot be computed.
         """
         if self._shown is None:
             return self.reset()
         texts = [self._tokenizer.decode(answer) for answer in self._take(action).tolist()]
-        known = {text: self._score(text) for text in dict.fromkeys(texts)}
+        asked = [*dict.fromkeys(texts)]
+        known = dict(zip(asked, self._verifier.score(self._prompt, asked), strict=True))
         scores = np.array([known[text] for text in texts], np.float32)
         observation = {**self._nothing, "scores": scores}
         self._shown = None
@@ -142,7 +149,8 @@ class TextEnvironment(Adapter):
         return dm_env.TimeStep(dm_env.StepType.LAST, reward, np.float32(0.0), observation)
 
     def close(self) -> None:
-        """Does nothing: a task holds nothing open."""
+        """Ends the process of the verifier, where it has one."""
+        self._verifier.close()
 
     def _draw(self) -> str:
         """Returns the next prompt."""
@@ -193,12 +201,3 @@ class TextEnvironment(Adapter):
                 f"{answers.min()} to {answers.max()}"
             )
         return answers
-
-    def _score(self, answer: str) -> float:
-        score = self._task.score(self._prompt, answer)
-        if not is_reward(score):
-            raise InvalidRewardError(
-                f"{self._name}: the score of the answer {show(answer)} to {show(self._prompt)} is "
-                f"{show(score)}; scores must be finite float32 numbers"
-            )
-        return float(score)

@@ -4,6 +4,7 @@ for what a function of a module makes."""
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import urllib.parse
@@ -21,6 +22,7 @@ from . import reasoning
 from .environment import MOST_TOKENS, TextEnvironment
 from .tasks import Addition, Reverse, Task, require_task
 from .tokenizers import CharacterTokenizer, Tokenizer
+from .verifiers import SeparateVerifier, Verifier
 
 PREFIX = "tokens:"
 TASKS = {
@@ -28,6 +30,8 @@ TASKS = {
     "reverse": Reverse,
 }
 """Tasks without dependencies, by name."""
+TIME_LIMIT = 10.0
+"""Seconds of a score of tasks that are not `TASKS`."""
 _OPTIONS = ("answers", "prompt_length", "answer_length", "held_out")
 _SAMPLES, _SAMPLES_HELD_OUT = 128, 4
 """Prompts of training and held out that lengths and the alphabet are found from. Of some tasks one
@@ -58,7 +62,8 @@ def make(
       num_envs: None for one environment.
       reward_clip: of `TextEnvironment`.
       **arguments: of `TextEnvironment`, and the task's own. Lengths that are not given are those
-        of the longest of some samples.
+        of the longest of some samples. `time_limit`: seconds of a score (`SeparateVerifier`); None:
+        none.
 
     Raises:
       UnknownEnvironmentError: if there is no such id; the message lists near ones.
@@ -70,13 +75,19 @@ def make(
         raise InvalidOptionError(f"{twice[0]} is given twice, in {id} and beside it")
     arguments = {**given, **arguments}
     own = {key: arguments.pop(key) for key in _OPTIONS if key in arguments}
+    time_limit = arguments.pop("time_limit", None if _task_name(name) in TASKS else TIME_LIMIT)
     try:
         task = make_task(name, arguments)
         layout = find_layout(task, own.pop("prompt_length", None), own.pop("answer_length", None))
+        verifier = Verifier(task, name)
+        if time_limit is not None:
+            makes = functools.partial(make_task, name, arguments)
+            verifier = SeparateVerifier(makes, name, time_limit)
         environments = [
             TextEnvironment(
                 task,
                 seed=derive_seed(seed, index),
+                verifier=verifier,
                 reward_clip=reward_clip,
                 name=name,
                 **layout._asdict(),
@@ -100,9 +111,13 @@ def parse(id: str) -> tuple[str, dict[str, Any]]:
     return name, {key: _literal(text) for key, text in pairs}
 
 
+def _task_name(name: str) -> str:
+    return name.removeprefix(PREFIX)
+
+
 def make_task(name: str, arguments: Mapping[str, Any]) -> Task:
     """Makes the task of an id without options."""
-    place, colon, function = name.removeprefix(PREFIX).rpartition(":")
+    place, colon, function = _task_name(name).rpartition(":")
     if colon:
         creator: Any = registry.import_function(name, place, function)
     elif name.startswith(reasoning.PREFIX):

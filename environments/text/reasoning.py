@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import registry
+from ..adapter import show
 from ..errors import InvalidOptionError
 from .tasks import split
 
@@ -85,18 +86,23 @@ class ReasoningTask:
                 f"it may hold {', '.join(f'{{{name}}}' for name in ['question', *shown])}"
             ) from None
 
-    def prompts(self, seed: int, held_out: bool) -> Iterator[Question]:
+    def prompts(self, seed: int, held_out: bool) -> Iterator[str]:
         return split(self._questions(seed), held_out)
 
-    def solution(self, prompt: Question) -> str | None:
-        answer = prompt.entry["answer"]
+    def solution(self, prompt: str) -> str | None:
+        answer = self._entry(prompt)["answer"]
         return answer if isinstance(answer, str) else None
 
-    def score(self, prompt: Question, answer: str) -> float:
-        return self._scoring.score_answer(answer, prompt.entry)
+    def score(self, prompt: str, answer: str) -> float:
+        return self._scoring.score_answer(answer, self._entry(prompt))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (self._id, self._template, self._arguments)
+
+    def _entry(self, prompt: str) -> Mapping[str, Any]:
+        if not isinstance(prompt, Question):
+            raise TypeError(f"{self._id} scores prompts that it has yielded, got {show(prompt)}")
+        return prompt.entry
 
     def _questions(self, seed: int) -> Iterator[Question]:
         # Generators add the index to their seed: neighbouring seeds would share their entries.

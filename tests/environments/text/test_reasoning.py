@@ -13,7 +13,7 @@ from troupe.environments.text import ids, is_held_out
 PREFIX = "tokens:reasoning_gym/"
 SMALL = {"max_terms": 2, "max_digits": 1}
 
-#: Without a solution of their own: their score judges a plan, or a choice among many that are right.
+#: Without a solution of their own: many answers are right, and the score judges each.
 UNSOLVED = {
     "boxnet": "a plan of moves",
     "graph_color": "any proper colouring",
