@@ -92,6 +92,22 @@ def advance(answer: AnswerSpec, states: jax.Array, tokens: jax.Array) -> jax.Arr
     return jnp.maximum(jnp.asarray(answer.grammar)[states, tokens], 0)
 
 
+def states_along(answer: AnswerSpec, tokens: jax.Array) -> jax.Array:
+    """The grammar's states before each token of whole answers [..., T], int32 [..., T].
+
+    For a learner that takes logits in chunks, as `allowed` tells from them what might have come.
+    """
+    if answer.grammar is None:
+        return jnp.zeros(tokens.shape, jnp.int32)
+
+    def step(states: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return advance(answer, states, tokens), states
+
+    begin = jnp.zeros(tokens.shape[:-1], jnp.int32)
+    _, states = jax.lax.scan(step, begin, jnp.moveaxis(tokens, -1, 0))
+    return jnp.moveaxis(states, 0, -1)
+
+
 def allowed_along(answer: AnswerSpec, vocabulary: int, tokens: jax.Array) -> jax.Array:
     """Tokens that might have come in the place of each token of whole answers.
 
@@ -103,12 +119,4 @@ def allowed_along(answer: AnswerSpec, vocabulary: int, tokens: jax.Array) -> jax
     Returns:
       bool [..., T, V], or [V] where there is no grammar.
     """
-    begin = jnp.zeros(tokens.shape[:-1], jnp.int32)
-    if answer.grammar is None:
-        return allowed(answer, vocabulary, begin)
-
-    def step(states: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return advance(answer, states, tokens), states
-
-    _, states = jax.lax.scan(step, begin, jnp.moveaxis(tokens, -1, 0))
-    return allowed(answer, vocabulary, jnp.moveaxis(states, 0, -1))
+    return allowed(answer, vocabulary, states_along(answer, tokens))
