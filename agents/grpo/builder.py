@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ...environments.specs import EnvironmentSpec
 from ..builder import Builder
+from ..generation.groups import WINDOW
 from ..generation.policy import answering
 from ..generation.sampling import Sampling
 from ..interfaces import ActorCore, Update
-from ..replay.items import ReplaySpec, Rollouts
+from ..replay.items import ReplaySpec
 from .config import GRPOConfig
 from .networks import GRPONetworks, make_networks
 from .update import make_update
@@ -41,9 +42,7 @@ class GRPOBuilder(Builder[GRPOConfig, GRPONetworks]):
 
     def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
         size = self.config.batch_size
-        # A window is the row of a prompt and its answers, that of their scores, and the next
-        # prompt's, with which it is complete.
-        return ReplaySpec(Rollouts(2), size, max_size=2 * size)
+        return ReplaySpec(WINDOW, size, max_size=2 * size)
 
     def make_update(self, networks: GRPONetworks, spec: EnvironmentSpec) -> Update:
         return make_update(networks, self.config)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import dm_env
 import jax
 import jax.numpy as jnp
 import optax
 
+from ..generation.groups import AnswerGroups, read_groups
+from ..generation.likelihood import log_probs
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
 from ..losses import masks, policy
 from ..losses import tokens as losses
-from ..replay.items import Sample, Sequence
+from ..replay.items import Sample
 from .config import GRPOConfig
-from .networks import GRPONetworks, log_probs
+from .networks import GRPONetworks
 
 Nest = Any
 Metrics = dict[str, jax.Array]
@@ -42,50 +43,12 @@ class GRPOState(NamedTuple):
     """[] int32, the newest gradient steps in a row in which all groups had equal scores."""
 
 
-class AnswerGroups(NamedTuple):
-    """AnswerGroups of answers, B of them. T: tokens of an answer."""
-
-    prompt: jax.Array
-    """int32 [B, P]"""
-    solution: jax.Array
-    """int32 [B, T], all padding where there is none"""
-    tokens: jax.Array
-    """int32 [B, G, T]"""
-    score: jax.Array
-    """float32 [B, G]"""
-    log_probs: jax.Array
-    """float32 [B, G, T], of the sampler"""
-    steps: jax.Array
-    """int32 [B], gradient steps that the sampler's parameters had behind them"""
-    is_group: jax.Array
-    """float32 [B], 0 where an episode was broken off"""
-
-
-def read_groups(data: Sequence) -> AnswerGroups:
-    """Takes groups from windows of rows, each from one prompt to the next.
-
-    The first row has the prompt and its answers, the second what they scored.
-    """
-    kinds = data.step_type
-    is_group = (kinds[:, 0] == int(dm_env.StepType.FIRST)) & (
-        kinds[:, 1] == int(dm_env.StepType.LAST)
-    )
-    return AnswerGroups(
-        data.observation["prompt"][:, 0],
-        data.observation["solution"][:, 0],
-        data.action[:, 0],
-        data.observation["scores"][:, 1],
-        data.extras["log_probs"][:, 0],
-        data.extras["steps"][:, 0],
-        is_group * data.mask[:, 0] * data.mask[:, 1],
-    )
-
-
 def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
     """Group relative policy optimisation (Shao et al., 2024), behind steps of imitation."""
     optimizer = optimizers.scale_by_adam(epsilon=config.adam_epsilon)
     rate = schedules.learning_rate(config)
     imitation_rate = config.supervised_learning_rate
+    clips = config.clip_low, config.clip_high
     Loss = Callable[[Nest], tuple[jax.Array, Metrics]]
 
     def init(key):
@@ -100,7 +63,7 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
         )
 
     def probabilities(params: Nest, groups: AnswerGroups) -> tuple[jax.Array, jax.Array]:
-        return log_probs(networks, params, groups.prompt, groups.tokens, config.temperature)
+        return log_probs(*networks, params, groups.prompt, groups.tokens, config.temperature)
 
     def learn(state: GRPOState, loss: Loss, rate: Any) -> tuple[GRPOState, Metrics]:
         descent = descend(
@@ -111,12 +74,8 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
             max_norm=config.max_gradient_norm,
             step_size=rate(state.optimizer.count) if callable(rate) else rate,
         )
-        state = state._replace(params=descent.params, optimizer=descent.optimizer)
-        return state, {
-            **descent.aux,
-            "loss": descent.loss,
-            "gradient_norm": descent.gradient_norm,
-        }
+        metrics = {"loss": descent.loss, "gradient_norm": descent.gradient_norm, **descent.aux}
+        return state._replace(params=descent.params, optimizer=descent.optimizer), metrics
 
     def imitate(state: GRPOState, groups: AnswerGroups) -> tuple[GRPOState, Metrics]:
         """A supervised step on the solution of each prompt, once and not G times."""
@@ -142,21 +101,18 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
         if config.max_staleness is not None:
             is_stale = (staleness > config.max_staleness).astype(jnp.float32)
         counts = sampled * (1.0 - is_stale) * (differ if config.drop_equal_groups else 1.0)
-        of_tokens = counts[:, None, None], (sampled * (staleness == 0))[:, None, None]
+        is_fresh = sampled * (staleness == 0)
         before = after = None
         if config.max_importance is not None and config.num_passes > 1:
             before = probabilities(state.params, groups)[0]
         if config.kl_cost:
             after = probabilities(state.reference, groups)[0]
-        loss = make_loss(groups, *of_tokens, before, after)
-
-        def turn(state: GRPOState, _: None) -> tuple[GRPOState, Metrics]:
-            return learn(state, loss, rate)
-
-        state, turns = jax.lax.scan(turn, state, length=config.num_passes)
+        loss = make_loss(groups, counts, is_fresh, before, after)
+        state, turns = jax.lax.scan(
+            lambda state, _: learn(state, loss, rate), state, length=config.num_passes
+        )
         metrics = {name: x[-1] for name, x in turns.items()}
-        has_fresh = jnp.any(of_tokens[1] > 0)
-        error = jnp.where(has_fresh, turns["ratio_error"][0], state.ratio_error)
+        error = jnp.where(jnp.any(is_fresh > 0), turns["ratio_error"][0], state.ratio_error)
         equal = jnp.where(jnp.any(sampled * differ > 0), 0, state.equal_steps + 1)
         return state._replace(ratio_error=error, equal_steps=equal), {
             **metrics,
@@ -176,8 +132,8 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
         old: jax.Array | None,
         reference: jax.Array | None,
     ) -> Loss:
-        """The loss of a batch. `old`, `reference`: float32 [B, G, T] of answers; the rest [B, 1, 1]
-        is 1 for groups that count, and for those of the newest parameters."""
+        """The loss of a batch. `old`, `reference`: float32 [B, G, T] of answers; the rest [B] is 1
+        for groups that count, and for those of the newest parameters."""
         advantage = losses.group_advantages(
             groups.score,
             leave_one_out=config.baseline == "leave_one_out",
@@ -186,7 +142,7 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
 
         def loss(params: Nest) -> tuple[jax.Array, Metrics]:
             log_prob, mask = probabilities(params, groups)
-            sampler, kept = groups.log_probs, mask * counts
+            sampler, kept = groups.log_probs, mask * counts[:, None, None]
             to_sampler, importance = mask * (log_prob - sampler), 1.0
             log_ratio = to_sampler
             if config.max_importance is not None:
@@ -200,9 +156,11 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
             metrics = {
                 "kl": losses.mean(policy.kl_estimate(log_prob, sampler), kept),
                 "entropy": losses.mean(-log_prob, mask),
-                "clipped": losses.mean(_is_clipped(config, log_ratio), kept),
+                "clipped": losses.mean(losses.is_clipped(log_ratio, *clips), kept),
                 "answer_length": _length(mask),
-                "ratio_error": losses.mean(jnp.abs(jnp.expm1(to_sampler)), mask * is_fresh),
+                "ratio_error": losses.mean(
+                    jnp.abs(jnp.expm1(to_sampler)), mask * is_fresh[:, None, None]
+                ),
             }
             if reference is not None:
                 divergence = losses.kl_to_reference(log_prob, reference)
@@ -221,33 +179,12 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
             learned, metrics = reinforce(state, groups)
         return learned._replace(steps=state.steps + 1), UpdateOutput(metrics)
 
-    def variables(state: GRPOState) -> dict[str, Nest]:
-        return {"policy": {"decoder": state.params, "steps": state.steps}}
-
-    def remarks(metrics: Mapping[str, float]) -> dict[str, str]:
-        found, error = {}, metrics.get("ratio_error", 0.0)
-        if error > TOLERANCES[config.dtype]:
-            found["ratio"] = (
-                "learner and sampler of the same parameters give tokens other probabilities: their "
-                f"ratio is off 1 by {error:.1e} in the mean over tokens, and should be by less "
-                f"than {TOLERANCES[config.dtype]:.0e} in {config.dtype}; --config.max_importance 2 "
-                "corrects for it"
-            )
-        if metrics.get("equal_steps", 0.0) >= LONG:
-            found["equal"] = (
-                f"in {LONG:,} gradient steps no two answers to a prompt had different scores, and "
-                "nothing is learned of equal ones; raise --config.supervised_steps, "
-                "--config.temperature or --env.answers, or take prompts that are neither too hard "
-                "nor too easy"
-            )
-        if metrics.get("supervised", 0.0) and not metrics.get("answer_length", 0.0):
-            found["solutions"] = (
-                "the prompts have no solutions to imitate, and nothing is learned of them; give "
-                "the task a solution(prompt), or --config.supervised_steps 0"
-            )
-        return found
-
-    return Update(init, step, variables, remarks=remarks)
+    return Update(
+        init,
+        step,
+        lambda state: {"policy": {"decoder": state.params, "steps": state.steps}},
+        remarks=lambda metrics: remarks(metrics, TOLERANCES[config.dtype]),
+    )
 
 
 def _objective(
@@ -262,13 +199,29 @@ def _objective(
     return -advantage * log_prob
 
 
-def _is_clipped(config: GRPOConfig, log_ratio: jax.Array) -> jax.Array:
-    """float32 [B, G, T]: 1 where the ratio is beyond the clips."""
-    ratio = jnp.exp(log_ratio)
-    beyond = (ratio < 1.0 - config.clip_low) | (ratio > 1.0 + config.clip_high)
-    return beyond.astype(jnp.float32)
-
-
 def _length(mask: jax.Array) -> jax.Array:
     """Tokens of an answer in the mean [], of a mask [..., T]."""
     return masks.mean(jnp.sum(mask, -1), jnp.max(mask, -1))
+
+
+def remarks(metrics: Mapping[str, float], tolerance: float) -> dict[str, str]:
+    """What users should know of a step's metrics, by name."""
+    found, error = {}, metrics.get("ratio_error", 0.0)
+    if error > tolerance:
+        found["ratio"] = (
+            "learner and sampler of the same parameters give tokens other probabilities: their "
+            f"ratio is off 1 by {error:.1e} in the mean over tokens, and should be by at most "
+            f"{tolerance:.0e}; --config.max_importance 2 corrects for it"
+        )
+    if metrics.get("equal_steps", 0.0) >= LONG:
+        found["equal"] = (
+            f"in {LONG:,} gradient steps no two answers to a prompt had different scores, and "
+            "nothing is learned of equal ones; raise --config.supervised_steps, --config.temperature "
+            "or --env.answers, or take prompts that are neither too hard nor too easy"
+        )
+    if metrics.get("supervised", 0.0) and not metrics.get("answer_length", 0.0):
+        found["solutions"] = (
+            "the prompts have no solutions to imitate, and nothing is learned of them; give the task "
+            "a solution(prompt), or --config.supervised_steps 0"
+        )
+    return found

@@ -129,6 +129,12 @@ def clipped_weight(
     return -jax.lax.stop_gradient(weight) * advantage * log_prob
 
 
+def is_clipped(log_ratio: jax.Array, clip_low: float, clip_high: float) -> jax.Array:
+    """Returns [...] float32: 1 where the ratio is beyond the clips of these losses."""
+    ratio = jnp.exp(log_ratio)
+    return ((ratio < 1.0 - clip_low) | (ratio > 1.0 + clip_high)).astype(jnp.float32)
+
+
 def kl_to_reference(log_prob: jax.Array, reference_log_prob: jax.Array) -> jax.Array:
     """Estimates KL(policy, reference) at tokens that the policy drew.
 

@@ -11,6 +11,8 @@ import pytest
 from dm_env import specs
 
 from troupe import partitioning as pt
+from troupe.agents.generation import likelihood
+from troupe.agents.generation.groups import read_groups
 from troupe.agents.generation.loop import generate
 from troupe.agents.generation.sampling import Sampling
 from troupe.agents.grpo import GRPOBuilder, GRPOConfig, networks, update
@@ -141,7 +143,7 @@ def test_a_step_is_that_of_one_answer_at_a_time(settings):
     sample = sampled(found, config, start.params)
     state = start._replace(params=moved(start.params), steps=jnp.int32(3))
     after, output = jax.jit(learning.step)(state, sample)
-    groups = jax.device_get(update.read_groups(sample.data))
+    groups = jax.device_get(read_groups(sample.data))
 
     def of(params):
         given = found.decoder, params, groups.prompt, groups.tokens, config.temperature
@@ -278,13 +280,13 @@ def test_the_probabilities_of_a_large_vocabulary_are_taken_in_chunks(monkeypatch
     tokens = jax.random.randint(jax.random.key(1), (B, G, 32), 2, 4_096)
 
     def loss(params):
-        return networks.log_probs(found, params, PROMPTS, tokens, 1.0)[0].sum()
+        return likelihood.log_probs(*found, params, PROMPTS, tokens, 1.0)[0].sum()
 
     def compiled():
         return jax.jit(jax.value_and_grad(loss)).lower(params).compile()
 
     whole = compiled()
-    monkeypatch.setattr(networks, "MOST_LOGITS", 4 * B * G * 4_096)
+    monkeypatch.setattr(likelihood, "MOST_LOGITS", 4 * B * G * 4_096)
     chunks = compiled()
     for mine, theirs in zip(
         jax.tree.leaves(chunks(params)), jax.tree.leaves(whole(params)), strict=True

@@ -91,6 +91,11 @@ def test_a_lower_clip_of_one_is_none():
     close(tokens.clipped_weight(jnp.float32(-1), log_ratio, jnp.float32(1), 1.0, 0.2), 1e-3)
 
 
+def test_ratios_beyond_the_clips_are_told():
+    log_ratio = jnp.log(jnp.array([0.7, 0.9, 1.0, 1.25, 1.35]))
+    close(tokens.is_clipped(log_ratio, 0.2, 0.3), [1.0, 0.0, 0.0, 0.0, 1.0])
+
+
 def test_the_divergence_is_estimated_at_what_was_drawn():
     # r - 1 - log r with r the reference's probability by the policy's: 2 - 1 - log 2.
     found = tokens.kl_to_reference(jnp.log(jnp.array([0.25, 0.5])), jnp.log(jnp.array([0.5, 0.5])))
