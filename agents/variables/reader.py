@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import jax
 
+from .stored import gathered
 from .version_board import read_version
 
 Nest = Any
@@ -118,7 +119,7 @@ class VariableReader:
             return False
         version, variables = found
         # On the device once, not with every call; on CPU this is the mapped memory itself.
-        self._variables = variables if self._on_host else jax.device_put(variables)
+        self._variables = variables if self._on_host else jax.device_put(gathered(variables))
         self._version = version  # Last: whoever sees the number finds the variables.
         self.fetched += 1
         return True
