@@ -115,7 +115,7 @@ class InferenceServer:
         self._batch_size, self._wait = batch_size, wait_seconds
         self._observation = dummy(observation_spec, 1)
         self._capacity = capacity or batch_size
-        self._program = PolicyProgram(policy, self._capacity, device=device)
+        self._program = PolicyProgram(policy, self._capacity, device=device, placed=client.place_by)
         full = 1 << (batch_size - 1).bit_length()
         # Over a mesh every size is planned anew, and has to divide: there is but one.
         self._least = full if isinstance(device, Partition) else 1

@@ -4,12 +4,14 @@ import random
 import subprocess
 import sys
 import textwrap
+import time
 
 import jax
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
+from troupe.agents.variables.client import VariableClient
 from troupe.agents.variables.reader import VariableReader
 from troupe.agents.variables.server import VariableServer
 from troupe.agents.variables.stored import StoredArray
@@ -17,6 +19,7 @@ from troupe.agents.variables.sync import MeshSync
 from troupe.agents.variables.version_board import read_version, write_version
 
 from ...processes import python
+from ...waiting import wait_for
 
 VALUES = np.arange(24.0 * 16, dtype=np.float32).reshape(24, 16)
 
@@ -152,3 +155,61 @@ def test_another_process_reads_whole_versions_and_outlives_the_learner(tmp_path)
         learner.communicate()
     # Whatever it was about to write, the newest that is complete can be read.
     assert int(python(SAMPLER, tmp_path, 1, seconds=120)) == 1
+
+
+class Lost:
+    """A block whose host is gone until it is back."""
+
+    def __init__(self, values):
+        self.values, self.is_gone = values, False
+
+    def __array__(self, dtype=None, copy=None):
+        if self.is_gone:
+            raise OSError("gone")
+        return np.asarray(self.values, dtype)
+
+
+def test_a_reader_holds_what_it_has_while_a_newer_version_cannot_be_had():
+    newest, there = [0], over(0, 2, ("a",))
+    blocks = [Lost(VALUES[:12]), Lost(VALUES[12:])]
+
+    def fetch(server, newer_than):
+        if newest[0] <= newer_than:
+            return None
+        places = ((slice(0, 12), slice(0, 16)), (slice(12, 24), slice(0, 16)))
+        stored = StoredArray(VALUES.shape, VALUES.dtype, tuple(zip(places, blocks, strict=True)))
+        return newest[0], {"policy": {"w": stored}}
+
+    reader = VariableReader(VariableServer(), fetch=fetch, period=0.005, on_host=True)
+    client = VariableClient(reader)
+    assert isinstance(client.params["w"], StoredArray)  # Nobody has said yet where it is used.
+    client.place_by(MeshSync({"w": there}))
+    blocks[1].is_gone, newest[0] = True, 1
+    time.sleep(0.05)
+    client.update()
+    assert (reader.version, reader.fetched) == (0, 1)
+    blocks[1].is_gone = False
+    wait_for(lambda: reader.version == 1)
+    client.update()
+    assert client.params["w"].sharding == there
+    np.testing.assert_array_equal(np.asarray(client.params["w"]), VALUES)
+    reader.close()
+
+
+def test_a_client_in_the_learners_process_places_what_it_gets():
+    class Source:
+        version = 0
+
+        def get_variables(self, names):
+            return [{"w": jax.device_put(VALUES + self.version, over(4, 8, ("a",)))} for _ in names]
+
+    source, there = Source(), over(0, 2, ("a",))
+    one, two = VariableClient(source), VariableClient(source, ("policy", "critic"))
+    one.place_by(MeshSync({"w": there}))
+    two.place_by(MeshSync([{"w": there}, {"w": there}]))
+    source.version = 1
+    for client, params in ((one, [one.params]), (two, two.params)):
+        client.update()
+        for each in params:
+            assert each["w"].sharding == there
+            np.testing.assert_array_equal(np.asarray(each["w"]), VALUES + 1)
