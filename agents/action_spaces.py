@@ -18,7 +18,7 @@ import numpy as np
 from dm_env import specs
 
 from ..environments.action_masks import num_values
-from ..environments.specs import describe
+from ..environments.specs import AnswerArray, describe
 
 Nest = Any
 MOST_VALUES = 2**16
@@ -39,20 +39,24 @@ CHOICES = Kind("several discrete actions at once", "MultiDiscrete, MultiBinary")
 BOX = Kind("a box of real numbers with finite bounds", "Box")
 REALS = Kind("real numbers without bounds", "Box without bounds")
 NEST = Kind("a dict or tuple of these", "Dict, Tuple")
-KINDS = (CHOICE, CHOICES, BOX, REALS, NEST)
+ANSWERS = Kind("answers of tokens to a prompt", "answers of tokens")
+DISTRIBUTED = (CHOICE, CHOICES, BOX, REALS, NEST)
+"""Those that a distribution of `networks.distributions` is for."""
+KINDS = (*DISTRIBUTED, ANSWERS)
 
 DRIVEN: Mapping[str, tuple[Kind, ...]] = {
-    "bc": KINDS,
+    "bc": DISTRIBUTED,
     "c51": (CHOICE,),
     "cql": (BOX,),
-    "crr": KINDS,
+    "crr": DISTRIBUTED,
     "d4pg": (BOX,),
     "dqn": (CHOICE,),
-    "impala": KINDS,
-    "iql": KINDS,
-    "mpo": KINDS,
+    "grpo": (ANSWERS,),
+    "impala": DISTRIBUTED,
+    "iql": DISTRIBUTED,
+    "mpo": DISTRIBUTED,
     "muzero": (CHOICE,),
-    "ppo": KINDS,
+    "ppo": DISTRIBUTED,
     "qrdqn": (CHOICE,),
     "r2d2": (CHOICE,),
     "rainbow": (CHOICE,),
@@ -66,6 +70,8 @@ def kind_of(spec: specs.Array) -> Kind | None:
     """Returns the kind of one array of actions; None: it is of none."""
     if isinstance(spec, specs.DiscreteArray):
         return CHOICE
+    if isinstance(spec, AnswerArray):
+        return ANSWERS
     bounded = isinstance(spec, specs.BoundedArray)
     if spec.dtype.kind == "f":
         finite = bounded and np.isfinite(spec.minimum).all() and np.isfinite(spec.maximum).all()

@@ -1,6 +1,6 @@
 """Environments behind one interface: `dm_env`, single or as a vector, from ids or from specs."""
 
-from . import fakes, multiagent
+from . import fakes, multiagent, text
 from .dm_adapter import Conform
 from .errors import (
     EnvironmentExitError,
@@ -19,13 +19,15 @@ from .gymnasium_adapter import GymnasiumEnvironment
 from .multiagent import AgentVector, ParallelEnvironment
 from .seeding import derive_seed
 from .spaces import ActionMode
-from .specs import EnvironmentSpec, StackedArray, make_spec
+from .specs import AnswerArray, EnvironmentSpec, StackedArray, make_spec
 from .stacking import StackFrames
+from .text import TextEnvironment
 from .vector import Vector
 
 __all__ = [
     "ActionMode",
     "AgentVector",
+    "AnswerArray",
     "Conform",
     "EnvironmentExitError",
     "EnvironmentFault",
@@ -40,6 +42,7 @@ __all__ = [
     "RenderError",
     "StackFrames",
     "StackedArray",
+    "TextEnvironment",
     "UnknownEnvironmentError",
     "UnsupportedSpaceError",
     "Vector",
@@ -48,4 +51,5 @@ __all__ = [
     "make",
     "make_spec",
     "multiagent",
+    "text",
 ]

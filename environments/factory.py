@@ -10,7 +10,7 @@ from typing import Any, overload
 import dm_env
 import gymnasium
 
-from . import atari, batched, fakes, multiagent, options, registry, rendering, suites
+from . import atari, batched, fakes, multiagent, options, registry, rendering, suites, text
 from .dm_adapter import Conform
 from .errors import EnvironmentExitError, InvalidOptionError, UnknownEnvironmentError
 from .gymnasium_adapter import GymnasiumEnvironment
@@ -74,7 +74,9 @@ def make(
     "MODULE:ID" imports the module first, which registers the id. "jax:NAME" is one of
     `functional.TASKS`, written in JAX, and "jax:MODULE:NAME" what a function of a module makes.
     "pettingzoo:FAMILY/NAME" is one of PettingZoo's parallel environments of several agents, and
-    "pettingzoo:MODULE:FUNCTION" what a function of a module makes.
+    "pettingzoo:MODULE:FUNCTION" what a function of a module makes. "tokens:NAME" is one of
+    `text.TASKS`, whose actions are answers to a prompt, and "tokens:MODULE:FUNCTION" what a
+    function of a module makes.
 
     Args:
       id: which environment.
@@ -90,8 +92,8 @@ def make(
       max_episode_steps: in place of the limit that the id comes with (Gymnasium), or beside it
         (PettingZoo).
       render_mode: "rgb_array" makes `render_frame` work, "human" shows a window (Gymnasium only).
-      **arguments: for the environment's own constructor (Gymnasium, fakes and PettingZoo), and for
-        `multiagent.ParallelEnvironment`.
+      **arguments: for the environment's own constructor (Gymnasium, fakes, PettingZoo and tasks of
+        text), and for `multiagent.ParallelEnvironment` or `text.TextEnvironment`.
 
     Raises:
       UnknownEnvironmentError: if there is no such id; the message lists near ones.
@@ -124,6 +126,10 @@ def make(
             return multiagent.make(id, seed, num_envs, **common, **more)
         except SystemExit as end:
             raise EnvironmentExitError(f"{id} called sys.exit({end.code!r})") from end
+    if id.startswith(text.PREFIX):
+        limits = {"render_mode": render_mode, "max_episode_steps": max_episode_steps}
+        _refuse(id, episodic_life=episodic_life, **limits)
+        return text.make(id, seed, num_envs, reward_clip=reward_clip, **arguments)
     family = id.partition("/")[0]
 
     def make_one(index: int) -> dm_env.Environment:

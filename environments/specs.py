@@ -189,6 +189,105 @@ class StackedArray(specs.BoundedArray):  # type: ignore[misc]
         return StackedArray, tuple(arguments.values())
 
 
+class AnswerArray(specs.BoundedArray):  # type: ignore[misc]
+    """A group of answers to one prompt, each a row of tokens: int32 [G, T] in [0, V).
+
+    An answer is what stands before its first `end`; behind it every token is `pad`.
+
+    Attributes:
+      vocabulary: V, the number of tokens.
+      pad: the token that fills rows; policies never choose it. It may be `end`.
+      end: the token that ends an answer; one of T tokens without it is whole, too.
+      grammar: what may come, as a finite automaton, int32 [S, V]: the next state, -1 where a token
+        may not come; state 0 begins. None: any token but `pad` may come.
+      tokenizer: has `decode(ids) -> str`, for who writes samples of answers down.
+    """
+
+    __slots__ = ("_end", "_grammar", "_pad", "_tokenizer", "_vocabulary")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        vocabulary: int,
+        pad: int,
+        end: int,
+        grammar: np.ndarray | None = None,
+        tokenizer: Any = None,
+        name: str | None = None,
+    ) -> None:
+        """Makes the spec of G answers of at most T tokens; `shape` is [G, T].
+
+        Raises:
+          InvalidOptionError: if `pad`, `end` or the grammar are not of the vocabulary.
+        """
+        super().__init__(shape, np.int32, 0, vocabulary - 1, name)
+        if not (0 <= pad < vocabulary and 0 <= end < vocabulary):
+            raise InvalidOptionError(
+                f"pad and end must be tokens of {vocabulary}, got {pad} and {end}"
+            )
+        self._vocabulary, self._pad, self._end = vocabulary, pad, end
+        self._tokenizer = tokenizer
+        self._grammar = None if grammar is None else _check_grammar(grammar, vocabulary)
+
+    @property
+    def vocabulary(self) -> int:
+        return self._vocabulary
+
+    @property
+    def pad(self) -> int:
+        return self._pad
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    @property
+    def grammar(self) -> np.ndarray | None:
+        return self._grammar
+
+    @property
+    def tokenizer(self) -> Any:
+        return self._tokenizer
+
+    def __repr__(self) -> str:
+        states = None if self.grammar is None else len(self.grammar)
+        return (
+            f"AnswerArray(shape={self.shape}, vocabulary={self.vocabulary}, pad={self.pad}, "
+            f"end={self.end}, states of the grammar={states}, name={self.name!r})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, AnswerArray)
+            and bool(super().__eq__(other))
+            and (self.pad, self.end, self.tokenizer) == (other.pad, other.end, other.tokenizer)
+            and (self.grammar is None) == (other.grammar is None)
+            and np.array_equal(self.grammar, other.grammar)  # type: ignore[arg-type]
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AnswerArray, tuple(self._get_constructor_kwargs().values())
+
+
+def _check_grammar(grammar: Any, vocabulary: int) -> np.ndarray:
+    """Returns a grammar as an array that cannot be written to."""
+    table = np.array(grammar)
+    if table.ndim != 2 or table.shape[1] != vocabulary or table.dtype.kind not in "iu":
+        raise InvalidOptionError(
+            f"a grammar of {vocabulary} tokens is int32 [states, {vocabulary}], got "
+            f"{table.dtype}{[*table.shape]}"
+        )
+    if not (table >= -1).all() or not (table < len(table)).all() or not len(table):
+        raise InvalidOptionError(
+            f"a grammar's entries are its {len(table)} states or -1, got {table.min()} to "
+            f"{table.max()}"
+        )
+    table = table.astype(np.int32)
+    table.setflags(write=False)
+    return table
+
+
 def reward_spec(limit: float | None = None) -> specs.Array:
     """A float32 reward; within +-`limit` where the environment clips it."""
     if limit is None:
@@ -246,6 +345,9 @@ def describe(spec: Nest) -> str:
     """One line about a nest of specs, for messages."""
     if isinstance(spec, specs.DiscreteArray):
         return f"one of {spec.num_values}"
+    if isinstance(spec, AnswerArray):
+        answers, length = spec.shape
+        return f"{answers} answers of up to {length} tokens among {spec.vocabulary}"
     if isinstance(spec, specs.Array):
         kind = "bounded " if isinstance(spec, specs.BoundedArray) else ""
         return f"{kind}{spec.dtype}{list(spec.shape)}"

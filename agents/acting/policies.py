@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.custom_batching
 import jax.numpy as jnp
 
 from .. import action_spaces, legal_actions
@@ -13,6 +14,7 @@ from ..interfaces import ActorCore
 from ..networks.distributions import Distribution, for_actions
 
 Nest = Any
+SelectAction = Callable[[Nest, Nest, Nest], tuple[Nest, Nest]]
 
 
 def batch(policy: ActorCore) -> Callable[..., tuple[Nest, Nest, Nest]]:
@@ -38,6 +40,42 @@ def batch(policy: ActorCore) -> Callable[..., tuple[Nest, Nest, Nest]]:
         return jax.vmap(act, in_axes=(None, 0, 0))(params, observation, state)
 
     return step
+
+
+def batched(select_actions: SelectAction) -> SelectAction:
+    """Makes an `ActorCore.select_action` of a policy that acts for all streams in one computation.
+
+    A loop that ends at different times for different streams, for one, would copy all that it
+    carries in every turn if it were made for one stream and batched by `jax.vmap`.
+
+    Args:
+      select_actions: `(params, observation [N, ...], state [N, ...]) -> (action [N, ...],
+        state [N, ...])`.
+
+    Returns:
+      The same of one stream. `jax.vmap` over streams makes it a call of `select_actions`.
+    """
+
+    def alone(params: Nest, observation: Nest, state: Nest) -> tuple[Nest, Nest]:
+        given = jax.tree.map(lambda x: x[None], (observation, state))
+        return jax.tree.map(lambda x: x[0], select_actions(params, *given))
+
+    def rule(size: int, is_batched: Any, *given: Nest) -> tuple[Nest, Nest]:
+        def spread(x: jax.Array, is_batched: bool) -> jax.Array:
+            return x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
+
+        params, *rest = given
+        rest = jax.tree.map(spread, rest, list(is_batched[1:]))
+        if any(jax.tree.leaves(is_batched[0])):  # Each stream has parameters of its own.
+            params = jax.tree.map(spread, params, is_batched[0])
+            found = jax.lax.map(lambda one: alone(*one), (params, *rest))
+        else:
+            found = select_actions(params, *rest)
+        return found, jax.tree.map(lambda _: True, found)
+
+    select_action = jax.custom_batching.custom_vmap(alone)
+    select_action.def_vmap(rule)
+    return select_action
 
 
 def begin(policy: ActorCore, keys: jax.Array, first_stream: Any = 0) -> Nest:

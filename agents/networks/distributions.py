@@ -324,7 +324,7 @@ def for_actions(agent: str, actions: Nest, *, squashed: bool = False) -> Distrib
         return gaussian(spec.shape)
 
     kinds = action_spaces.kinds_of(actions)
-    if None in kinds:
-        raise action_spaces.refusal(agent, actions, *action_spaces.KINDS)
+    if not kinds <= {*action_spaces.DISTRIBUTED}:
+        raise action_spaces.refusal(agent, actions, *action_spaces.DISTRIBUTED)
     families = jax.tree.map(family, actions)
     return product(families) if action_spaces.NEST in kinds else families

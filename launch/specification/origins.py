@@ -33,8 +33,9 @@ _INSTALLED = {
 def module_of(name: str) -> str | None:
     """The module of a name MODULE:NAME or KIND:MODULE:NAME; None where it has none.
 
-    Wrappers may stand before it.
+    Wrappers may stand before it, and options after a question mark behind it.
     """
+    name = name.partition("?")[0]
     return name.rpartition("+")[2].rpartition(":")[0].rpartition(":")[2] or None
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _SEVERAL_AGENTS = "pettingzoo:"
 """Prefix of ids of environments that may have several agents."""
+_TEXT = "tokens:"
+"""Prefix of ids of tasks of text, which hold prompts out for evaluations."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +148,8 @@ class Recipe:
         options = {"actions": builder_class.actions, **self.environment}
         if not evaluation:
             options |= self.training_environment
+        if self.env.startswith(_TEXT):
+            options.setdefault("held_out", evaluation)
         if render_mode is not None:
             options["render_mode"] = render_mode
         try:

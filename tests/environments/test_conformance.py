@@ -24,6 +24,8 @@ IDS = [
     "jax:Pendulum-v1",
     "jax:pgx/minatar-breakout",
     "jax:pgx/tic_tac_toe",
+    "tokens:addition",
+    "tokens:reverse?length=3",
     "fake/continuous",
     "fake/discrete",
     "fake/image",

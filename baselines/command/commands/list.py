@@ -14,7 +14,7 @@ from ..parser import Commands
 def register(commands: Commands) -> None:
     commands.add(
         "list",
-        "list agents, wrappers, environments with tuned settings, tactics and devices",
+        "list agents, wrappers, environments with tuned settings, text tasks, tactics and devices",
         print_lists,
     )
 
@@ -40,6 +40,12 @@ def print_lists(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
             for one in sorted(settings, key=lambda one: (one.env, one.agent))
         ],
     )
+    tasks = sorted(sources.table("environments/text/ids.py", "TASKS"))
+    rows = [(f"tokens:{name}", _summary_of_task(made)) for name, made in tasks]
+    reasoning = sources.find("environments.text.reasoning", "ReasoningTask").summary
+    rows.append(("tokens:reasoning_gym/NAME", reasoning))
+    rows.append(("tokens:MODULE:FUNCTION", "What a function of your own makes"))
+    _print_table("text tasks", rows)
     rows = []
     for name, made in sorted(sources.table("partitioning/tactics/__init__.py", "NAMED")):
         class_name, _, parser = made.partition(".")
@@ -50,6 +56,10 @@ def print_lists(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     rows = [*sources.table(presets, "TPUS"), *sources.table(presets, "GPUS")]
     _print_table("devices", [(name, f"{ast.literal_eval(row)[-3]:g} GB") for name, row in rows])
     return 0
+
+
+def _summary_of_task(name: str) -> str:
+    return sources.find("environments.text.tasks", name).summary
 
 
 def _find(package: str, where: str) -> sources.Definition:
