@@ -6,7 +6,7 @@ import re
 
 from troupe import environments
 from troupe.environments import text
-from troupe.environments.text import ids, verifiers
+from troupe.environments.text import ids, layout, verifiers
 
 
 def test_its_code_runs(documented, pages, capsys):
@@ -27,7 +27,7 @@ def test_its_figures_and_options_are_those_that_there_are(pages):
     page = (pages.__globals__["DOCS"] / "tokens.md").read_text()
     for key in ("answers", "tokenizer", "grammar", "time_limit", "prompt_length"):
         assert f"`{key}`" in page
-    assert f"the longest of {ids._SAMPLES + ids._SAMPLES_HELD_OUT} samples" in page
+    assert f"the longest of {layout._SAMPLES + layout._SAMPLES_HELD_OUT} samples" in page
     assert f"| {ids.TIME_LIMIT:g}; of `reverse`" in page
     assert f"more than {verifiers.MOST_FAILURES} and one\nfor each hundred" in page
     for name, kind in text.TASKS.items():
