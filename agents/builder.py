@@ -12,8 +12,8 @@ from ..environments.spaces import ActionMode
 from ..environments.specs import EnvironmentSpec
 from .acting import policies
 from .acting.actor import GenericActor
-from .acting.inference import InferenceSource
 from .acting.remote import RemoteActor
+from .acting.sessions import InferenceSource
 from .bounds import show
 from .configs import ActorCriticConfig, OfflineConfig, OffPolicyConfig, PriorityConfig
 from .interfaces import ActorCore, Adder, Update, VariableSource

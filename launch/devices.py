@@ -7,6 +7,7 @@ there is, and the quickest pair is kept.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pathlib
 import time
@@ -17,10 +18,12 @@ import jax
 import numpy as np
 
 from ..agents.networks.core import dummy
+from ..agents.programs.placement import Partition
 from ..agents.replay.items import ReplaySpec, Rollouts
 from .errors import RequestError
 
 if TYPE_CHECKING:
+    from .experiment import Experiment
     from .factory import ComponentFactory
 
 AUTO, MESH = "auto", "mesh"
@@ -31,7 +34,7 @@ _CALLS = 20
 class ChosenDevices(NamedTuple):
     """The devices of one process; None: jax's default device."""
 
-    actor: jax.Device | None = None
+    actor: jax.Device | Partition | None = None
     learner: jax.Device | None = None
     note: str = ""
     """A line that says what was tried; empty: there was no choice."""
@@ -39,8 +42,9 @@ class ChosenDevices(NamedTuple):
     def to_json(self) -> dict[str, str]:
         """The platform of each."""
         default = jax.local_devices()[0]
+        actor = self.actor.mesh.devices()[0] if isinstance(self.actor, Partition) else self.actor
         return {
-            "actor": (self.actor or default).platform,
+            "actor": (actor or default).platform,
             "learner": (self.learner or default).platform,
         }
 
@@ -115,13 +119,14 @@ def choose(
       RequestError: if there is no device of a name, or none on which they run.
     """
     experiment = factory.experiment
-    acts = spec is not None and experiment.actor_device != MESH
+    sampler = _sampler(experiment)
+    acts = spec is not None and experiment.actor_device != MESH and sampler is None
     actors = find(experiment.actor_device, "actor") if acts else {}
     learners = find(experiment.learner_device, "learner") if samples is not None else {}
     if experiment.partition is not None:
         learners = {}  # It is where its mesh is.
     if len(actors) <= 1 and len(learners) <= 1:
-        return ChosenDevices(_explicit(actors), _explicit(learners))
+        return ChosenDevices(sampler or _explicit(actors), _explicit(learners))
     learning = _measure(learners, lambda device: _dispatch_of(factory, samples, device))
     acting = _measure(actors, lambda device: _action_of(factory, device))
     rate = 1.0 if spec is None else _dispatches_per_step(spec, factory)
@@ -138,7 +143,28 @@ def choose(
         if len(times) > 1
     ]
     note = "devices: " + ", ".join(told)
-    return ChosenDevices(actors.get(actor), learners.get(learner), note)
+    return ChosenDevices(sampler or actors.get(actor), learners.get(learner), note)
+
+
+def _sampler(experiment: Experiment) -> jax.Device | Partition | None:
+    """The devices of the policy's own mesh, or the only one; None: it has no such mesh.
+
+    They are those besides the learner's where jax has enough, else the first there are.
+
+    Raises:
+      RequestError: if jax has fewer.
+    """
+    partition, learner = experiment.sampler_partition, experiment.partition
+    if partition is None:
+        return None
+    mesh, taken = partition.mesh, 1 if learner is None else learner.mesh.size
+    try:
+        if len(jax.devices()) >= taken + mesh.size:
+            mesh = mesh.on(jax.devices()[taken : taken + mesh.size])
+        devices = mesh.devices()
+    except ValueError as error:
+        raise RequestError(f"--sampler-mesh: {error}.") from error
+    return devices[0] if mesh.size == 1 else dataclasses.replace(partition, mesh=mesh)
 
 
 def _explicit(found: dict[str, jax.Device]) -> jax.Device | None:

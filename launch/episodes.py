@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 INFO = "info/"
 """Prefix of the names of these numbers in rows of metrics and in evaluations."""
+WIN_RATE, WIN_RATE_OLDER = INFO + "win_rate", INFO + "win_rate_older"
+"""Of games: shares of an evaluation's episodes that were won, against the opponent that evaluations
+have, and against an earlier policy of the same run."""
 
 
 class EndedEpisode(NamedTuple):
@@ -30,10 +33,11 @@ def mean_info(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def success_text(summary: Mapping[str, Any]) -> str:
-    """Returns the share of successes in an evaluation, as the end of a list; "": it has none."""
+    """Returns the shares of successes or of games won in an evaluation, as the end of a list; "":
+    it has none."""
     found = {name.removeprefix(INFO): value for name, value in summary.items() if INFO in name}
     return "".join(
-        f", {name.removeprefix('is_')} {value:.2f}"
+        f", {name.removeprefix('is_').replace('_', ' ')} {value:.2f}"
         for name, value in found.items()
-        if "success" in name
+        if "success" in name or name.startswith("win_rate")
     )

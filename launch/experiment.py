@@ -25,6 +25,11 @@ Flags = Mapping[str, str]
 DEVICES = ("auto", "cpu", "gpu", "tpu")
 ACTOR_DEVICES = (*DEVICES, "mesh")
 """The devices that an actor or a learner may be told to compute on."""
+OF_ONE_PROCESS = (
+    "is that of a policy in the learner's process: take --launch one-process, or between processes "
+    "--inference-servers, --inference-mesh and --inference-schedule."
+)
+"""The reason for which a mesh of the policy's own is refused, after its name."""
 _OF = {
     "environment_factory": " of seed, num_envs and evaluation: "
     "`return environments.make(ID, seed=seed, num_envs=num_envs)`",
@@ -147,6 +152,10 @@ class Experiment:
     quickest, the host where there are several; mesh: in one process the learner's."""
     learner_device: str = "auto"
     """On what the learner computes: cpu, gpu or tpu; auto: what is quickest."""
+    sampler_partition: Partition | None = None
+    """In one process a mesh and tactics of the policy's own, for actors and evaluators. It is given
+    the learner's parameters shard by shard, on devices besides the learner's where jax has enough
+    of them; None: as `actor_device` says."""
     callbacks: Sequence[Callback] = ()
     """Told of metrics, evaluations and checkpoints, in the process that begins the run."""
 
@@ -170,6 +179,7 @@ class Experiment:
             ("evaluation", Evaluation),
             ("checkpointing", Checkpointing),
             ("partition", Partition | None),
+            ("sampler_partition", Partition | None),
         ):
             value = getattr(self, name)
             if not isinstance(value, kind):
@@ -192,6 +202,11 @@ class Experiment:
             raise RequestError(
                 "--actor-device mesh is the mesh of the learner, which has none; give it one with "
                 "--mesh and --schedule."
+            )
+        if self.sampler_partition is not None and self.actor_device != "auto":
+            raise RequestError(
+                f"--actor-device {self.actor_device} was given beside --sampler-mesh "
+                f"{self.sampler_partition.mesh}, over which the policy is computed; leave one out."
             )
         check_callbacks(self.callbacks)
         budgets = ("num_actor_steps", "num_learner_steps")
@@ -349,6 +364,12 @@ def require_experiment(value: Any) -> None:
             f"what is run is a launch.Experiment(builder, environment_factory, env, "
             f"num_actor_steps), not {show(value)}."
         )
+
+
+def require_no_sampler(experiment: Experiment) -> None:
+    """Raises RequestError where a policy has a mesh of its own and the launch knows none."""
+    if experiment.sampler_partition is not None:
+        raise RequestError(f"--sampler-mesh {experiment.sampler_partition.mesh} {OF_ONE_PROCESS}")
 
 
 def check_identity(found: Mapping[str, Any], expected: Mapping[str, Any], where: object) -> None:

@@ -199,7 +199,7 @@ class ComponentFactory:
         *,
         num_envs: int,
         first_stream: int = 0,
-        device: jax.Device | None = None,
+        device: jax.Device | Partition | None = None,
     ) -> Any:
         """An actor that explores.
 

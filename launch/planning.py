@@ -7,9 +7,13 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import jax
+
 from .. import environments
+from ..agents.networks.core import dummy
 from ..agents.programs import dispatch, planning, runtime
 from ..agents.programs.placement import Partition
+from ..agents.programs.policy import PolicyProgram
 from . import seeds
 from .errors import RequestError
 from .experiment import Experiment
@@ -17,7 +21,9 @@ from .files import sharded
 
 if TYPE_CHECKING:
     from .. import partitioning
+    from ..agents.interfaces import Update
     from ..environments import EnvironmentSpec
+    from ..partitioning.transfer import ArrayLayout, TransferPlan
 
 
 def plan(experiment: Experiment, spec: EnvironmentSpec | None = None) -> partitioning.Plan:
@@ -62,6 +68,120 @@ def choose(
     return partitioning.choose(planned, devices, 1.0 if memory is None else memory)
 
 
+@dataclasses.dataclass(frozen=True)
+class PlannedSampler:
+    """A policy on a mesh of its own, and the way of the learner's parameters to it.
+
+    Attributes:
+      policy: the plan of a step of all environments' streams.
+      beside: of the parameters, to devices besides the learner's.
+      shared: of the parameters, to the first of the learner's own devices.
+      computed: paths of parameters that no array of the learner's state is; as if every device of
+        the learner had them.
+    """
+
+    policy: partitioning.Plan
+    beside: TransferPlan
+    shared: TransferPlan
+    computed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        from ..partitioning.simulator.simulate import amount
+
+        cost = self.policy.steps[-1].simulation
+        lines = [
+            f"the policy over {self.policy.mesh}: {cost.shown_seconds(' s')} a step, peak "
+            f"{amount(cost.peak_memory_bytes, 'B', 1024)} of each device",
+            f"its parameters, to devices of its own: {self.beside}",
+            f"its parameters, to the learner's devices: {self.shared.summary}",
+        ]
+        if self.computed:
+            lines.append(f"computed from the learner's state: {', '.join(self.computed)}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary of the policy's step, and both transfers."""
+        return {
+            "policy": self.policy.summary(),
+            "beside": self.beside.to_json(),
+            "shared": self.shared.to_json(),
+            "computed": self.computed,
+        }
+
+
+def plan_sampler(
+    experiment: Experiment, step: partitioning.Plan, spec: EnvironmentSpec | None = None
+) -> PlannedSampler:
+    """Plans the policy of an experiment over its own mesh, and the way of its parameters there.
+
+    Args:
+      experiment: with a partition and a sampler's.
+      step: the learner's, as `plan` gives it.
+      spec: as of `plan`.
+
+    Raises:
+      ValueError: if the schedule of the sampler cannot be applied.
+    """
+    from ..partitioning import simulator, transfer
+
+    assert experiment.partition is not None
+    assert experiment.sampler_partition is not None
+    spec, builder = spec or spec_of(experiment), experiment.builder
+    networks = experiment.make_networks(spec)
+    policy = builder.make_policy(networks, spec, num_streams=builder.num_envs)
+    params, source, computed = _parameters(builder.make_update(networks, spec), step)
+    # Decisions say for which device the learner's step was planned.
+    device = experiment.partition.device or step.steps[-1].simulation.device
+    partition = dataclasses.replace(experiment.sampler_partition, device=device)
+    program = PolicyProgram(policy, builder.num_envs, device=partition)
+    observation = dummy(spec.observations, builder.num_envs)
+    planned = program.plan(params, observation, runtime.here()).plan
+    learner, sampler = step.mesh.size, planned.mesh.size
+    topology = simulator.hosts_of(device, learner + sampler)
+
+    def to(first: int) -> TransferPlan:
+        target = transfer.input_layouts(planned, ["params"], range(first, first + sampler))
+        return transfer.plan(source, target, topology)
+
+    return PlannedSampler(planned, to(learner), to(0), computed)
+
+
+def _parameters(
+    update: Update, step: partitioning.Plan
+) -> tuple[Any, dict[str, ArrayLayout], tuple[str, ...]]:
+    """The policy's parameters at the learner: shapes, layouts by path, and paths of computed ones.
+
+    Args:
+      update: the agent's.
+      step: its plan.
+    """
+    from ..partitioning import transfer
+    from ..partitioning.ir.trace import path_text
+
+    state = jax.eval_shape(lambda: update.init(jax.random.key(0)))
+    names = [
+        path_text((planning.STATE,), path)
+        for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]
+    ]
+    traced, params = jax.make_jaxpr(
+        lambda state: update.variables(state)["policy"], return_shape=True
+    )(state)
+    held = dict(zip(traced.jaxpr.invars, names, strict=True))
+    layouts = transfer.input_layouts(step, [planning.STATE])
+    source, computed = {}, []
+    for out, (path, leaf) in zip(
+        traced.jaxpr.outvars, jax.tree_util.tree_flatten_with_path(params)[0], strict=True
+    ):
+        name = path_text(("params",), path)
+        if out in held:
+            source[name] = layouts[held[out]]
+        else:
+            computed.append(name)
+            axes = step.mesh.axes
+            source[name] = transfer.ArrayLayout.of_spec(leaf.shape, leaf.dtype, axes, ())
+    return params, source, tuple(computed)
+
+
 def decided(experiment: Experiment, spec: EnvironmentSpec, devices: runtime.Devices) -> Experiment:
     """Plans the step of an experiment for the processes that will run it.
 
@@ -84,7 +204,6 @@ def decided(experiment: Experiment, spec: EnvironmentSpec, devices: runtime.Devi
     with refused(experiment, spec):
         update, sample = _step(experiment, spec)
         planned = planning.plan_update(update, experiment.partition, sample, devices)
-        planning.require_spread(planned)
         planning.require_memory(planned, update, experiment.partition, sample, devices)
         decisions = planned.plan.decisions
     partition = dataclasses.replace(experiment.partition, decisions=decisions)

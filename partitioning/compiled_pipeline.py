@@ -24,6 +24,9 @@ class CompiledPipeline:
       out_shardings: the same for the flat outputs.
       donated: positions of the flat inputs that are given away.
       types: the types of leaves that it was called with; none is a tracer's.
+      packing: packs and unpacks the state, which a loop of steps keeps packed.
+      step: `(packed state, other flat inputs) -> (packed state, other flat outputs)`, for programs
+        that jax compiles.
     """
 
     def __init__(self, plan: Plan, mesh: Mesh):
@@ -37,6 +40,7 @@ class CompiledPipeline:
         self.out_tree = signature.out_tree
         self._run = PipelineRun(plan.pipeline, mesh, self.donated)
         self.in_shardings, self.out_shardings = self._run.in_shardings, self._run.out_shardings
+        self.packing, self.step = self._run.packing, self._run.step
         self._planned = settings(), [value_type(v) for v in plan.graph.program.inputs]
         self.types: set[type] = set()
 

@@ -69,6 +69,10 @@ class Mesh:
             np.array(self.devices(), dtype=object).reshape(shape), tuple(self.axes)
         )
 
+    def on(self, devices: Sequence[Any]) -> Mesh:
+        """The mesh on these devices, unless it was made with some already."""
+        return self if self._devices is not None else Mesh(self.axes, devices)
+
     def ordered(self, order: Sequence[int]) -> Mesh:
         """The mesh with its devices in another order: of each place, which one stands there.
 

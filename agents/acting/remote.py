@@ -11,7 +11,7 @@ import numpy as np
 
 from ..interfaces import ActorCore, Adder
 from .actor import BaseActor
-from .inference import Answer
+from .sessions import Answer
 
 Nest = Any
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ...environments.specs import AnswerArray
 from ..networks.decoder import Cache, Decoder
 from . import masks
 from .sampling import Sampling, draw
@@ -23,7 +24,7 @@ class Answers(NamedTuple):
     """float32 [..., T], see `sampling.log_probs`; 0 past the end"""
 
 
-class Rows(NamedTuple):
+class AnswerRows(NamedTuple):
     """Answers that are being drawn."""
 
     answers: Answers
@@ -36,7 +37,7 @@ class Rows(NamedTuple):
     """bool [B]"""
 
 
-def begin(is_void: jax.Array, length: int, pad: int) -> Rows:
+def begin(is_void: jax.Array, length: int, pad: int) -> AnswerRows:
     """Returns rows that have drawn nothing.
 
     Args:
@@ -47,17 +48,17 @@ def begin(is_void: jax.Array, length: int, pad: int) -> Rows:
     shape = len(is_void), length
     answers = Answers(jnp.full(shape, pad, jnp.int32), jnp.zeros(shape, jnp.float32))
     zeros = jnp.zeros(len(is_void), jnp.int32)
-    return Rows(answers, zeros, zeros, is_void)
+    return AnswerRows(answers, zeros, zeros, is_void)
 
 
 def draw_next(
-    rows: Rows,
+    rows: AnswerRows,
     logits: jax.Array,
     keys: jax.Array,
     at: jax.Array,
-    answer: masks.AnswerSpec,
+    answer: AnswerArray,
     sampling: Sampling,
-) -> Rows:
+) -> AnswerRows:
     """Draws the next token of every row that has not ended.
 
     Args:
@@ -75,7 +76,7 @@ def draw_next(
     log_prob = jnp.where(rows.ended, 0.0, log_prob)
     here = jnp.arange(rows.answers.tokens.shape[-1]) == jnp.asarray(at)[..., None]
     here &= ~rows.ended[:, None]
-    return Rows(
+    return AnswerRows(
         Answers(
             jnp.where(here, token[:, None], rows.answers.tokens),
             jnp.where(here, log_prob[:, None], rows.answers.log_probs),
@@ -91,7 +92,7 @@ def generate(
     params: Nest,
     prompt: jax.Array,
     keys: jax.Array,
-    answer: masks.AnswerSpec,
+    answer: AnswerArray,
     sampling: Sampling,
 ) -> Answers:
     """Answers every prompt G times.
@@ -115,11 +116,11 @@ def generate(
     if sampling.is_greedy and group > 1:  # They are all alike.
         found = generate(decoder, params, prompt, keys[:, :1], answer, sampling)
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_prompts, group, length)), found)
-    params = decoder.for_inference(params)
+    params = decoder.apart(params)
     keys = keys.reshape(-1)
     columns = prompt.shape[1]
     is_token = masks.prompt_mask(prompt, answer.pad)
-    empty = decoder.empty_cache(num_prompts, columns)
+    empty = decoder.empty_cache(num_prompts, columns, apart=True)
     hidden, cache = decoder.extend(params, prompt, is_token, empty, jnp.int32(0))
     logits = decoder.logits(params, hidden[:, -1])
     cache = _widen(cache, group, length - 1)
@@ -128,11 +129,11 @@ def generate(
     zero = jnp.int32(0)
     rows = draw_next(rows, jnp.repeat(logits, group, 0), keys, zero, answer, sampling)
 
-    def goes_on(carry: tuple[jax.Array, Rows, Cache]) -> jax.Array:
+    def goes_on(carry: tuple[jax.Array, AnswerRows, Cache]) -> jax.Array:
         at, rows, _ = carry
         return (at < length) & ~jnp.all(rows.ended)
 
-    def step(carry: tuple[jax.Array, Rows, Cache]) -> tuple[jax.Array, Rows, Cache]:
+    def step(carry: tuple[jax.Array, AnswerRows, Cache]) -> tuple[jax.Array, AnswerRows, Cache]:
         at, rows, cache = carry
         given = rows.token[:, None], ~rows.ended[:, None]
         hidden, cache = decoder.extend(params, *given, cache, columns + at - 1)
@@ -146,9 +147,9 @@ def generate(
 def _widen(cache: Cache, times: int, more: int) -> Cache:
     """A cache with every row so many times, and so many columns more, which are no tokens."""
 
-    def widen(x: jax.Array, row: int, column: int) -> jax.Array:
+    def widen(x: jax.Array, column: int) -> jax.Array:
         after = [(0, more if dim == column else 0) for dim in range(x.ndim)]
-        return jnp.pad(jnp.repeat(x, times, row), after)
+        return jnp.pad(jnp.repeat(x, times, 0), after)
 
-    keys, values = (widen(x, 1, 3) for x in (cache.keys, cache.values))
-    return Cache(keys, values, widen(cache.is_token, 0, 1))
+    keys, values = (tuple(widen(x, 2) for x in part) for part in (cache.keys, cache.values))
+    return Cache(keys, values, widen(cache.is_token, 1))

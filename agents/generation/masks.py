@@ -1,19 +1,16 @@
 """Which columns are tokens, and which tokens may come.
 
-An answer's spec (`AnswerArray`) names `pad`, `end`, the `vocabulary` of its tokenizer and a
-`grammar`: a finite automaton as a table int32 [S, V], the next state by state and token, -1 where
-the token may not come. State 0 begins.
+An `AnswerArray` names `pad`, `end`, the `vocabulary` of its tokenizer and a `grammar`: a finite
+automaton whose state 0 begins an answer.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-AnswerSpec = Any
+from ...environments.specs import AnswerArray
 
 
 def prompt_mask(prompt: jax.Array, pad: int) -> jax.Array:
@@ -28,7 +25,7 @@ def answer_mask(tokens: jax.Array, pad: int, end: int) -> jax.Array:
     return before if pad == end else before & (tokens != pad)
 
 
-def possible(answer: AnswerSpec, vocabulary: int) -> np.ndarray:
+def possible(answer: AnswerArray, vocabulary: int) -> np.ndarray:
     """Tokens that may ever come: all that the tokenizer has, but for padding.
 
     Args:
@@ -71,7 +68,7 @@ def _require_ways_on(grammar: np.ndarray, mask: np.ndarray, end: int) -> None:
         unseen += found
 
 
-def allowed(answer: AnswerSpec, vocabulary: int, states: jax.Array) -> jax.Array:
+def allowed(answer: AnswerArray, vocabulary: int, states: jax.Array) -> jax.Array:
     """Tokens that may come in states [...] of the grammar.
 
     Returns:
@@ -85,30 +82,25 @@ def allowed(answer: AnswerSpec, vocabulary: int, states: jax.Array) -> jax.Array
     return jnp.pad(rows, beyond) & mask
 
 
-def advance(answer: AnswerSpec, states: jax.Array, tokens: jax.Array) -> jax.Array:
+def advance(answer: AnswerArray, states: jax.Array, tokens: jax.Array) -> jax.Array:
     """The grammar's states after tokens, int32 [...]; of an answer that has ended it is any."""
     if answer.grammar is None:
         return states
     return jnp.maximum(jnp.asarray(answer.grammar)[states, tokens], 0)
 
 
-def states_along(answer: AnswerSpec, tokens: jax.Array) -> jax.Array:
-    """The grammar's states before each token of whole answers [..., T], int32 [..., T].
-
-    For a learner that takes logits in chunks, as `allowed` tells from them what might have come.
-    """
-    if answer.grammar is None:
-        return jnp.zeros(tokens.shape, jnp.int32)
+def states_along(answer: AnswerArray, tokens: jax.Array) -> jax.Array:
+    """The grammar's states before each token of whole answers [..., T], int32 [..., T]."""
+    begin = jnp.zeros(tokens.shape[:-1], jnp.int32)
 
     def step(states: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
         return advance(answer, states, tokens), states
 
-    begin = jnp.zeros(tokens.shape[:-1], jnp.int32)
     _, states = jax.lax.scan(step, begin, jnp.moveaxis(tokens, -1, 0))
     return jnp.moveaxis(states, 0, -1)
 
 
-def allowed_along(answer: AnswerSpec, vocabulary: int, tokens: jax.Array) -> jax.Array:
+def allowed_along(answer: AnswerArray, vocabulary: int, tokens: jax.Array) -> jax.Array:
     """Tokens that might have come in the place of each token of whole answers.
 
     Args:
@@ -119,4 +111,6 @@ def allowed_along(answer: AnswerSpec, vocabulary: int, tokens: jax.Array) -> jax
     Returns:
       bool [..., T, V], or [V] where there is no grammar.
     """
+    if answer.grammar is None:
+        return allowed(answer, vocabulary, jnp.zeros(tokens.shape, jnp.int32))
     return allowed(answer, vocabulary, states_along(answer, tokens))

@@ -105,6 +105,10 @@ class SGDLearner:
         That of a partitioned learner is made when it is first needed: one that is restored before
         never holds two.
         """
+        return self._program.unpacked(self._held())
+
+    def _held(self) -> Nest:
+        """The state as the program holds it."""
         if self._state is None:
             self._state = self._program.init(self._key)
         return self._state
@@ -125,7 +129,7 @@ class SGDLearner:
     def step(self) -> None:
         """Takes one batch and K gradient steps."""
         sample = next(self._samples)
-        self._state, self._output = self._program(self.state, sample)
+        self._state, self._output = self._program(self._held(), sample)
         self._variables.clear()
         self.steps += self._steps_per_dispatch
         self.version += 1
@@ -160,7 +164,7 @@ class SGDLearner:
         if unknown:
             raise KeyError(f"No variables named {unknown}; there are {sorted(self._names)}.")
         if names not in self._variables:
-            self._variables[names] = self._program.variables(self.state, names)
+            self._variables[names] = self._program.variables(self._held(), names)
         return list(self._variables[names])
 
     def variables_on_mesh(self, names: Sequence[str]) -> list[Nest]:
@@ -174,11 +178,11 @@ class SGDLearner:
                 "the learner runs on one device, so that nobody can act on its mesh; give it a "
                 "partition, or have actors compute on cpu, gpu or tpu"
             )
-        return self._program.variables_on_mesh(self.state, tuple(names))
+        return self._program.variables_on_mesh(self._held(), tuple(names))
 
     def assist(self, names: Sequence[str]) -> None:
         """Takes part where another process of the gang gets variables, and keeps nothing."""
-        self._program.variables(self.state, names, keep=False)
+        self._program.variables(self._held(), names, keep=False)
 
     @property
     def variable_names(self) -> tuple[str, ...]:

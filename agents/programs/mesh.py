@@ -26,6 +26,7 @@ from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from ..snapshots import key_impl, typed, words_of
 from . import compilation, convolutions, dispatch, planning, runtime
+from .held import make_by_devices
 from .placement import Partition
 
 Nest = Any
@@ -80,8 +81,8 @@ class MeshProgram:
         spread = planning.spread_update(update, partition, batch)
         self.plan = spread.step.plan
         self._follow(spread.step)
-        self.state_shapes = spread.state_shapes
-        self._state_shardings = jax.tree.map(lambda shape: shape.sharding, self.state_shapes)
+        self._state = spread.state
+        self.state_shapes = spread.state.nest
         self._sample_shardings, self._run = self._fused(spread)
         self._sample_leaves = jax.tree.leaves(self._sample_shardings)
         self._gathers: dict[tuple[str, ...], tuple[Any, list[Callable[[Nest], list]]]] = {}
@@ -137,10 +138,11 @@ class MeshProgram:
             jax.tree.map(lambda _: self._everywhere, spread.output.metrics),
             jax.tree.map(stacked, spread.output.priorities),
         )
+        shardings = jax.tree.map(lambda shape: shape.sharding, spread.state.held)
         run = jax.jit(
             fused,
-            in_shardings=(self._state_shardings, placed),
-            out_shardings=(self._state_shardings, gathered),
+            in_shardings=(shardings, placed),
+            out_shardings=(shardings, gathered),
             donate_argnums=0,
         )
         return placed, run
@@ -149,12 +151,12 @@ class MeshProgram:
         """The first state, each part made where it stays."""
         # As words on the host: a key on one device cannot be an argument of several processes.
         words = np.asarray(words_of(key))
-        make = compilation.compile_once(
+        make = make_by_devices(
             lambda words: self._update.init(typed(words, key)),
-            self._device,
-            out_shardings=self._state_shardings,
+            self.state_shapes,
+            functools.partial(compilation.compile_once, device=self._device),
         )
-        return self._settled(make(words))
+        return self._settled(self._state.pack(make(words)))
 
     def place(self, sample: Sample) -> Sample:
         """A batch of this process on the devices, but for the items' keys; runs no program."""
@@ -249,14 +251,14 @@ class MeshProgram:
         """As `_gathering`, made anew."""
 
         def chosen(state: Nest) -> list[Nest]:
-            variables = self._update.variables(state)
+            variables = self._update.variables(self._state.spread(state))
             return [variables[name] for name in names]
 
         def some(state: Nest, first: int, last: int) -> list[jax.Array]:
             # Copies: what actors hold must outlive the state, which the next step donates.
             return [jnp.copy(leaf) for leaf in jax.tree.leaves(chosen(state))[first:last]]
 
-        shapes, structure = jax.tree.flatten(jax.eval_shape(chosen, self.state_shapes))
+        shapes, structure = jax.tree.flatten(jax.eval_shape(chosen, self._state.held))
         ends, held = [], 0
         for i, shape in enumerate(shapes):
             held += math.prod(shape.shape) * shape.dtype.itemsize
@@ -275,7 +277,11 @@ class MeshProgram:
 
         PRNG keys are words. Arrays that lie right become part of the state.
         """
-        return jax.tree.map(self._put, state, self.state_shapes)
+        return self._state.pack(jax.tree.map(self._put, state, self.state_shapes))
+
+    def unpacked(self, state: Nest) -> Nest:
+        """The state as the update has it; of a pipeline each array lies on its stage's devices."""
+        return self._state.unpack(state)
 
     def _put(self, leaf: Any, shape: jax.ShapeDtypeStruct) -> jax.Array:
         sharding: Any = shape.sharding
@@ -283,7 +289,9 @@ class MeshProgram:
             isinstance(leaf, jax.Array) and leaf.sharding.is_equivalent_to(sharding, leaf.ndim)
         ):
             host = np.asarray(leaf)
-            leaf = jax.make_array_from_callback(host.shape, sharding, lambda at: host[at])
+            leaf = jax.make_array_from_callback(
+                host.shape, sharding, lambda at: host[at], dtype=host.dtype
+            )
         if key_impl(shape) is not None:
             leaf = jax.jit(lambda words: typed(words, shape), out_shardings=sharding)(leaf)
         return leaf

@@ -40,6 +40,9 @@ class LearnerProgram(Protocol):
     def put(self, state: Nest) -> Nest:
         """Puts a saved state on the device; PRNG keys are made from their saved words."""
 
+    def unpacked(self, state: Nest) -> Nest:
+        """The state as the update has it, where a program holds it in another form."""
+
 
 class PlainProgram:
     """K gradient steps on one device, as one program."""
@@ -70,3 +73,6 @@ class PlainProgram:
 
     def put(self, state: Nest) -> Nest:
         return jax.device_put(jax.tree.map(typed, state, self.state_shapes), self._device)
+
+    def unpacked(self, state: Nest) -> Nest:
+        return state

@@ -17,6 +17,7 @@ import jax
 from ..interfaces import Update, UpdateOutput
 from ..replay.items import Sample
 from . import dispatch, runtime
+from .held import HeldState, as_it_is, by_stage
 from .placement import Partition
 
 if TYPE_CHECKING:
@@ -159,19 +160,6 @@ def require_memory(
     )
 
 
-def require_spread(planned: PlannedStep) -> None:
-    """Refuses a plan that a learner cannot run: one whose state lies on parts of the mesh.
-
-    Raises:
-      ValueError: it is of a pipeline.
-    """
-    if planned.plan.pipeline is not None:
-        raise ValueError(
-            "a learner runs no pipeline yet: it holds its state on all devices of the mesh; leave "
-            "pipeline:AXIS out, or run the update by partitioning.partition"
-        )
-
-
 def _is_too_large(planned: PlannedStep) -> bool:
     cost = planned.plan.steps[-1].simulation
     return cost.peak_memory_bytes > _MEMORY_ERROR * cost.device.memory_bytes
@@ -181,10 +169,10 @@ class SpreadUpdate(NamedTuple):
     """An update whose step runs over the devices of a mesh, within a program that jax compiles."""
 
     update: Update
+    """Its step takes the state as it is held"""
     step: Any
     """The step of the partitioner, bound to the devices (`partitioning.Partitioned.compile`)"""
-    state_shapes: Nest
-    """`jax.ShapeDtypeStruct` with shardings"""
+    state: HeldState
     sample: Sample
     """Shardings of a batch"""
     output: UpdateOutput
@@ -203,7 +191,6 @@ def spread_update(update: Update, partition: Partition, sample: Sample) -> Sprea
       ValueError: as of `plan_step` and `require_memory`, or if there are too few devices.
     """
     planned = plan_update(update, partition, sample)
-    require_spread(planned)
     require_memory(planned, update, partition, sample)
     bound, (shapes, batch) = planned.compile(), planned.shapes
     leaves, structure = jax.tree.flatten(shapes)
@@ -211,20 +198,41 @@ def spread_update(update: Update, partition: Partition, sample: Sample) -> Sprea
         jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
         for leaf, sharding in zip(leaves, bound.in_shardings[: len(leaves)], strict=True)
     ]
+    nest = jax.tree.unflatten(structure, placed)
+    if planned.plan.pipeline is None:
+        held, step = as_it_is(nest), _step(bound)
+    else:
+        held, step = by_stage(nest, bound.packing), _pipelined_step(bound)
+    _, output = jax.tree.unflatten(bound.out_tree, bound.out_shardings)
+    return SpreadUpdate(
+        dispatch.strongly_typed(update)._replace(step=step, steps=None),
+        bound,
+        held,
+        jax.tree.unflatten(jax.tree.structure(batch), bound.in_shardings[len(leaves) :]),
+        output,
+    )
 
+
+_Step = Callable[[Nest, Sample], tuple[Nest, UpdateOutput]]
+
+
+def _step(bound: Any) -> _Step:
     def step(state: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
         found = bound.jitted(*jax.tree.leaves((state, sample)))
         after: tuple[Nest, UpdateOutput] = jax.tree.unflatten(bound.out_tree, found)
         return after
 
-    _, output = jax.tree.unflatten(bound.out_tree, bound.out_shardings)
-    return SpreadUpdate(
-        dispatch.strongly_typed(update)._replace(step=step, steps=None),
-        bound,
-        jax.tree.unflatten(structure, placed),
-        jax.tree.unflatten(jax.tree.structure(batch), bound.in_shardings[len(leaves) :]),
-        output,
-    )
+    return step
+
+
+def _pipelined_step(bound: Any) -> _Step:
+    _, output = bound.out_tree.children()
+
+    def step(packed: Nest, sample: Sample) -> tuple[Nest, UpdateOutput]:
+        packed, found = bound.step(packed, jax.tree.leaves(sample))
+        return packed, jax.tree.unflatten(output, found)
+
+    return step
 
 
 def _simulator(partition: Partition, devices: runtime.Devices) -> partitioning.Simulator:

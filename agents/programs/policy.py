@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from ..acting import policies
 from ..interfaces import ActorCore
 from ..snapshots import from_host
+from ..variables.sync import MeshSync
 from . import compilation, runtime
 from .packing import Packing
 from .placement import Partition
+
+if TYPE_CHECKING:
+    from .planning import PlannedStep
 
 Nest = Any
 Parts = Sequence[jax.Array]
@@ -66,8 +70,10 @@ class PolicyProgram:
         self._given: Nest = object()  # Params are told by their identity; nobody has this one.
         self._params: Nest = None
         self._state: Parts = []
-        self._shardings: tuple[Nest, list[Any]] | None = None
-        """Of the parameters and of the parts of the state, once a step over a mesh is planned."""
+        self._sync: MeshSync | None = None
+        """To where parameters are used, once that is known."""
+        self._shardings: list[Any] | None = None
+        """Of the parts of the state, once a step over a mesh is planned."""
         self.num_streams = num_streams
         self._partition = device if isinstance(device, Partition) else None
         self._infers_partition = device is None
@@ -171,19 +177,22 @@ class PolicyProgram:
                 if state is not None:
                     self.restore(state)
         self._given = params
-        if self._partition is None:
+        if self._partition is None and self._sync is None and is_spread(params):
+            here = SingleDeviceSharding(self._device)
+            self._sync = MeshSync(jax.tree.map(lambda _: here, params))
+        if self._sync is not None:
+            self._params = self._sync(params)
+        elif self._partition is None:
             self._params = jax.device_put(params, self._device)
-        elif self._shardings is None:
-            self._params = params  # Until the step is planned.
         else:
-            self._params = jax.tree.map(_spread, params, self._shardings[0])
+            self._params = params  # Until the step is planned.
 
     def _compile(
         self, observation: Nest, first: np.ndarray, rows: np.ndarray | None = None
     ) -> _Run:
         if self._partition is not None:
             return self._compile_over_mesh(self._partition, observation, first, rows)
-        step, chosen = self._traced(observation, first)
+        step, chosen = self._traced(self._params, observation, first)
         held = len(self._state)
 
         def flat(params, observation, *parts):  # jax looks into nests for a microsecond each.
@@ -198,20 +207,16 @@ class PolicyProgram:
     def _compile_over_mesh(
         self, partition: Partition, observation: Nest, first: np.ndarray, rows: np.ndarray | None
     ) -> _Run:
-        from . import planning  # Only who has a mesh pays for it.
-
-        step, chosen = self._traced(observation, first)
         flags = [first] if self._forgets else []
         flags = flags if rows is None else [first, rows]
+        step, chosen = self._traced(self._params, observation, first)
         arguments = self._params, observation, list(self._state), *flags
-        shapes = jax.tree.map(_shape, arguments)
-        planned = planning.plan_step(step, partition, shapes).compile()
+        planned = _plan_step(step, partition, arguments).compile()
         counts = [len(jax.tree.leaves(part)) for part in arguments[:3]]
         ends = np.cumsum(counts)
-        self._shardings = (
-            jax.tree.unflatten(jax.tree.structure(self._params), planned.in_shardings[: ends[0]]),
-            list(planned.in_shardings[ends[1] : ends[2]]),
-        )
+        placed = planned.in_shardings[: ends[0]]
+        self._sync = MeshSync(jax.tree.unflatten(jax.tree.structure(self._params), placed))
+        self._shardings = list(planned.in_shardings[ends[1] : ends[2]])
         self._take(self._given)
         self._put(self._state)
         waits = partition.mesh.size > 1 and planned.jax_mesh.devices.flat[0].platform == "cpu"
@@ -225,14 +230,34 @@ class PolicyProgram:
 
         return self._runs.setdefault(len(first), (flat, chosen.count, chosen.unpack_host))
 
-    def _traced(self, observation: Nest, first: np.ndarray) -> tuple[Callable[..., Any], Packing]:
+    def plan(self, params: Nest, observation: Nest, devices: runtime.Devices) -> PlannedStep:
+        """Plans the step of all streams over the mesh; touches no device.
+
+        Args:
+          params: shapes of the policy's.
+          observation: shapes [N, ...].
+          devices: those at hand, as of `planning.plan_step`.
+
+        Raises:
+          ValueError: as of `planning.plan_step`.
+        """
+        assert self._partition is not None
+        first = np.zeros(self.num_streams, bool)
+        step, _ = self._traced(params, observation, first)
+        state = list(jax.eval_shape(self._packing.pack, self._like))
+        flags = [first] if self._forgets else []
+        return _plan_step(step, self._partition, (params, observation, state, *flags), devices)
+
+    def _traced(
+        self, params: Nest, observation: Nest, first: np.ndarray
+    ) -> tuple[Callable[..., Any], Packing]:
         """Returns `(params, observation, state, first, rows) -> (chosen, state)`, both packed, to
         be compiled, and the packing of actions and extras."""
         step = policies.batch(self._policy)
         like = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((len(first), *leaf.shape), leaf.dtype), self._row
         )
-        action, extras, _ = jax.eval_shape(step, self._params, observation, like, first)
+        action, extras, _ = jax.eval_shape(step, params, observation, like, first)
         small = None if self._partition is None else -1
         chosen, packing = Packing((action, extras), small=small), self._packing
 
@@ -256,6 +281,7 @@ class PolicyProgram:
             for part in fetch(self._state)
         ]
         self.num_streams, self._shardings = num_streams, None
+        self._sync = None
         self._runs.clear()
         self._put(state)
 
@@ -274,7 +300,7 @@ class PolicyProgram:
 
     def _put(self, state: Sequence[Any]) -> None:
         """Takes over a packed state."""
-        at = self._device if self._shardings is None else self._shardings[1]
+        at = self._device if self._shardings is None else self._shardings
         self._state = jax.device_put(list(state), at)
 
 
@@ -282,6 +308,12 @@ def _write(state: Parts, rows: jax.Array, values: Parts) -> Parts:
     """Puts rows [n, ...] into a packed state [N, ...]; those of no stream are dropped."""
     pairs = zip(state, values, strict=True)
     return [part.at[rows].set(value, mode="drop") for part, value in pairs]
+
+
+def is_spread(params: Nest) -> bool:
+    """True if an array of a nest lies on several devices."""
+    leaves = (leaf for leaf in jax.tree.leaves(params) if isinstance(leaf, jax.Array))
+    return any(len(leaf.sharding.device_set) > 1 for leaf in leaves)
 
 
 def layout_of(params: Nest) -> Partition | None:
@@ -311,14 +343,17 @@ def layout_of(params: Nest) -> Partition | None:
     return Partition(mesh, tactics)
 
 
+def _plan_step(
+    step: Callable[..., Any],
+    partition: Partition,
+    arguments: tuple[Nest, ...],
+    devices: runtime.Devices | None = None,
+) -> PlannedStep:
+    from . import planning  # Only who has a mesh pays for it.
+
+    return planning.plan_step(step, partition, jax.tree.map(_shape, arguments), devices)
+
+
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
     """The form of an argument, as a jitted function takes it."""
     return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype))
-
-
-def _spread(leaf: Any, sharding: Any) -> jax.Array:
-    """An array of the host or of devices, each part of it put where it belongs."""
-    if isinstance(leaf, jax.Array):
-        return jax.device_put(leaf, sharding)
-    host = np.asarray(leaf)
-    return jax.make_array_from_callback(host.shape, sharding, lambda at: host[at])

@@ -8,11 +8,14 @@ import pathlib
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from . import compilation
+
+if TYPE_CHECKING:
+    from ... import partitioning
 
 COLLECTIVES = threading.RLock()
 """Held while programs over several devices are begun, which must not be interleaved on them."""
@@ -111,6 +114,14 @@ def here(devices: Sequence[Any] | None = None) -> Devices:
         len({one.process_index for one in devices}),
         stats.get("bytes_limit"),
     )
+
+
+def topology() -> partitioning.Topology:
+    """The links of all devices of this process, and of those that it is joined with."""
+    from ... import partitioning  # Only who has a mesh pays for it.
+
+    devices = here()
+    return partitioning.hosts_topology(devices.device_kind, devices.per_process, devices.processes)
 
 
 def elsewhere(platform: str, per_process: int, processes: int = 1) -> Devices:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from ...environments.functional import FunctionalEnvironment, streams
-from ..acting import policies
+from ..acting import opponents, policies
 from ..interfaces import ActorCore, Update
 from ..replay.device import DeviceReplay, ReplayState
 from . import dispatch, lanes
@@ -47,6 +47,8 @@ class Acting(NamedTuple):
     """int32 [N]"""
     finished: Any
     """float32 [H, 2]: returns and lengths of the newest episodes; episode e is at e mod H"""
+    versions: Any = ()
+    """Older ones of the policy, which the learner plays against (`opponents.Versions`)"""
 
 
 class Learning(NamedTuple):
@@ -130,8 +132,15 @@ class WholeLoop:
           actor_key: of the policy's states.
           learner_key: of the update's state.
         """
-        n = stream_keys.shape[0]
-        begun, timestep = streams.reset(self._environment, stream_keys)
+        n, how = stream_keys.shape[0], self._environment.self_play
+        state = self._update.init(learner_key)
+        params = self._update.variables(state)["policy"]
+        environment: FunctionalEnvironment = self._environment
+        versions: Any = ()
+        if how is not None:
+            environment = opponents.facing(environment, self._policy, params)
+            versions = opponents.empty(how, params)
+        begun, timestep = streams.reset(environment, stream_keys)
         policy = policies.begin(self._policy, jax.random.split(actor_key, n))
         zero = jnp.int32(0)
         acting = Acting(
@@ -144,8 +153,8 @@ class WholeLoop:
             returns=jnp.zeros(n, jnp.float32),
             lengths=jnp.zeros(n, jnp.int32),
             finished=jnp.zeros((max(MOST_EPISODES, n), 2), jnp.float32),
+            versions=versions,
         )
-        state = self._update.init(learner_key)
         metrics = {
             name: jnp.zeros((), jnp.float32) for name in self._metric_names(state, acting.replay)
         }
@@ -170,15 +179,15 @@ class WholeLoop:
         key = jax.ShapeDtypeStruct((), keys.dtype)
         state = jax.eval_shape(self.init, keys, key, key)
         params = jax.eval_shape(self._update.variables, state.learning.state)["policy"]
-        begun, acting = state.acting.streams, state.acting
-        chosen = (params, acting.timestep.observation, acting.policy, begun.over)
+        acting = state.acting
+        chosen = (params, acting.timestep.observation, acting.policy, acting.streams.over)
         action, *_ = jax.eval_shape(self._act, *chosen)
 
-        def step(begun: streams.Streams, action: Nest) -> Any:
-            return streams.step(self._environment, begun, action)
+        def step(acting: Acting, params: Nest, action: Nest) -> Any:
+            return streams.step(self._opposed(acting, params), acting.streams, action)
 
         parts: dict[str, Any] = {
-            "the environment": (step, begun, action),
+            "the environment": (step, acting, params, action),
             "the policy": (self._act, *chosen),
         }
         return [
@@ -236,6 +245,9 @@ class WholeLoop:
           The state, and the number of turns taken, at least one where the run is active.
         """
         params = self._update.variables(learning.state)["policy"]
+        if (how := self._environment.self_play) is not None:
+            versions = opponents.renew(how, acting.versions, params, acting.actor_steps, active)
+            acting = acting._replace(versions=versions)
 
         def goes_on(carry: tuple[Acting, jax.Array]) -> jax.Array:
             acting, taken = carry
@@ -255,7 +267,8 @@ class WholeLoop:
         action, extras, policy = self._act(
             params, before.observation, acting.policy, before.step_type == _FIRST
         )
-        begun, timestep = streams.step(self._environment, acting.streams, action)
+        environment = self._opposed(acting, params)
+        begun, timestep = streams.step(environment, acting.streams, action)
         replay = self.replay.add(acting.replay, action, timestep, extras, active)
         acted, last = timestep.step_type != _FIRST, timestep.step_type == _LAST
         returns, lengths = acting.returns + timestep.reward, acting.lengths + acted
@@ -273,11 +286,21 @@ class WholeLoop:
             returns=jnp.where(last, 0.0, returns),
             lengths=jnp.where(last, 0, lengths),
             finished=(),
+            versions=acting.versions,
         )
         # What is added to is masked where it is: a choice would copy it.
         after = lanes.choose(active, after, acting._replace(replay=(), finished=()))
         finished = acting.finished.at[places].set(rows, mode="drop")
         return after._replace(replay=replay, finished=finished)
+
+    def _opposed(self, acting: Acting, params: Nest) -> FunctionalEnvironment:
+        """Returns the environment of a step, with whoever plays against the learner in it."""
+        environment, begun = self._environment, acting.streams
+        if environment.self_play is None:
+            return environment
+        key = jax.random.fold_in(begun.keys[0], begun.step)
+        chosen = opponents.draw(environment.self_play, acting.versions, params, key)
+        return opponents.facing(environment, self._policy, chosen)
 
     def _learn_while_due(
         self, acting: Acting, learning: Learning, active: lanes.Active, key: jax.Array

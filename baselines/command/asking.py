@@ -67,6 +67,11 @@ def partition(options: argparse.Namespace) -> dict[str, Any]:
     return words
 
 
+def sampler(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options about a policy's own mesh that were given (`parser.add_sampler`)."""
+    return given(**{name: getattr(options, name) for name in stored.SAMPLER})
+
+
 def cluster(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the options about the cluster that were given (`parser.add_cluster`)."""
     return given(

@@ -218,6 +218,21 @@ def add_partition(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_sampler(command: argparse.ArgumentParser) -> None:
+    """Adds --sampler-mesh and --sampler-schedule."""
+    command.add_argument(
+        "--sampler-mesh",
+        metavar="AXES",
+        help="in one process, devices of the policy's own, besides the learner's where there are "
+        "enough: model=1",
+    )
+    command.add_argument(
+        "--sampler-schedule",
+        metavar="TACTICS",
+        help="how they share it: megatron:model; a mesh of one device needs none",
+    )
+
+
 def add_plan(command: argparse.ArgumentParser) -> None:
     """Adds --plan, for commands that run a plan made before."""
     command.add_argument(

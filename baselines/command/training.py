@@ -12,7 +12,16 @@ from ...launch.experiment import Checkpointing, Evaluation
 from ...launch.specification.recipe import Recipe
 from ..tuned import Tuned
 from . import asking
-from .parser import add_data, add_devices, add_launch, add_partition, add_plan, add_task, count
+from .parser import (
+    add_data,
+    add_devices,
+    add_launch,
+    add_partition,
+    add_plan,
+    add_sampler,
+    add_task,
+    count,
+)
 
 
 def add_flags(
@@ -77,6 +86,7 @@ def add_flags(
     add_launch(parser)
     add_devices(parser)
     add_partition(parser)
+    add_sampler(parser)
     add_plan(parser)
     _add_config(parser, arguments)
 
@@ -159,6 +169,7 @@ def recipe(options: argparse.Namespace, settings: Sequence[Tuned]) -> Recipe:
         evaluation=Evaluation(**evaluation),
         checkpointing=Checkpointing(**checkpointing),
         **asking.partition(options),
+        **asking.sampler(options),
         actor_device=options.actor_device,
         learner_device=options.learner_device,
         wandb=options.wandb,

@@ -94,4 +94,23 @@ SETTINGS = (
         "uniformly come to 0.4",
         evaluation_every=100_000,
     ),
+    Tuned(
+        "ppo",
+        "jax:pgx/connect_four",
+        config={
+            "hidden_sizes": (128, 64),
+            "num_envs": 128,
+            "rollout_length": 16,
+            "learning_rate": 1e-3,
+            "anneal_steps": 1_000_000,
+            "entropy_cost": 0.01,
+            "discount": 1.0,
+        },
+        steps=1_000_000,
+        target=0.9,
+        environment={"opponent": "pool"},
+        source="chosen here; compiled, seed 0 won 99 of 100 games against moves drawn at random, "
+        "and 100 of 100 against its policy of half the steps",
+        evaluation_every=125_000,
+    ),
 )

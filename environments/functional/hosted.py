@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
@@ -56,9 +55,7 @@ class FunctionalVector(Vector):
         self._name = name
         self._cpu = jax.devices("cpu")[0]
         self.keys = jax.device_put(keys_of(seeds), self._cpu)
-        self._begin = jax.jit(functools.partial(streams.reset, environment))
-        self._go_on = jax.jit(functools.partial(streams.step, environment), donate_argnums=0)
-        self._streams: streams.Streams | None = None
+        self.face(lambda params: environment, ())
         self._limits = [_limits(spec) for spec in tree.flatten(self._spec.actions)]
 
     @property
@@ -66,11 +63,38 @@ class FunctionalVector(Vector):
         """Steps after which episodes are truncated; None: no limit is known."""
         return self.functions.max_episode_steps
 
+    def face(self, opposed: Callable[[Any], FunctionalEnvironment], params: Any) -> None:
+        """Has somebody else play against the learner, in new episodes.
+
+        Args:
+          opposed: makes the same game against whoever plays with the parameters it is given.
+          params: as of `opponent`.
+        """
+
+        def reset(params: Any, keys: jax.Array) -> tuple[streams.Streams, dm_env.TimeStep]:
+            return streams.reset(opposed(params), keys)
+
+        def step(params: Any, *state: Any) -> tuple[streams.Streams, dm_env.TimeStep]:
+            return streams.step(opposed(params), *state)
+
+        self.opponent = params
+        self._begin, self._go_on = jax.jit(reset), jax.jit(step, donate_argnums=1)
+        self._streams: streams.Streams | None = None
+
+    @property
+    def opponent(self) -> Any:
+        """Parameters of whoever plays against the learner; they may be set before any step."""
+        return self._opponent
+
+    @opponent.setter
+    def opponent(self, params: Any) -> None:
+        self._opponent = jax.device_put(params, self._cpu)
+
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode in every environment, whatever it was doing."""
         if self._streams is not None:  # The episodes of another reset are others.
             self.keys = jax.vmap(jax.random.split)(self.keys)[:, 0]
-        self._streams, timestep = self._begin(self.keys)
+        self._streams, timestep = self._begin(self._opponent, self.keys)
         return self._to_host(timestep)
 
     def step(self, actions: specs.Nest) -> dm_env.TimeStep:
@@ -84,7 +108,7 @@ class FunctionalVector(Vector):
         self._rows(actions)
         if self._streams is None:
             return self.reset()
-        self._streams, timestep = self._go_on(self._streams, self._checked(actions))
+        self._streams, timestep = self._go_on(self._opponent, self._streams, self._checked(actions))
         return self._to_host(timestep)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ..specs import Nest
+from .games import Opponent, SelfPlay
 
 Key = jax.Array
 State = Any
@@ -40,6 +41,9 @@ class FunctionalEnvironment(NamedTuple):
       actions: likewise.
       max_episode_steps: steps after which `transforms.time_limit` truncates an episode; None: it
         has no limit, or one of its own.
+      against: `opponent -> environment`, the same game against another; None: nobody else plays.
+      self_play: how whoever trains is to choose opponents; None: they are as they come. `reset` and
+        `step` are in any case against the opponent that evaluations have.
     """
 
     reset: Callable[[Key], tuple[State, Nest]]
@@ -47,3 +51,5 @@ class FunctionalEnvironment(NamedTuple):
     observations: Nest
     actions: Nest
     max_episode_steps: int | None = None
+    against: Callable[[Opponent], FunctionalEnvironment] | None = None
+    self_play: SelfPlay | None = None

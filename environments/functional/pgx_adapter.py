@@ -12,31 +12,48 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import action_masks, registry, specs
+from ..errors import InvalidOptionError
+from . import games
+from .games import Opponent
 from .interface import FunctionalEnvironment, Key, StepOutput
 
 Observe = Callable[[Any], specs.Nest]
 _MINATAR = "minatar-"
 _LEARNER = 0
 """The learner's number among the players; pgx draws which of them moves first."""
+_OPPONENT = 7
+"""Sets the key of an opponent's state apart from those of its moves."""
 
 
-def make(id: str, name: str, **arguments: Any) -> FunctionalEnvironment:
+def make(
+    id: str,
+    name: str,
+    *,
+    opponent: str = "random",
+    opponent_versions: int = 8,
+    opponent_period: int = 50_000,
+    **arguments: Any,
+) -> FunctionalEnvironment:
     """Makes a game (Koyamada et al., 2023, https://arxiv.org/abs/2303.17503).
 
-    In games of several players the others draw their moves uniformly from those that are legal. The
-    learner sees the board when it is to move, and is rewarded for all moves since its last one. An
-    illegal move of the learner loses at once, as pgx has it; which are legal is the observation's
-    mask (`action_masks`), but in MinAtar's games, where all of them are.
+    In games of several players the others draw their moves uniformly from those that are legal, but
+    where the learner is trained against itself. It sees the board when it is to move, and is
+    rewarded for all moves since its last one. An illegal move of the learner loses at once, as pgx
+    has it; which are legal is the observation's mask (`action_masks`), but in MinAtar's games,
+    where all of them are.
 
     Args:
       id: for errors.
       name: that `pgx.make` knows.
+      opponent: of a learner in training, in games of two players: one of `games.KINDS`.
+      opponent_versions: see `games.SelfPlay`; of "pool".
+      opponent_period: likewise.
       **arguments: of the game's constructor (MinAtar's games).
 
     Raises:
       MissingExtraError: if pgx is not installed.
       UnknownEnvironmentError: if it has no such game.
-      InvalidOptionError: if the game has no such argument.
+      InvalidOptionError: if the game has no such argument, or not this opponent.
     """
     pgx = registry.import_extra("pgx", "pgx", id)
     prefix = id.removesuffix(name)
@@ -45,6 +62,12 @@ def make(id: str, name: str, **arguments: Any) -> FunctionalEnvironment:
     # Of a board game pgx's own name sets the size; its constructor alone would forget it.
     known = inspect.signature(type(game)).parameters if game.num_players == 1 else {}
     registry.check_arguments(id, dict(known), arguments)
+    self_play = games.self_play(opponent, opponent_versions, opponent_period)
+    if self_play is not None and game.num_players != 2:
+        raise InvalidOptionError(
+            f"{id} is a game of {game.num_players}; a learner plays against itself (opponent "
+            f"{opponent!r}) in games of two"
+        )
     if arguments:
         game = type(game)(**arguments)
     begun = jax.eval_shape(game.init, jax.random.key(0))
@@ -53,12 +76,18 @@ def make(id: str, name: str, **arguments: Any) -> FunctionalEnvironment:
     if not name.startswith(_MINATAR):
         observations = action_masks.add_to_spec(observations, num_actions)
     observe = _observed if action_masks.find(observations) is not None else _seen
-    return FunctionalEnvironment(
-        functools.partial(_reset, game, observe),
-        functools.partial(_step, game, observe),
-        observations,
-        specs.DiscreteArray(num_actions, np.int32, "action"),
-    )
+
+    def against(opponent: Opponent) -> FunctionalEnvironment:
+        return FunctionalEnvironment(
+            functools.partial(_reset, game, observe, opponent),
+            functools.partial(_step, game, observe, opponent),
+            observations,
+            specs.DiscreteArray(num_actions, np.int32, "action"),
+            against=against if game.num_players == 2 else None,
+            self_play=self_play,
+        )
+
+    return against(games.uniform())
 
 
 def _seen(state: Any) -> jax.Array:
@@ -72,46 +101,63 @@ def _observed(state: Any) -> specs.Nest:
     }
 
 
-def _reset(game: Any, observe: Observe, key: Key) -> tuple[Any, specs.Nest]:
+def _reset(
+    game: Any, observe: Observe, opponent: Opponent, key: Key
+) -> tuple[tuple[Any, Any], specs.Nest]:
     first, others = jax.random.split(key)
-    state = _let_others_move(game, game.init(first), others)[0]
-    return state, observe(state)
+    mind = opponent.init(jax.random.fold_in(others, _OPPONENT))
+    (state, mind), _ = _let_others_move(game, observe, opponent, (game.init(first), mind), others)
+    return (state, mind), observe(state)
 
 
 def _step(
-    game: Any, observe: Observe, state: Any, action: jax.Array, key: Key
-) -> tuple[Any, StepOutput]:
+    game: Any,
+    observe: Observe,
+    opponent: Opponent,
+    before: tuple[Any, Any],
+    action: jax.Array,
+    key: Key,
+) -> tuple[tuple[Any, Any], StepOutput]:
     own, others = jax.random.split(key)
+    state, mind = before
     state = game.step(state, action, own)
     reward = state.rewards[_LEARNER]
-    state, more = _let_others_move(game, state, others)
+    after, more = _let_others_move(game, observe, opponent, (state, mind), others)
+    state, _ = after
     output = StepOutput(observe(state), reward + more, state.terminated, state.truncated)
-    return state, output
+    return after, output
 
 
-def _let_others_move(game: Any, state: Any, key: Key) -> tuple[Any, jax.Array]:
-    """Moves at random until the learner is to move or the game is over.
+def _let_others_move(
+    game: Any, observe: Observe, opponent: Opponent, before: tuple[Any, Any], key: Key
+) -> tuple[tuple[Any, Any], jax.Array]:
+    """Has the opponent move until the learner is to move or the game is over.
+
+    Args:
+      before: state of the game, and of the opponent.
 
     Returns:
-      The state, and the learner's reward meanwhile, float32 [].
+      These two, and the learner's reward meanwhile, float32 [].
     """
     if game.num_players == 1:
-        return state, jnp.float32(0.0)
+        return before, jnp.float32(0.0)
 
-    def others_move(carry: tuple[Any, jax.Array, Key]) -> jax.Array:
-        state, *_ = carry
+    def others_move(carry: tuple[tuple[Any, Any], jax.Array, Key]) -> jax.Array:
+        (state, _), *_ = carry
         over = state.terminated | state.truncated
         return (state.current_player != _LEARNER) & ~over
 
-    def move(carry: tuple[Any, jax.Array, Key]) -> tuple[Any, jax.Array, Key]:
-        state, reward, key = carry
+    def move(
+        carry: tuple[tuple[Any, Any], jax.Array, Key],
+    ) -> tuple[tuple[Any, Any], jax.Array, Key]:
+        (state, mind), reward, key = carry
         key, choice, chance = jax.random.split(key, 3)
-        logits = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
-        state = game.step(state, jax.random.categorical(choice, logits), chance)
-        return state, reward + state.rewards[_LEARNER], key
+        action, mind = opponent.move(observe(state), state.legal_action_mask, mind, choice)
+        state = game.step(state, action, chance)
+        return (state, mind), reward + state.rewards[_LEARNER], key
 
-    state, reward, _ = jax.lax.while_loop(others_move, move, (state, jnp.float32(0.0), key))
-    return state, reward
+    after, reward, _ = jax.lax.while_loop(others_move, move, (before, jnp.float32(0.0), key))
+    return after, reward
 
 
 def _observation_spec(observation: jax.ShapeDtypeStruct) -> specs.Array:

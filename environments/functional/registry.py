@@ -63,13 +63,19 @@ def make(
         isinstance(reward_clip, int | float) and 0 < reward_clip < float("inf")
     ):
         raise InvalidOptionError(f"reward_clip must be above 0 or None, got {reward_clip!r}")
-    environment = _make(id, arguments)
-    limit = environment.max_episode_steps if max_episode_steps is None else max_episode_steps
-    if limit is not None:
-        environment = transforms.time_limit(environment, limit)
-    if reward_clip is not None:
-        environment = transforms.clip_rewards(environment, reward_clip)
-    return transforms.bound_actions(environment, actions)
+
+    def changed(environment: FunctionalEnvironment) -> FunctionalEnvironment:
+        limit = environment.max_episode_steps if max_episode_steps is None else max_episode_steps
+        if limit is not None:
+            environment = transforms.time_limit(environment, limit)
+        if reward_clip is not None:
+            environment = transforms.clip_rewards(environment, reward_clip)
+        environment = transforms.bound_actions(environment, actions)
+        if (against := environment.against) is None:
+            return environment
+        return environment._replace(against=lambda opponent: changed(against(opponent)))
+
+    return changed(_make(id, arguments))
 
 
 def _make(id: str, arguments: dict[str, Any]) -> FunctionalEnvironment:

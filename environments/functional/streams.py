@@ -120,4 +120,10 @@ def _begin(
 
 def _strong(nest: Nest) -> Nest:
     """Returns arrays without weak types, for a change of which a program is compiled anew."""
-    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), nest)
+
+    def strong(leaf: jax.Array) -> jax.Array:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return leaf
+        return jax.lax.convert_element_type(leaf, leaf.dtype)
+
+    return jax.tree.map(strong, nest)

@@ -26,7 +26,7 @@ class Task(Protocol):
 
     Further attributes are looked for and may be missing: `solution(prompt) -> str`, an answer of
     the best score, to be imitated, or None where there is none; `alphabet`, the characters that
-    prompts and answers are of.
+    prompts and answers are of; `grammar`, what answers may be (`grammar.from_expression`).
     """
 
     def prompts(self, seed: int, held_out: bool) -> Iterator[str]:
@@ -135,6 +135,7 @@ class Addition:
     """Whether an answer scores the share of its digits that are right, in place of 0."""
 
     alphabet = string.digits + "+="
+    grammar = r"\d+"
 
     def __post_init__(self) -> None:
         options.integer("digits", self.digits, 1, 15)

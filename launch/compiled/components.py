@@ -17,7 +17,7 @@ from ...agents.replay.shapes import sample_shapes
 from ...environments.functional import FunctionalVector
 from .. import devices
 from ..errors import RequestError
-from ..experiment import Experiment
+from ..experiment import Experiment, require_no_sampler
 from ..factory import ComponentFactory
 from ..local.components import Components
 from ..validation import updates
@@ -59,8 +59,11 @@ class Blueprint:
         """Takes the runs.
 
         Raises:
-          RequestError: if they differ in more than seeds and numbers of their config.
+          RequestError: if they differ in more than seeds and numbers of their config, or one has a
+            mesh of the policy's own.
         """
+        for experiment in experiments:
+            require_no_sampler(experiment)
         self.experiments = experiments
         self.size = None if len(experiments) == 1 else len(experiments)
         self._swept = settings.differing(experiments)
@@ -133,6 +136,9 @@ class Blueprint:
         def judged(of_run: Settings) -> ActorCore:
             return settings.applied(builder, of_run).make_policy(networks, spec, evaluation=True)
 
+        def opposing(of_run: Settings) -> ActorCore:
+            return settings.applied(builder, of_run).make_policy(networks, spec)
+
         for name in make({}, None).host_callers(num_envs):
             raise RequestError(
                 f"{name} calls the host (a print or a callback), for which no program of many "
@@ -142,7 +148,7 @@ class Blueprint:
         program = LoopProgram(make, swept, self.size, layout)
         # A policy of one run is judged on one device.
         judging = layout if self.size is not None else Layout(layout.device)
-        return program, EpisodePrograms(judged, swept, self.size, judging)
+        return program, EpisodePrograms(judged, opposing, swept, self.size, judging)
 
     def _layout(
         self,
@@ -168,6 +174,11 @@ class Blueprint:
         plans.require_sharded(partition)
         with plans.refused(experiment, spec):
             spread = planning.spread_update(make_update(), partition, dispatch.on_device(batch))
+        if spread.step.plan.pipeline is not None:
+            raise RequestError(
+                "--launch compiled runs no pipeline: acting and learning are one program there, "
+                f"which every device runs whole; {_OTHERS}."
+            )
         return LoopOverMesh(spread, num_envs)
 
 

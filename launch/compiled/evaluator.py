@@ -21,10 +21,15 @@ class CompiledEvaluator(Evaluator):
         self._member = member
 
     def _play(
-        self, environment: Any, episodes: int, stop: Stop, say: Callable[[str], None]
+        self,
+        environment: Any,
+        episodes: int,
+        stop: Stop,
+        say: Callable[[str], None],
+        opponent: Any = None,
     ) -> Played | None:
         if not isinstance(environment, FunctionalVector):  # Judged in another than it learns in.
-            return super()._play(environment, episodes, stop, say)
+            return super()._play(environment, episodes, stop, say, opponent)
         most = -(-episodes // environment.num_envs) * LONG_EPISODE
         steps = 0
 
@@ -43,6 +48,7 @@ class CompiledEvaluator(Evaluator):
             self._key,
             params,
             stopped,
+            () if opponent is None else opponent,
         )
         returns = self._member.play(asked)
         return None if returns is None else Played(returns)

@@ -127,7 +127,7 @@ class LoopOverMesh(Layout):
         self._mesh: jax.sharding.Mesh = spread.step.jax_mesh
         super().__init__(self._mesh.devices.flat[0])
         self.sharding = whole = NamedSharding(self._mesh, PartitionSpec())
-        self._learner = jax.tree.map(lambda shape: shape.sharding, spread.state_shapes)
+        self._learner = jax.tree.map(lambda shape: shape.sharding, spread.state.nest)
 
         def variables(state: Nest) -> dict[str, Nest]:
             # Whoever acts needs them whole, and many times between two steps of the learner.

@@ -50,6 +50,12 @@ class Play(NamedTuple):
     key: jax.Array
     params: Nest
     stopped: Callable[[], bool]
+    opponent: Nest = ()
+
+    @property
+    def kind(self) -> tuple[int, int, bool]:
+        """What episodes that are played together have in common."""
+        return self.episodes, len(self.keys), not jax.tree.leaves(self.opponent)
 
 
 class Population:
@@ -113,18 +119,14 @@ class Population:
 
     def _play(self, asked: Mapping[int, Play]) -> Mapping[int, list[float] | None]:
         first = next(iter(asked.values()))
-        same = {
-            index: one
-            for index, one in asked.items()
-            if (one.episodes, len(one.keys)) == (first.episodes, len(first.keys))
-        }
+        same = {index: one for index, one in asked.items() if one.kind == first.kind}
         runs = [same[index] for index in self._filled(same)]
-        keys, key, params = (
+        keys, key, params, opponent = (
             self._together([getattr(one, name) for one in runs])
-            for name in ("keys", "key", "params")
+            for name in ("keys", "key", "params", "opponent")
         )
         returns = self.episodes.play(
-            first.environment, first.episodes, keys, key, params, first.stopped
+            first.environment, first.episodes, keys, key, params, first.stopped, opponent
         )
         if returns is None:
             return dict.fromkeys(same)

@@ -20,7 +20,7 @@ from .population import PopulationMember
 
 Nest = Any
 _WRAP = 1 << 32
-_KEPT = ("streams", "timestep", "policy", "returns", "lengths", "finished")
+_KEPT = ("streams", "timestep", "policy", "returns", "lengths", "finished", "versions")
 """Of what acting changes, what checkpoints hold beside the replay."""
 
 

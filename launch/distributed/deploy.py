@@ -13,7 +13,8 @@ from ...agents.programs import runtime
 from ...agents.programs.placement import Partition
 from .. import lifecycle, planning, seeds
 from ..errors import RequestError
-from ..experiment import Experiment, require_experiment
+from ..evaluation import opponents
+from ..experiment import Experiment, require_experiment, require_no_sampler
 from ..factory import ComponentFactory, check_budget, check_streams, short_budget
 from ..files.checkpoints import Checkpoint
 from ..files.directory import RunDirectory
@@ -62,6 +63,7 @@ def deploy(
         learner, the replay cannot be shared by processes, or the run cannot go on as asked.
     """
     require_experiment(experiment)
+    require_no_sampler(experiment)
     experiment.require_data()
     numbers, path = Roles.of(roles), pathlib.Path(directory)
     addresses.require_own(numbers.listen)
@@ -71,6 +73,7 @@ def deploy(
     seed = seeds.derive(experiment.seed, "environment", 0, 0)
     with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
         check_streams(experiment, environment.num_agents)
+        opponents.require_others(environment)
         spec = environments.make_spec(environment)
         said = remarks(experiment, environment)
     experiment = planning.decided(experiment, spec, ranks_of.devices(experiment, numbers))

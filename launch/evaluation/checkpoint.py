@@ -13,11 +13,12 @@ import jax
 from ... import environments
 from ...agents.programs import runtime
 from .. import seeds
+from ..episodes import WIN_RATE
 from ..errors import RequestError
 from ..experiment import Experiment
 from ..logging.report import Reporter
 from ..signals import Stop
-from . import elsewhere, video
+from . import elsewhere, opponents, video
 from .evaluator import Evaluator, Outcome, play
 from .loading import Learned, Which, learned
 
@@ -33,6 +34,7 @@ def evaluate(
     render: bool = False,
     env: str | None = None,
     env_options: Mapping[str, Any] | None = None,
+    opponent: str | os.PathLike[str] | None = None,
     reporter: Reporter | None = None,
 ) -> Outcome:
     """Plays the evaluation policy of a run. Nothing in the run changes.
@@ -41,7 +43,7 @@ def evaluate(
       run: its directory; it may have ended or not.
       which: the policy of the "newest" checkpoint, or the "best" by the run's evaluations. The best
         plays the episodes of its evaluation again, whose returns it gives again, unless `episodes`,
-        `seed`, `save_video`, `render`, `env` or `env_options` are given.
+        `seed`, `save_video`, `render`, `env`, `env_options` or `opponent` are given.
       episodes: how many; None: 20.
       seed: of these episodes, which are none that the run saw; None: 0.
       experiment: that of the run; None: as its `config.json` says.
@@ -49,6 +51,8 @@ def evaluate(
       render: shows the episodes in a window, played one after another.
       env: id of another environment to play in; None: that of the run.
       env_options: of `environments.make` to play with, beside those of the run's own.
+      opponent: directory of a run whose newest policy plays against this one, in games of two; it
+        draws its moves as it did in training. None: the opponent that evaluations have.
       reporter: where warnings go.
 
     Raises:
@@ -62,7 +66,7 @@ def evaluate(
     runtime.require_devices()
     say = (reporter or Reporter()).line
     found = learned(run, which, experiment, say)
-    others = episodes, seed, save_video, env, env_options or None, render or None
+    others = episodes, seed, save_video, env, env_options or None, render or None, opponent
     if which == "best" and all(one is None for one in others):
         return _again(found)
     episodes, seed = episodes or 20, seed or 0
@@ -85,6 +89,8 @@ def evaluate(
         **options,
     )
     try:
+        if opponent is not None:
+            opponents.face_run(environment, environments.make_spec(environment), opponent, say)
         key = seeds.derive(experiment.seed, "evaluation_actor", seed, 1)
         try:
             actor = make_actor(found, environment, key)
@@ -102,10 +108,13 @@ def evaluate(
     finally:
         environment.close()
     assert played is not None
+    info = played.info
+    if opponents.is_game(environment):
+        info = {**info, WIN_RATE: opponents.win_rate(played.returns)}
     steps = (found.checkpoint.counters[name] for name in ("actor_steps", "learner_steps"))
     actor_steps, learner_steps = steps
     agents = environment.num_agents
-    return Outcome(actor_steps, tuple(played.returns), learner_steps, played.info, agents)
+    return Outcome(actor_steps, tuple(played.returns), learner_steps, info, agents)
 
 
 def make_actor(found: Learned, environment: Any, seed: int, *, explores: bool = False) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,11 +12,12 @@ import jax
 import numpy as np
 
 from .. import seeds
-from ..episodes import mean_info
+from ..episodes import WIN_RATE, WIN_RATE_OLDER, mean_info
 from ..experiment import Experiment
 from ..factory import device_argument
 from ..files.best import BestPolicy
 from ..signals import Stop
+from . import opponents
 
 if TYPE_CHECKING:
     from ...agents.interfaces import VariableSource
@@ -129,6 +131,8 @@ class Evaluator:
         self._source = Held(source)
         self._actors: dict[int, tuple[Any, Any]] = {}
         self._told = False
+        self._make_opponent = functools.partial(experiment.builder.make_policy, networks, spec)
+        self._older = opponents.OlderSelf()
 
     def run(
         self,
@@ -167,6 +171,8 @@ class Evaluator:
 
         try:
             played = self._play(environment, episodes, stop, say_once)
+            if played is not None and opponents.is_game(environment):
+                played = self._play_older(environment, index + 1, played, stop, say_once)
         finally:
             environment.close()
         if played is None:
@@ -175,10 +181,44 @@ class Evaluator:
         returns, texts = tuple(played.returns), tuple(played.texts)
         return Outcome(actor_steps, returns, learner_steps, played.info, agents, texts)
 
-    def _play(
-        self, environment: Any, episodes: int, stop: Stop, say: Callable[[str], None]
+    def _play_older(
+        self, environment: Any, number: int, played: Played, stop: Stop, say: Callable[[str], None]
     ) -> Played | None:
-        """Plays whole episodes; None: it was stopped."""
+        """Plays as many games against an earlier policy, where there is one.
+
+        Args:
+          environment: of games that were played against whoever comes with it.
+          number: of the evaluation, from 1 on.
+          played: these games.
+          stop, say: as of `run`.
+
+        Returns:
+          Those games with the share that was won of each; None: it was stopped.
+        """
+        info = {**played.info, WIN_RATE: opponents.win_rate(played.returns)}
+        if (older := self._older.of(number)) is not None:
+            more = self._play(environment, len(played.returns), stop, say, older)
+            if more is None:
+                return None
+            info[WIN_RATE_OLDER] = opponents.win_rate(more.returns)
+        self._older.hold(number, *self._source.get_variables(("policy",)))
+        return Played(played.returns, info)
+
+    def _play(
+        self,
+        environment: Any,
+        episodes: int,
+        stop: Stop,
+        say: Callable[[str], None],
+        opponent: Any = None,
+    ) -> Played | None:
+        """Plays whole episodes, of games against parameters of the policy where these are given.
+
+        Returns:
+          Those; None: it was stopped.
+        """
+        if opponent is not None:
+            opponents.oppose(environment, self._make_opponent(), opponent)
         return play(environment, self._actor(environment.num_envs), episodes, stop, say=say)
 
     def keep(self, best: BestPolicy, index: int, outcome: Outcome) -> bool:

@@ -54,9 +54,14 @@ class Shards:
 
 
 def is_spread(leaf: Any) -> bool:
-    """True of an array, its shards, or a shape with a sharding, that lies on several devices."""
+    """True of an array, its shards, or a shape with a sharding, that lies on several devices, or in
+    one of several processes on a device of a mesh.
+    """
     sharding = getattr(leaf, "sharding", None)
-    return sharding is not None and len(sharding.device_set) > 1
+    if sharding is None:
+        return False
+    of_mesh = isinstance(sharding, jax.sharding.NamedSharding) and jax.process_count() > 1
+    return of_mesh or len(sharding.device_set) > 1
 
 
 def fetch(array: Any) -> np.ndarray:

@@ -110,7 +110,7 @@ def read(folder: pathlib.Path, like: Nest = None) -> Nest:
             return store.read().result()
         npz.check_like(store.shape, store.dtype.numpy_dtype, like, path)
         return jax.make_array_from_callback(
-            store.shape, like.sharding, lambda at: store[at].read().result()
+            store.shape, like.sharding, lambda at: store[at].read().result(), dtype=like.dtype
         )
 
     try:

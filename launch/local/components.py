@@ -10,6 +10,7 @@ import jax
 from ... import environments
 from ...agents.variables.client import MeshVariables
 from .. import devices, seeds
+from ..evaluation import opponents
 from ..evaluation.evaluator import Evaluator
 from ..experiment import Experiment
 from ..factory import ComponentFactory, check_streams
@@ -83,12 +84,17 @@ def make(experiment: Experiment, environment: Vector, *, check: bool = False) ->
     samples = replay.sample_shapes(experiment.builder.steps_per_dispatch)
     chosen = devices.choose(factory, samples, replay.spec if experiment.acts else None)
     learner = _make_learner(factory, replay, chosen.learner)
-    on_mesh = experiment.actor_device == devices.MESH
+    # A policy with a mesh of its own takes the parameters as they lie on the learner's.
+    on_mesh = experiment.actor_device == devices.MESH or (
+        experiment.sampler_partition is not None and experiment.partition is not None
+    )
     source = MeshVariables(learner) if on_mesh else learner
     actor = None
     if experiment.acts:
         key = factory.key("actor")
         actor = factory.actor(key, source, replay, num_envs=num_envs, device=chosen.actor)
+        if opponents.self_play_of(environment) is not None:
+            opponents.oppose(environment, factory.policy, learner.get_variables(("policy",))[0])
     evaluator = Evaluator(experiment, spec, factory.networks, source, chosen.actor)
     return Components(spec, environment, replay, learner, actor, evaluator, chosen)
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from ... import environments
 from ...agents.programs import runtime
-from .. import lifecycle, signals
+from .. import lifecycle, seeds, signals
 from ..callbacks import CallbackError
 from ..errors import DivergedError, Interrupted, RunError
+from ..evaluation import opponents
 from ..experiment import Experiment, require_experiment
 from ..factory import check_budget, short_budget
 from ..files.best import BestPolicy
@@ -25,6 +26,7 @@ from ..logging.monitor import Numbers
 from ..remarks import remarks
 from . import components, finite, saver
 from .loop import CatchUp, LearningLoop, Loop, TrainingLoop
+from .self_play import OpponentChoice
 
 
 def run(
@@ -60,10 +62,19 @@ def _make_loop(
     if made.actor is None:
         return LearningLoop(made.learner)
     steps = experiment.builder.steps_per_dispatch
+    between: Callable[[], bool] = CatchUp(made.learner.step, made.replay, steps, run.stop)
+    game: Any = made.environment
+    if (how := opponents.self_play_of(game)) is not None:
+
+        def present() -> Any:
+            return made.learner.get_variables(("policy",))[0]
+
+        seed = seeds.derive(experiment.seed, "actor", 0, run.before.get("resumed", 0))
+        between = OpponentChoice(between, game, how, present, seed)
     return Loop(
         made.environment,
         made.actor,
-        CatchUp(made.learner.step, made.replay, steps, run.stop),
+        between,
         actor_steps=run.before.get("actor_steps", 0),
         episodes=run.before.get("episodes", 0),
     )

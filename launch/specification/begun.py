@@ -50,6 +50,9 @@ class Begun:
     """Of a `Partition`, as of its mesh and its schedule."""
     actor_device: str = "auto"
     learner_device: str = "auto"
+    sampler_mesh: str | None = None
+    sampler_schedule: str | None = None
+    """Of the `Partition` of the policy, as of that of the learner."""
     engine: str | None = None
     """One of `roles.ENGINES`; None: it was in one process."""
     folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -78,6 +81,7 @@ class Begun:
             partition=self._partition(),
             actor_device=self.actor_device,
             learner_device=self.learner_device,
+            sampler_partition=self._sampler(),
             **parts,
         )
         asked = {name: getattr(self, name) for name in ("agent", "env", "seed", "config")}
@@ -112,6 +116,15 @@ class Begun:
         words = {name: getattr(self, name) for name in stored.PLACEMENT}
         return stored.partition(**(words if self.plan is None else {"plan": self.plan}))
 
+    def _sampler(self) -> Partition | None:
+        if self.sampler_mesh is not None and self.sampler_schedule is None:
+            raise RequestError(
+                f"the run was begun in Python with a policy over the mesh {self.sampler_mesh}; "
+                f"give --sampler-mesh and --sampler-schedule, or where there is an experiment "
+                f"{_PASS}."
+            )
+        return stored.sampler(self.sampler_mesh, self.sampler_schedule)
+
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
@@ -145,7 +158,10 @@ def begun(
     data = experiment.data
     if data is not None and not isinstance(data, str | os.PathLike):
         python["data"] = data = None  # A dataset was made there; where, nobody knows.
-    mesh = None if experiment.partition is None else str(experiment.partition.mesh)
+    mesh, sampler = (
+        None if one is None else str(one.mesh)
+        for one in (experiment.partition, experiment.sampler_partition)
+    )
     identity = experiment.identity()
     return Begun(
         **identity,
@@ -160,6 +176,7 @@ def begun(
         python=python,
         actor_device=experiment.actor_device,
         learner_device=experiment.learner_device,
+        sampler_mesh=sampler,
         engine=engine,
         folders=origins.folders_of(*origins.names_in(identity["config"])),
     )

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
-from ..experiment import Checkpointing, Evaluation, Experiment
+from ..experiment import OF_ONE_PROCESS, Checkpointing, Evaluation, Experiment
 from ..logging.wandb import WandbLogger
-from ..roles import choose_engine
+from ..roles import KINDS, choose_engine
 from . import fields, origins, stored
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class Recipe:
     """On what actors compute: auto, cpu, gpu or tpu."""
     learner_device: str = "auto"
     """On what the learner computes."""
+    sampler_mesh: str | None = None
+    """Devices of the policy's own."""
+    sampler_schedule: str | None = None
+    """How they share it."""
     wandb: str | None = None
     """Project of Weights & Biases to which the run is logged too."""
     origin: Mapping[str, Any] | None = None
@@ -76,6 +80,8 @@ class Recipe:
     def __post_init__(self):
         engine = choose_engine(self.launch, self.roles, self.engine)
         object.__setattr__(self, "engine", engine)  # A run goes on with the one it was begun with.
+        if self.sampler_mesh is not None and self.launch != KINDS[0]:
+            raise RequestError(f"--sampler-mesh {self.sampler_mesh} {OF_ONE_PROCESS}")
 
     def builder(self) -> Builder:
         """The agent's, with the config.
@@ -123,6 +129,7 @@ class Recipe:
             partition=stored.partition(**{n: getattr(self, n) for n in stored.PLACEMENT}),
             actor_device=self.actor_device,
             learner_device=self.learner_device,
+            sampler_partition=stored.sampler(self.sampler_mesh, self.sampler_schedule),
             callbacks=() if self.wandb is None else (WandbLogger(self.wandb),),
         )
 

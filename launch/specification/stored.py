@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 
+SAMPLER = ("sampler_mesh", "sampler_schedule")
+"""The words of the `Partition` of a policy with a mesh of its own."""
 PLACEMENT = ("mesh", "schedule", "recompute", "memory", "placement", "device", "plan")
 """The words of a `Partition`."""
 ALONE: dict[str, Any] = {
-    **dict.fromkeys((*PLACEMENT, "data")),
+    **dict.fromkeys((*PLACEMENT, *SAMPLER, "data")),
     **dict.fromkeys(("actor_device", "learner_device"), "auto"),
 }
 """The parts of a run that its policy is judged without: it is on one device, without data."""
@@ -116,6 +118,33 @@ def partition(
     tactics, again = partitioning.parse_spread(schedule, recompute, memory)
     partitioning.laid_out(placement)
     return Partition(partitioning.parse_mesh(mesh), tactics, again, placement, device)
+
+
+def sampler(mesh: str | None = None, schedule: str | None = None) -> Partition | None:
+    """Makes the partition of a policy with a mesh of its own; without words, None.
+
+    Args:
+      mesh: "model=2".
+      schedule: "megatron:model"; None: a mesh of one device needs no tactics.
+
+    Raises:
+      ValueError: if there is no such mesh or schedule, or one of them is missing.
+    """
+    from ... import partitioning
+
+    if mesh is None:
+        if schedule is not None:
+            raise RequestError(
+                "--sampler-schedule was given without --sampler-mesh; give both or neither."
+            )
+        return None
+    parsed = partitioning.parse_mesh(mesh)
+    if schedule is None and parsed.size > 1:
+        raise RequestError(
+            f"--sampler-mesh {mesh} was given without --sampler-schedule, which says what its "
+            f"{parsed.size} devices divide: megatron:{[*parsed.axes][-1]}, say."
+        )
+    return Partition(parsed, tuple(partitioning.parse_schedule(schedule or "")))
 
 
 def save_plan(

@@ -13,6 +13,7 @@ from .presets import hosts_topology as hosts_topology
 from .profile import Profile as Profile
 from .profile import profile as profile
 from .simulate import Simulation as Simulation
+from .simulate import hosts_of as hosts_of
 from .simulate import simulate as simulate
 from .topology import Level as Level
 from .topology import Topology as Topology

@@ -224,6 +224,12 @@ def default_topology(device_name: str, num_devices: int) -> Topology:
     return hosts_topology(device_name, inner, max(num_devices // inner, 1))
 
 
+def whole_hosts(device_name: str, num_devices: int) -> Topology:
+    """As few of the device's usual hosts as hold so many devices, each of them whole."""
+    host = _links(device_name, num_devices).host
+    return hosts_topology(device_name, min(host, num_devices), -(-num_devices // host))
+
+
 def hosts_topology(device_name: str, inside: int, hosts: int) -> Topology:
     """So many hosts with so many devices each, with the links that the device usually has."""
     links = _links(device_name, inside)

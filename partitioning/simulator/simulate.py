@@ -19,7 +19,7 @@ from .device import Device, read_saved
 from .errors import error_of
 from .graph import build
 from .memory import Memory, donation_pairs, memory_of
-from .presets import DEVICES, default_topology
+from .presets import DEVICES, default_topology, whole_hosts
 from .timing import Queues, Seconds, Timing
 from .topology import Topology
 
@@ -122,6 +122,11 @@ def topology_of(device: str | Device, count: int) -> Topology:
       ValueError: unknown device.
     """
     return saved_topology(device) or default_topology(choose_device(device).name, count)
+
+
+def hosts_of(device: str | Device, count: int) -> Topology:
+    """The topology of as few whole hosts as hold a number of devices; else as `topology_of`."""
+    return saved_topology(device) or whole_hosts(choose_device(device).name, count)
 
 
 def saved_topology(device: str | Device) -> Topology | None:

@@ -31,6 +31,11 @@ def register(commands: Commands) -> None:
         help="another environment, whose observations and actions are like the run's; "
         "--env.KEY VALUE sets an option of it, or of the run's own",
     )
+    parser.add_argument(
+        "--opponent",
+        metavar="DIR",
+        help="in games of two: a run whose newest policy it plays against, which draws its moves",
+    )
     parser.add_argument("--render", action="store_true", help="show the episodes in a window")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
 
@@ -49,6 +54,7 @@ def evaluate(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         render=options.render,
         env=options.env,
         env_options=arguments.parse(options.environment),
+        opponent=options.opponent,
         reporter=report.for_stderr(),
     )
     summary = outcome.summary()

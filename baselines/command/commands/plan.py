@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ....launch.errors import RequestError
 from ...tuned import Tuned
 from .. import asking
-from ..parser import Commands, add_partition, add_task
+from ..parser import Commands, add_partition, add_sampler, add_task
 
 
 def register(commands: Commands) -> None:
@@ -18,6 +18,7 @@ def register(commands: Commands) -> None:
     )
     add_task(parser)
     add_partition(parser)
+    add_sampler(parser)
     parser.add_argument(
         "--devices",
         type=int,
@@ -40,6 +41,11 @@ def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
             "give --mesh and --schedule, to plan with them, or --devices N, to have both chosen; "
             + ("not both ways at once." if asked else "nothing was given of either.")
         )
+    if not asked and asking.sampler(options):
+        raise RequestError(
+            "--sampler-mesh was given with --devices, which chooses the learner's mesh alone; give "
+            "--mesh and --schedule."
+        )
     from ....launch import planning
     from ....launch.experiment import Partition
     from ....launch.specification import stored
@@ -49,8 +55,16 @@ def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
 
     if asked:
         words = asking.partition(options)
-        made = planning.plan(asking.recipe(options, tuned, **words).experiment())
-        print(made.to_json() if options.json else printing.report(made))
+        experiment = asking.recipe(options, tuned, **words, **asking.sampler(options)).experiment()
+        made = planning.plan(experiment)
+        sampler = None
+        if experiment.sampler_partition is not None:
+            sampler = planning.plan_sampler(experiment, made)
+        if options.json:
+            more = {} if sampler is None else {"sampler": sampler.to_json()}
+            print(json.dumps({**json.loads(made.to_json()), **more}, indent=2))
+        else:
+            print(printing.report(made), *([] if sampler is None else [sampler]), sep="\n")
     else:
         memory = options.memory
         _, again = parse_spread("auto:data", options.recompute, memory)

@@ -15,7 +15,15 @@ from ....launch.specification.begun import asked_of
 from ...grid.request import FILE as GRID
 from ...tuned import Tuned
 from .. import asking, running
-from ..parser import Commands, add_cluster, add_devices, add_partition, add_plan, count
+from ..parser import (
+    Commands,
+    add_cluster,
+    add_devices,
+    add_partition,
+    add_plan,
+    add_sampler,
+    count,
+)
 
 _NO_FLAGS = ("overrides", "environment", "config_file")
 """Fields of every command's options that are no flags of `resume`."""
@@ -33,6 +41,7 @@ def register(commands: Commands) -> None:
     add_cluster(parser)
     add_devices(parser, None)
     add_partition(parser)
+    add_sampler(parser)
     add_plan(parser)
 
 
@@ -55,12 +64,14 @@ def resume(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         spread = {**dict.fromkeys(stored.PLACEMENT), "plan": spread["plan"]}
     elif spread:
         spread["plan"] = None  # Another placement is planned anew.
+    if "sampler_mesh" in (sampler := asking.sampler(options)):
+        sampler = {"sampler_schedule": None, **sampler}  # The other mesh has other axes.
     where = asking.given(actor_device=options.actor_device, learner_device=options.learner_device)
     kind = options.launch or recipe.launch
     roles = {**(recipe.roles if kind != KINDS[0] else {}), **changed}  # One process has none.
     if options.launch is not None:
         where["engine"] = None  # The one of that launch.
-    recipe = dataclasses.replace(recipe, launch=kind, roles=roles, **spread, **where)
+    recipe = dataclasses.replace(recipe, launch=kind, roles=roles, **spread, **sampler, **where)
     return running.run(recipe, options.run, resume=True)
 
 

@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 from ...errors import RunError
-from ...files.frozen import Shards, fetch
+from ...files.frozen import Shards, fetch, is_spread
 from ..listener import LENGTH, Listener, framed
 from ..roles import rpc
 from ..supervision import role
@@ -273,8 +273,8 @@ def sums(state: Nest) -> dict[str, int]:
     everybody = ",".join(map(str, range(jax.process_count())))
     for leaf in jax.tree.leaves(state):
         if not isinstance(leaf, Shards):
-            # An array of several devices is looked at as its shards; all else is everybody's.
-            spread = isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
+            # A spread array is looked at as its shards; all else is everybody's.
+            spread = isinstance(leaf, jax.Array) and is_spread(leaf)
             leaf = Shards.of(leaf) if spread else leaf
         copies = [(everybody, leaf)]
         if isinstance(leaf, Shards):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....agents.acting.inference import Answer, Begin, InferenceServer, Leaves
+from ....agents.acting.sessions import Answer, Begin, Leaves
+from ....agents.generation.server import make_server
 from ....agents.variables.client import VariableClient
 from ...errors import RequestError
 from ..supervision import role
@@ -35,7 +36,7 @@ class InferenceRole(rpc.Service):
 
         Args:
           factory: of the policy.
-          batch_size, wait_seconds, capacity: as of `InferenceServer`.
+          batch_size, wait_seconds, capacity: as of `SessionServer`.
           board: has the variables.
           partition: over which the policy is computed; None: one device.
         """
@@ -50,7 +51,7 @@ class InferenceRole(rpc.Service):
     def prepare(self) -> None:
         spread = self._options["device"] is not None
         self._reader = self._board.reader(**({"on_host": True} if spread else {}))
-        self._inference = InferenceServer(
+        self._inference = make_server(
             self._factory.policy,
             VariableClient(self._reader),
             self._factory.spec.observations,
@@ -67,7 +68,7 @@ class InferenceRole(rpc.Service):
         first: np.ndarray,
         begin: Begin | None,
     ) -> Answer | None:
-        """See `InferenceServer.infer`."""
+        """See `SessionServer.infer`."""
         return self._inference.infer(client, session, count, leaves, first, begin)
 
     def run(self) -> None:
@@ -89,7 +90,7 @@ class RemotePolicy:
     def infer(
         self, session: str, count: int, leaves: Leaves, first: np.ndarray, begin: Begin | None
     ) -> Answer | None:
-        """See `InferenceServer.infer`; waits for a server that is started again."""
+        """See `SessionServer.infer`; waits for a server that is started again."""
         return rpc.insist(self._server.infer, self._client, session, count, leaves, first, begin)
 
     def get_variables(self, names: Sequence[str] = ("policy",)) -> list[Any]:

@@ -110,9 +110,15 @@ def _scatter_plan(
     return (tuple(earlier), scatters, tuple(later), left) if used else None
 
 
-def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
+def reduce_late(program: Program, mesh: Mapping[str, int], enlarging: bool = False) -> bool:
     """A reduction moves past linear ops that alone read it, to where sums, slices and loops'
     ends are seen.
+
+    Args:
+      program: changed in place.
+      mesh: sizes of axes.
+      enlarging: True if it also moves past ops that enlarge what is reduced, past products, and
+        past slices over the mesh.
     """
     if not any(op.name in _REDUCTIONS for op in program.ops):
         return False
@@ -133,13 +139,11 @@ def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
             continue
         if reductions.keys().isdisjoint(op.inputs):
             continue
-        linear = traits_of(op.name).linear if op.primitive is not None else ()
-        at = next((i for i in linear if op.inputs[i].data is None), None)
+        linear = _linear_in(op, enlarging)
+        at = next((i for i in linear if op.inputs[i] in reductions), None)
         if at is None:
             continue
-        reduction = reductions.get(op.inputs[at])
-        if reduction is None:
-            continue
+        reduction = reductions[op.inputs[at]]
         moved = _past(op, at, reduction, mesh)
         if moved is None:
             continue
@@ -152,14 +156,32 @@ def reduce_late(program: Program, mesh: Mapping[str, int]) -> bool:
     return bool(dropped)
 
 
+def _linear_in(op: Op, enlarging: bool) -> tuple[int, ...]:
+    """The operands in which an op commutes with a sum over devices."""
+    traits = traits_of(op.name)
+    if not enlarging:
+        return () if op.primitive is None else traits.linear
+    if traits.flops == "matmul":
+        return (0, 1)
+    around = traits.surrounds
+    surrounds = around >= 0 and op.inputs[around].data is not None and not op.inputs[around].data
+    return (0,) if traits.broadcasts or surrounds else traits.linear
+
+
 def _past(op: Op, at: int, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, Op] | None:
     """The linear op on the unreduced operand, and the reduction after it; None where they do not
     commute.
     """
-    if any(v.data is None or v.shape for i, v in enumerate(op.inputs) if i != at):
-        return None
+    others = [v for i, v in enumerate(op.inputs) if i != at]
     term, result = reduction.inputs[0], op.outputs[0]
     assert result.layout is not None
+    if op.primitive is None and not _is_whole(result, reduction):
+        return None  # Each device would add up another slice.
+    if traits_of(op.name).flops == "matmul":
+        if reduction.name != "all_reduce" or not all(_is_whole(v, reduction) for v in others):
+            return None
+    elif any(v.data is None or v.shape for v in others):
+        return None
     layout, params, local = result.layout, reduction.params, op.params
     if reduction.name == "reduce_scatter":
         axes = params["axes"]
@@ -181,6 +203,12 @@ def _past(op: Op, at: int, reduction: Op, mesh: Mapping[str, int]) -> tuple[Op, 
         if not _follows(linear, at, reduction.params["dim"], params["dim"], parts):
             return None
     return linear, op.beside(reduction.name, (owed,), result, params)
+
+
+def _is_whole(value: Value, reduction: Op) -> bool:
+    """True if all devices that a reduction is over have the same value."""
+    axes = {axis for names in value.layout or () for axis in names}
+    return axes.isdisjoint(reduction.params["axes"]) and not value.partial
 
 
 def _follows(op: Op, at: int, dim: int, result_dim: int, parts: int) -> bool:

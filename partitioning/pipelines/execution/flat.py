@@ -62,10 +62,14 @@ class FlatLayout:
             found[name] = parts[name][0] if len(parts[name]) == 1 else jnp.concatenate(parts[name])
         return found
 
+    def part(self, flat: Flat, value: Value) -> Any:
+        """The elements of one value, flat."""
+        name, start = self.place[value]
+        return flat[name][start : start + _elements(value)]
+
     def read(self, flat: Flat, value: Value) -> Any:
         """The array of one value."""
-        name, start = self.place[value]
-        return shaped(value, flat[name][start : start + _elements(value)])
+        return shaped(value, self.part(flat, value))
 
     def unpack(self, flat: Flat) -> dict[Value, Any]:
         """The arrays of all values."""

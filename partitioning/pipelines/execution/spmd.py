@@ -43,7 +43,8 @@ class PipelineProgram:
       shared: positions of the inputs that every device holds.
       returned: positions of the outputs that every device returns.
       state: the inputs that come out again updated.
-      kept: for each input that one device holds the position of its update among the outputs.
+      after: for each of them the position of its update among the outputs.
+      kept: those of `after` that one device holds.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class PipelineProgram:
         held = {v for packing in self.owned for v in packing.values}
         self.shared = [i for i, v in enumerate(step.program.inputs) if v not in held]
         self.returned = self.tail.shared
-        self.state = tuple(step.program.inputs[i] for i, _ in state)
-        self.kept = {step.program.inputs[i]: o for i, o in state if step.program.inputs[i] in held}
+        self.after = {step.program.inputs[i]: o for i, o in state}
+        self.state = tuple(self.after)
+        self.kept = {value: o for value, o in self.after.items() if value in held}
         # Two of them may read one value: each has a place of its own.
         self._term = {op: op.inputs[0].like() for op in step.dependence.totals}
         self._totals = [self._sums_of(place) for place in range(table.devices)]

@@ -18,7 +18,7 @@ from ...decide.sharding import Decisions
 from ...ir.program import COLLECTIVES, LOCAL, Op, Program, Value
 from ...lower.cleanup import clean_up
 from ...lower.cleanup.loops import reduce_after_checkpoint, reduce_after_loop
-from ...lower.cleanup.reductions import reduce_late
+from ...lower.cleanup.reductions import reduce_late, sum_before_reducing
 from ...lower.lower import lower
 from ...rules import traits_of
 from ...tactics.batch import BatchParallel
@@ -91,11 +91,35 @@ def _reduce_late(program: Program) -> None:
     """Moves reductions over micro-batches out of loops and checkpoints, where they may be."""
     for op in program.ops:
         for region in op.regions:
-            reduce_late(region, {})
+            _reduce_apart(region)
+            _sum_late(region)
             _reduce_late(region)
     reduce_after_checkpoint(program, {})
     reduce_after_loop(program, {})
     _reduce_after_stacking(program)
+
+
+def _reduce_apart(region: Program) -> None:
+    """Reduces over axes of the mesh first, and over micro-batches on its own."""
+    ops: list[Op] = []
+    for op in region.ops:
+        if op.name != "all_reduce" or not crosses_microbatches(op) or len(op.params["axes"]) == 1:
+            ops.append(op)
+            continue
+        (term,), (result,) = op.inputs, op.outputs
+        rest = tuple(axis for axis in op.params["axes"] if axis != MICROBATCH)
+        half = term.like(partial=((MICROBATCH,), op.params["monoid"]))
+        ops.append(op.on((term,), (half,), {**op.params, "axes": rest}))
+        ops.append(op.on((half,), (result,), {**op.params, "axes": (MICROBATCH,)}))
+    region.ops = ops
+
+
+def _sum_late(region: Program) -> None:
+    """Moves reductions of a region to its end, those of the terms of a sum as one."""
+    changed = True
+    while changed:
+        changed = reduce_late(region, {}, enlarging=True)
+        changed |= sum_before_reducing(region, {})
 
 
 def _reduce_after_stacking(program: Program) -> None:

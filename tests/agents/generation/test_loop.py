@@ -14,7 +14,7 @@ from .tiny import (
     PAD,
     TOKENS,
     VOCABULARY,
-    Answer,
+    answer_spec,
     decoder,
     keys,
     prompts,
@@ -38,7 +38,7 @@ def answers(prompt, keys, answer, sampling=None, model=MODEL, params=PARAMS):
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 1e-3)])
 def test_log_probabilities_are_those_of_the_whole_forward(dtype, tolerance, temperature):
-    model, answer, prompt = decoder(compute_dtype=dtype), Answer((3, 12)), prompts()
+    model, answer, prompt = decoder(compute_dtype=dtype), answer_spec((3, 12)), prompts()
     found = answers(prompt, keys(5, 3), answer, Sampling(temperature), model)
     assert found.tokens.shape == (5, 3, 12)
     assert found.tokens.dtype == np.int32
@@ -48,7 +48,7 @@ def test_log_probabilities_are_those_of_the_whole_forward(dtype, tolerance, temp
 
 
 def test_answers_end_once_and_are_padded():
-    found = answers(prompts(), keys(5, 3), Answer((3, 40)))
+    found = answers(prompts(), keys(5, 3), answer_spec((3, 40)))
     ended = (found.tokens == END).any(-1)
     assert ended.any()
     is_token = np.asarray(masks.answer_mask(found.tokens, PAD, END))
@@ -60,7 +60,7 @@ def test_answers_end_once_and_are_padded():
 
 
 def test_the_greedy_answer_is_the_likeliest_token_step_by_step():
-    answer, prompt = Answer((2, 10)), prompts()
+    answer, prompt = answer_spec((2, 10)), prompts()
     found = answers(prompt, keys(5, 2), answer, Sampling(0), params=SHARP)
     np.testing.assert_array_equal(found.tokens[:, 0], found.tokens[:, 1])
     logits, is_token = whole_logits(MODEL, SHARP, prompt, found.tokens)
@@ -70,19 +70,19 @@ def test_the_greedy_answer_is_the_likeliest_token_step_by_step():
 
 
 def test_an_answer_depends_on_its_prompt_and_key_alone():
-    answer, prompt, of_rows = Answer((3, 8)), prompts(), keys(5, 3)
+    answer, prompt, of_rows = answer_spec((3, 8)), prompts(), keys(5, 3)
     found = answers(prompt, of_rows, answer)
     for rows in ([2], [4, 0], [1, 1, 3]):
         part = answers(prompt[rows], of_rows[jnp.array(rows)], answer)
         np.testing.assert_array_equal(part.tokens, found.tokens[rows])
         np.testing.assert_allclose(part.log_probs, found.log_probs[rows], atol=1e-5)
     # One answer alone is that of its place in a group.
-    alone = answers(prompt, of_rows[:, 2:], Answer((1, 8)))
+    alone = answers(prompt, of_rows[:, 2:], answer_spec((1, 8)))
     np.testing.assert_array_equal(alone.tokens[:, 0], found.tokens[:, 2])
 
 
 def test_more_padding_changes_nothing():
-    answer, prompt, of_rows = Answer((2, 8)), prompts(), keys(5, 2)
+    answer, prompt, of_rows = answer_spec((2, 8)), prompts(), keys(5, 2)
     wider = np.pad(prompt, [(0, 0), (4, 0)], constant_values=PAD)
     found, same = answers(prompt, of_rows, answer), answers(wider, of_rows, answer)
     np.testing.assert_array_equal(found.tokens, same.tokens)
@@ -92,7 +92,7 @@ def test_more_padding_changes_nothing():
 def test_a_prompt_of_padding_has_no_answer():
     prompt = prompts()
     prompt[[1, 3]] = PAD
-    found = answers(prompt, keys(5, 2), Answer((2, 6)))
+    found = answers(prompt, keys(5, 2), answer_spec((2, 6)))
     assert (found.tokens[[1, 3]] == PAD).all()
     assert (found.log_probs[[1, 3]] == 0).all()
     assert (found.tokens[[0, 2, 4], :, 0] != PAD).all()
@@ -117,11 +117,11 @@ def test_the_loop_stops_when_all_rows_have_ended(monkeypatch):
     digits = np.full((2, TOKENS), -1, np.int32)
     digits[0, 5] = 1  # Two tokens: 5, end.
     digits[1, END] = 1
-    turns, found = count_turns(monkeypatch, prompts(), Answer((2, 30), digits))
+    turns, found = count_turns(monkeypatch, prompts(), answer_spec((2, 30), digits))
     assert turns == 1
     assert (found.tokens[..., :2] == [5, END]).all()
     assert (found.tokens[..., 2:] == PAD).all()
-    turns, _ = count_turns(monkeypatch, np.full((3, 4), PAD, np.int32), Answer((2, 30)))
+    turns, _ = count_turns(monkeypatch, np.full((3, 4), PAD, np.int32), answer_spec((2, 30)))
     assert turns == 0
 
 
@@ -136,7 +136,7 @@ def pairs():
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0), Sampling(top_k=3, top_p=0.9)])
 def test_a_grammar_is_never_violated(sampling):
-    answer, prompt = Answer((4, 9), pairs()), prompts(12)
+    answer, prompt = answer_spec((4, 9), pairs()), prompts(12)
     found = answers(prompt, keys(12, 4), answer, sampling)
     ended = 0
     for row in found.tokens.reshape(-1, 9):
@@ -152,8 +152,8 @@ def test_a_grammar_is_never_violated(sampling):
 
 def test_answers_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match=r"the tokenizer has 21 tokens and the decoder 20"):
-        masks.possible(Answer((1, 4), vocabulary=21), VOCABULARY)
+        masks.possible(answer_spec((1, 4), vocabulary=21), VOCABULARY)
     grammar = pairs()
     grammar[3] = -1
     with pytest.raises(ValueError, match="in state 3 the grammar allows no token"):
-        masks.possible(Answer((1, 4), grammar), VOCABULARY)
+        masks.possible(answer_spec((1, 4), grammar), VOCABULARY)

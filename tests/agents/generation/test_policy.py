@@ -19,11 +19,11 @@ from troupe.agents.generation.sampling import Sampling
 from troupe.agents.programs.placement import Partition
 from troupe.agents.programs.policy import PolicyProgram
 
-from .tiny import PAD, Answer, decoder, prompts, whole_log_probs
+from .tiny import PAD, answer_spec, decoder, prompts, whole_log_probs
 
 N, G, T, P = 4, 2, 6, 6
 MODEL = decoder()
-ANSWER = Answer((G, T))
+ANSWER = answer_spec((G, T))
 PARAMS = {"decoder": MODEL.init(jax.random.key(0)), "steps": np.int32(7)}
 OBSERVATIONS = {"prompt": specs.Array((P,), np.int32), "solution": specs.Array((T,), np.int32)}
 ACTIONS = specs.BoundedArray((G, T), np.int32, 0, 17)

@@ -1,24 +1,17 @@
 """A small decoder and what it is asked, for tests of generation."""
 
-from typing import Any, NamedTuple
-
 import jax
 import numpy as np
 
 from troupe.agents.generation import masks, sampling
 from troupe.agents.networks.decoder import Decoder, DecoderConfig
+from troupe.environments.specs import AnswerArray
 
 PAD, END, TOKENS, VOCABULARY = 0, 1, 18, 20
 
 
-class Answer(NamedTuple):
-    """The attributes of an answer's spec that generation looks at."""
-
-    shape: tuple[int, int]
-    grammar: Any = None
-    vocabulary: int = TOKENS
-    pad: int = PAD
-    end: int = END
+def answer_spec(shape, grammar=None, vocabulary=TOKENS):
+    return AnswerArray(shape, vocabulary, PAD, END, grammar)
 
 
 def decoder(**changes):

@@ -49,12 +49,14 @@ def test_padding_changes_no_logits_of_tokens(config):
 
 
 @FAMILIES
-def test_cached_decoding_is_the_whole_forward_pass(config):
+@pytest.mark.parametrize("apart", [False, True], ids=["stacked", "apart"])
+def test_cached_decoding_is_the_whole_forward_pass(config, apart):
     decoder, params = make(config)
     tokens, is_token = make_rows()
     expected = decoder.hidden(params, tokens, is_token)
     extend = jax.jit(decoder.extend)
-    prefill, cache = 5, decoder.empty_cache(BATCH, LENGTH + 3)
+    prefill, cache = 5, decoder.empty_cache(BATCH, LENGTH + 3, apart)
+    params = decoder.apart(params) if apart else params
     hidden, cache = extend(params, tokens[:, :prefill], is_token[:, :prefill], cache, 0)
     found = [hidden]
     for t in range(prefill, LENGTH):
@@ -64,15 +66,17 @@ def test_cached_decoding_is_the_whole_forward_pass(config):
     np.testing.assert_allclose(whole[is_token], expected[is_token], atol=1e-5)
 
 
-@FAMILIES
-def test_rows_have_columns_of_their_own_and_begin_anew(config):
-    decoder, params = make(config)
+@pytest.mark.parametrize("apart", [False, True], ids=["stacked", "apart"])
+def test_rows_have_columns_of_their_own_and_begin_anew(apart):
+    decoder, params = make(LLAMA)
     tokens, is_token = make_rows()
+    expected = decoder.hidden(params, tokens, is_token)
+    params = decoder.apart(params) if apart else params
     extend = jax.jit(decoder.extend)
     # What rows held before is written over: another text, longer than where they begin anew.
     other, all_true = make_rows(seed=1)[0], jnp.ones((BATCH, LENGTH), bool)
-    cache = extend(params, other, all_true, decoder.empty_cache(BATCH, LENGTH + 8), 0)[1]
-    expected = decoder.hidden(params, tokens, is_token)
+    cache = decoder.empty_cache(BATCH, LENGTH + 8, apart)
+    cache = extend(params, other, all_true, cache, 0)[1]
     at = jnp.zeros(BATCH, jnp.int32)
     seen = {row: [] for row in range(BATCH)}
     # Row r takes r + 1 tokens a turn: so their columns part.
@@ -97,7 +101,7 @@ def test_grouped_queries_are_those_of_repeated_keys():
     keys, values = rng.normal(size=(2, batch, heads, columns, width)).astype(np.float32)
     visible = rng.random((batch, queries, columns)) < 0.7
     visible[..., 0] = True
-    found = decoder_lib._attend_cached(query, keys, values, visible)
+    found = decoder_lib._attend(query, keys, values, visible)
     expected = np.zeros((batch, queries, heads * groups, width))
     for b in range(batch):
         for t in range(queries):
@@ -114,6 +118,9 @@ def test_bfloat16_is_computed_in_and_logits_are_float32():
     tokens, is_token = make_rows()
     assert half.hidden(params, tokens, is_token).dtype == jnp.bfloat16
     assert half.empty_cache(1, 2).keys.dtype == jnp.bfloat16
+    dtypes = {name: x.dtype for name, x in half.apart(params)["layers"][0].items()}
+    assert dtypes["query"] == jnp.bfloat16
+    assert dtypes["mlp_norm"] == jnp.float32
     logits = half.apply(params, tokens, is_token)
     assert logits.dtype == jnp.float32
     expected = decoder.apply(params, tokens, is_token)

@@ -280,6 +280,27 @@ def test_a_mesh_and_a_schedule_are_chosen(capsys):
     fails(capsys, [*arguments, "--devices", "2", "--memory", "1.5"], 2, "Goal(memory=1.5)")
 
 
+def test_a_plan_says_how_parameters_come_to_a_sampler(capsys):
+    arguments = ["plan", "dqn", "--env", "CartPole-v1", "--config.hidden_sizes", "32,32"]
+    spread = ["--mesh", "model=16", "--schedule", "megatron:model", "--device", "h100"]
+    assert main([*arguments, *spread, "--sampler-mesh", "model=1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["sampler"]
+    # Two hosts of eight are full, so that all parameters enter a third; the first lacks a part.
+    assert found["beside"]["bytes_by_level"]["network"] == found["beside"]["bytes_sent"]
+    assert 0 < found["shared"]["bytes_sent"] < found["beside"]["bytes_sent"]
+    assert found["beside"]["seconds"] > found["shared"]["seconds"] > 0
+    assert main([*arguments, *spread, "--sampler-mesh", "model=1"]) == 0
+    printed = capsys.readouterr().out
+    for said in (
+        "the policy over model=1: ",
+        "to devices of its own: 6 arrays of ",
+        "over network",
+    ):
+        assert said in printed
+    assert main([*arguments, "--devices", "4", "--sampler-mesh", "model=1"]) == 2
+    assert "--sampler-mesh was given with --devices" in capsys.readouterr().err
+
+
 def test_a_plan_is_kept_and_a_run_uses_it(capsys, tmp_path, monkeypatch):
     task = ["dqn", "--env", "CartPole-v1", "--config.hidden_sizes", "32,32"]
     file = str(tmp_path / "plan.json")

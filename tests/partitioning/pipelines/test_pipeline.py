@@ -156,13 +156,3 @@ def test_calls_of_the_host_are_refused() -> None:
 
     with pytest.raises(ValueError, match=r"test_pipeline.py:\d+ calls the host"):
         pt.partition(telling, STAGES, [pt.Pipeline("stage", 2)]).plan(state, batch)
-
-
-def test_a_learner_refuses_it() -> None:
-    from troupe.agents.programs.placement import Partition
-    from troupe.agents.programs.planning import plan_step, require_spread
-
-    update, state, batch = example("mlp", num_layers=2)
-    partition = Partition(STAGES, [pt.Pipeline("stage", 2)], device="h100")
-    with pytest.raises(ValueError, match="a learner runs no pipeline yet"):
-        require_spread(plan_step(update, partition, (state, batch)))

@@ -1,0 +1,99 @@
+"""Training against oneself, in a compiled run and in one process."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from troupe.launch import running
+from troupe.launch.errors import RequestError
+from troupe.launch.evaluation.checkpoint import evaluate
+from troupe.launch.evaluation.opponents import OlderSelf, win_rate
+from troupe.launch.evaluation.policy import load_policy
+from troupe.launch.experiment import Evaluation
+from troupe.launch.specification.recipe import Recipe
+
+pytest.importorskip("pgx")
+PPO = Recipe(
+    "ppo",
+    "jax:pgx/tic_tac_toe",
+    {"hidden_sizes": (8,), "num_envs": 4, "rollout_length": 8, "num_minibatches": 1},
+    steps=128,
+    environment={"opponent": "self"},
+    evaluation=Evaluation(every=64, episodes=8, final_episodes=8),
+)
+POOL = {"opponent": "pool", "opponent_versions": 2, "opponent_period": 32}
+
+
+def run(recipe, out, kind="compiled", **options):
+    request = dataclasses.replace(recipe, launch=kind).to_json()
+    launcher = running.runner(kind, {})
+    return launcher(recipe.experiment(), out, progress=False, request=request, **options)
+
+
+def weights(out):
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(load_policy(out).parameters)])
+
+
+def test_against_itself_it_learns_the_same_in_a_program_and_in_one_process(tmp_path):
+    for kind in ("compiled", "one-process"):
+        run(PPO, tmp_path / kind, kind)
+    first, second = (weights(tmp_path / kind) for kind in ("compiled", "one-process"))
+    np.testing.assert_allclose(first, second, atol=2e-5)
+    against_random = dataclasses.replace(PPO, environment={})
+    run(against_random, tmp_path / "random")
+    assert np.abs(weights(tmp_path / "random") - first).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["compiled", "one-process"])
+def test_a_pool_trains_and_evaluations_count_games_won(kind, tmp_path):
+    out = tmp_path / "run"
+    result = run(dataclasses.replace(PPO, environment=POOL), out, kind)
+    first, last = result.evaluation
+    assert "info/win_rate_older" not in first
+    for name in ("info/win_rate", "info/win_rate_older"):
+        assert 0.0 <= last[name] <= 1.0
+    assert np.isfinite(weights(out)).all()
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    judged = [row for row in rows if row["kind"] == "evaluation"]
+    assert judged[-1]["info/win_rate"] == last["info/win_rate"]
+    played = evaluate(out, episodes=6, opponent=out).summary()
+    assert played["info/win_rate"] * 6 == pytest.approx(round(played["info/win_rate"] * 6))
+
+
+@pytest.mark.long
+def test_a_run_against_a_pool_goes_on_bit_for_bit(tmp_path):
+    pool = dataclasses.replace(PPO, environment=POOL)
+    run(dataclasses.replace(pool, steps=256), tmp_path / "whole")
+    run(pool, tmp_path / "parts")
+    running.resume(tmp_path / "parts", steps=256, progress=False)
+    np.testing.assert_array_equal(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+
+
+def test_in_processes_it_is_refused(tmp_path):
+    deploy = pytest.importorskip("troupe.launch.distributed.deploy")
+    with pytest.raises(RequestError, match="--launch compiled"):
+        deploy.deploy(PPO.experiment(), tmp_path / "run")
+
+
+def test_an_opponent_is_of_games_alone(tmp_path):
+    other = dataclasses.replace(
+        PPO, env="jax:Catch-v0", environment={}, steps=32, evaluation=Evaluation(final_episodes=1)
+    )
+    run(other, tmp_path / "run")
+    with pytest.raises(RequestError, match="games of two"):
+        evaluate(tmp_path / "run", episodes=1, opponent=tmp_path / "run")
+
+
+def test_the_older_policy_is_one_of_a_quarter_to_half_of_the_evaluations():
+    older, found = OlderSelf(), []
+    for number in range(1, 18):
+        found.append(older.of(number))
+        older.hold(number, number)
+    assert found == [None, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 4, 4, 8, 8]
+
+
+def test_a_draw_is_not_won():
+    assert win_rate([1.0, 0.0, -1.0, 2.0]) == 0.5
