@@ -12,7 +12,7 @@ PYTHONS := 3.13 3.12 3.11 3.14 3.10
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
-EXTRAS := atari,box2d,brax,bsuite,craftax,dm-control,docs,export,lint,minari,minatar,mujoco,optuna,pettingzoo,pgx,pipelines,ray,test,video,wandb
+EXTRAS := atari,box2d,brax,bsuite,craftax,dm-control,docs,export,lint,minari,minatar,mujoco,optuna,pettingzoo,pgx,pipelines,ray,test,tokens,video,wandb
 # Launchpad, Reverb and TensorFlow have wheels for Python 3.10 and no later.
 LAUNCHPAD := .venv-launchpad
 LAUNCHPAD_EXTRAS := atari,bsuite,distributed,dm-control,export,test

@@ -33,6 +33,7 @@ ENVIRONMENTS = (
     ("jax:Nim-v0", ""),
     ("jax:pgx/minatar-breakout", "pgx"),
     ("jax:brax/halfcheetah", "brax"),
+    ("tokens:addition", ""),
 )
 """One id of each kind, and its extra. One whose package is missing is left out."""
 
@@ -181,4 +182,6 @@ def _shape(spec: Any) -> str:
         return ", ".join(f"`{name}`: {_shape(one)}" for name, one in spec.items())
     if hasattr(spec, "num_values"):
         return f"one of {spec.num_values}"
+    if isinstance(spec, environments.AnswerArray):
+        return environments.specs.describe(spec)
     return f"{spec.dtype} {[*spec.shape]}"
