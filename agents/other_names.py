@@ -32,7 +32,7 @@ AGENTS = {
     "qmix": "ppo and dqn take the several agents of pettingzoo: ids",
     "recurrentppo": "ppo with --config.core lstm",
     "redq": "sac with --config.num_critics 10 and --config.num_target_critics 2",
-    "reinforce": "grpo with --config.loss reinforce writes text; of other actions ppo is the nearest",
+    "reinforce": "grpo with --config.loss reinforce for text, else ppo",
     "rloo": "grpo with --config.loss reinforce --config.baseline leave_one_out",
     "sft": "grpo with --config.supervised_steps imitates solutions first",
     "td3bc": "iql, cql and crr learn continuous actions from data",
@@ -144,8 +144,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "vf_loss_coeff": ("value_cost",),
     "vllm_importance_sampling_cap": ("max_importance",),
 }
-"""Names in stable-baselines3, CleanRL, RLlib, Tianshou, trl, verl and AReaL; fields here that come nearest, of which
-an agent has one or several."""
+"""Names in stable-baselines3, CleanRL, RLlib, Tianshou, trl, verl and AReaL; fields here that come
+nearest, of which an agent has one or several."""
 
 ELSEWHERE = {
     "group_size": "--env.answers N",

@@ -110,11 +110,13 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
         if config.kl_cost:
             after = probabilities(state.reference, groups)[0]
         loss = make_loss(groups, counts, is_fresh, before, after)
-        state, turns = jax.lax.scan(
-            lambda state, _: learn(state, loss, rate), state, length=config.num_passes
-        )
-        metrics = {name: x[-1] for name, x in turns.items()}
-        error = jnp.where(jnp.any(is_fresh > 0), turns["ratio_error"][0], state.ratio_error)
+        state, metrics = learn(state, loss, rate)
+        error = jnp.where(jnp.any(is_fresh > 0), metrics["ratio_error"], state.ratio_error)
+        if config.num_passes > 1:
+            state, passes = jax.lax.scan(
+                lambda state, _: learn(state, loss, rate), state, length=config.num_passes - 1
+            )
+            metrics = {name: x[-1] for name, x in passes.items()}
         equal = jnp.where(jnp.any(sampled * differ > 0), 0, state.equal_steps + 1)
         return state._replace(ratio_error=error, equal_steps=equal), {
             **metrics,
