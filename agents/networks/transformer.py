@@ -23,7 +23,7 @@ from .recurrent import Core
 class TransformerState(NamedTuple):
     """Memory of an episode."""
 
-    rows: jax.Array
+    rows: Any
     """[L, M, H] float32: what each layer was given at the last M rows, the newest last."""
     held: jax.Array
     """[] int32: how many of them are of this episode."""
