@@ -146,6 +146,9 @@ class RecurrentConfig(TorsoConfig):
     """Layers of the core."""
     core_heads: int = 4
     """Heads of the transformer's attention; divides core_size."""
+    core_loop: bool = True
+    """Compile the transformer's layers as one loop. Without it each layer has arrays of its own, so
+    that the stages of a pipeline can divide them; many layers take long to compile."""
     memory_length: int = 32
     """Steps that each of the transformer's layers looks back."""
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -30,6 +30,7 @@ def make_core(config: RecurrentConfig) -> Core:
             num_layers=config.core_layers,
             num_heads=config.core_heads,
             memory_length=config.memory_length,
+            loop=config.core_loop,
         )
     core = {"lstm": lstm, "gru": gru}[config.core](config.core_size)
     return core if config.core_layers == 1 else deep([core] * config.core_layers)

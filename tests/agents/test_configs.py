@@ -71,6 +71,7 @@ RECURRENT = {
     "core_size": 128,
     "core_layers": 1,
     "core_heads": 4,
+    "core_loop": True,
     "memory_length": 32,
     "dtype": "float32",
 }

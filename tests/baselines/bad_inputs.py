@@ -67,6 +67,7 @@ RECURRENT_FIELDS = {
     "core_size": ("0", "-1", "nan", "1e9"),
     "core_layers": ("0", "1.5", "1e9"),
     "core_heads": ("0", "nan", "1e9"),
+    "core_loop": ("maybe", "3"),
     "memory_length": ("0", "-1", "1e9"),
     "dtype": ("float64", "half"),
 }
