@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ...environments.specs import EnvironmentSpec
 from .. import action_spaces
 from ..configs import CriticConfig, TorsoConfig
-from . import heads
+from . import assembly, heads, windows
 from .core import Network, dummy, from_haiku
 from .torsos import make_torso
 
@@ -84,6 +84,35 @@ def of_every_action(
         return layers(features, config.critic_sizes, num_actions, jax.nn.relu)
 
     return ensemble(from_haiku(values, dummy(spec.observations, 1)), size)
+
+
+def of_windows(
+    spec: EnvironmentSpec, config: Any, *, size: int = 2, num_actions: int | None = None
+) -> Network:
+    """Values [E, M] of the rows of windows, `apply(params, Window, action [M, ...])`; or with A
+    choices those of all of them, [E, M, A], `apply(params, Window)`.
+
+    Each critic has a core of its own between the observation's features and its hidden layers.
+
+    Args:
+      spec: of the environment.
+      config: a `CriticConfig` and a `MemoryConfig`.
+      size: E.
+      num_actions: A; None: the action is given.
+    """
+    layers, core = _LAYERS[config.critic_network], assembly.make_core(config)
+
+    def values(window: windows.Window, *action: Nest) -> jax.Array:
+        torso = make_torso(spec.observations, (), torso=_torso(config))
+        features = torso(windows.rows_of(window))
+        x = windows.remember(core, features, window, config.burn_in)
+        if num_actions is not None:
+            return layers(x, config.critic_sizes, num_actions, jax.nn.relu)
+        x = jnp.concatenate([x, action_spaces.flatten(spec.actions, *action)], axis=-1)
+        return layers(x, config.critic_sizes, 1, jax.nn.relu)[..., 0]
+
+    given = () if num_actions is not None else (dummy(spec.actions, 1),)
+    return ensemble(from_haiku(values, windows.empty(spec, core), *given), size)
 
 
 def make_critic(

@@ -6,7 +6,14 @@ import dataclasses
 from typing import ClassVar, Literal  # noqa: F401 - Literal: of inherited fields, read here
 
 from ..bounds import Above, AllBounds
-from ..configs import ActorCriticConfig, AdamConfig, CriticConfig, TargetConfig, TorsoConfig
+from ..configs import (
+    ActorCriticConfig,
+    AdamConfig,
+    CriticConfig,
+    MemoryConfig,
+    TargetConfig,
+    TorsoConfig,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,5 +48,5 @@ class SoftConfig(TargetConfig, AdamConfig, CriticConfig, TorsoConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class SACConfig(ActorCriticConfig, SoftConfig):
+class SACConfig(ActorCriticConfig, MemoryConfig, SoftConfig):
     """Settings of soft actor-critic. The defaults are those of its paper."""

@@ -16,8 +16,10 @@ from .. import action_spaces, legal_actions
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
+from ..learning.rows import Rows, of
 from ..losses import actor_critic
 from ..networks.core import require_box
+from ..networks.windows import rows_of
 from ..replay.items import Sample, Transition
 from .config import SoftConfig
 from .networks import SACNetworks
@@ -67,6 +69,7 @@ def make_update(
       config: the settings.
       penalty: what the critics' loss has besides their errors; None: nothing.
 
+    With a core actor and critics learn from windows, each with a memory of its own.
     With `num_target_critics` targets are those of REDQ (Chen et al., 2021,
     https://arxiv.org/abs/2101.05982), algorithm 1.
     """
@@ -110,30 +113,30 @@ def make_update(
         steps = jnp.zeros((), jnp.int32)
         return SACState(params, targets.init(params.critic), moments, key, steps)
 
-    def critic_loss(params, policy_params, data: Transition, target, penalty_key):
+    def critic_loss(params, policy_params, rows: Rows, target, penalty_key):
         if is_discrete:
-            q = critic.apply(params, data.observation)
-            q = jnp.take_along_axis(q, data.action[None, :, None], axis=-1)[..., 0]
+            q = critic.apply(params, rows.observation)
+            q = jnp.take_along_axis(q, rows.action[None, :, None], axis=-1)[..., 0]
         else:
-            q = critic.apply(params, data.observation, data.action)
-        loss = jnp.mean(actor_critic.critic_loss(q, target))
-        metrics = {"critic_loss": loss, "mean_q": jnp.mean(q)}
+            q = critic.apply(params, rows.observation, rows.action)
+        loss = rows.mean(actor_critic.critic_loss(q, target))
+        metrics = {"critic_loss": loss, "mean_q": rows.mean(q)}
         if penalty is not None:
-            more, penalty_metrics = penalty(params, policy_params, data, penalty_key)
+            more, penalty_metrics = penalty(params, policy_params, rows.data, penalty_key)
             loss, metrics = loss + more, {**metrics, **penalty_metrics}
         return loss, metrics
 
-    def policy_loss(params, critic_params, temperature, data: Transition, key):
-        value, log_prob = judge(params, critic_params, data.observation, temperature, key, mean)
-        return -jnp.mean(value), log_prob
+    def policy_loss(params, critic_params, temperature, rows: Rows, key):
+        value, log_prob = judge(params, critic_params, rows.observation, temperature, key, mean)
+        return -rows.mean(value), log_prob
 
-    def temperature_loss(log_temperature, log_prob, observation):
-        wanted = target_entropy(observation)
+    def temperature_loss(log_temperature, log_prob, rows: Rows):
+        wanted = target_entropy(rows_of(rows.observation))
         losses = actor_critic.temperature_loss(log_temperature, log_prob, wanted)
-        return jnp.mean(losses), ()
+        return rows.mean(losses), ()
 
     def step(state: SACState, sample: Sample):
-        data, params, moments = sample.data, state.params, state.optimizers
+        rows, params, moments = of(sample.data, config), state.params, state.optimizers
         key, next_key, policy_key = jax.random.split(state.key, 3)
         penalty_key = jax.random.fold_in(state.key, 3)  # A fourth, which leaves those three.
         temperature = jnp.exp(params.log_temperature)
@@ -154,14 +157,12 @@ def make_update(
             drawn = jax.random.permutation(jax.random.fold_in(state.key, 4), len(q))
             return q[drawn[: config.num_target_critics]]
 
-        behind = (state.target_critic, data.next_observation, temperature, next_key)
+        behind = (state.target_critic, rows.following, temperature, next_key)
         value_t, _ = judge(params.policy, *behind, some)
-        target = data.reward + config.discount * data.discount * value_t
-        critics = descend_by(critic_loss, "critic", params.policy, data, target, penalty_key)
-        policies = descend_by(policy_loss, "policy", critics.params, temperature, data, policy_key)
-        temperatures = descend_by(
-            temperature_loss, "log_temperature", policies.aux, data.observation
-        )
+        target = rows.targets(value_t, config)
+        critics = descend_by(critic_loss, "critic", params.policy, rows, target, penalty_key)
+        policies = descend_by(policy_loss, "policy", critics.params, temperature, rows, policy_key)
+        temperatures = descend_by(temperature_loss, "log_temperature", policies.aux, rows)
 
         steps = state.steps + 1
         target_critic = targets.periodic(
@@ -174,7 +175,7 @@ def make_update(
         metrics = {
             **critics.aux,
             "policy_loss": policies.loss,
-            "entropy": -jnp.mean(policies.aux),
+            "entropy": -rows.mean(policies.aux),
             "temperature": temperature,
         }
         done = (policies, critics, temperatures)

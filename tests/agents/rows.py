@@ -91,6 +91,10 @@ MUZERO = {
     **{"min_return": -3.0, "max_return": 3.0, "learning_rate": 3e-3, "target_update_period": 20},
     **{"min_replay_size": 50},
 }
+MEMORY = {
+    **{**GRU, "sequence_length": 8, "sequence_period": 8, "burn_in": 0, "min_replay_size": 20},
+    **{"batch_size": 16, "samples_per_insert": 64.0},
+}
 OFFLINE = {**BC, "discount": 0.0}
 CQL = {**OFFLINE, "conservative_weight": 0.1, "num_action_samples": 4, "initial_temperature": 0.1}
 EVERY = ("discrete", "continuous", "masked", "structured", "ragged", "several", "nested", "image")
@@ -150,8 +154,13 @@ AGENTS = {
     "sac of choices": Row(
         "sac", {**SAC, "target_entropy": 0.1}, ("discrete", "masked", "ragged", "nested")
     ),
+    "sac with a memory": Row("sac", {**SAC, **MEMORY}, ("continuous",), recurrent=True),
     "sac with a torso of the docs": Row("sac", {**SAC, "torso": "encoder:make"}, ("continuous",)),
     "td3": Row("td3", TD3, ("continuous", "several")),
+    # Whose policy learns at every step: of the critics' targets it says nothing without a discount.
+    "td3 with a memory": Row(
+        "td3", {**TD3, **MEMORY, "target_update_period": 1}, ("continuous",), recurrent=True
+    ),
     "td3 of the docs": Row("td3:TD3Builder", TD3, ("continuous", "several")),
 }
 
@@ -182,6 +191,9 @@ RARE = {
             **{"num_critics": 4, "num_target_critics": 2},
         },
         ("continuous",),
+    ),
+    "sac of choices with a memory": Row(
+        "sac", {**SAC, **MEMORY, "target_entropy": 0.1}, ("discrete", "masked"), recurrent=True
     ),
     "rnd, ppo": Row("rnd+ppo", PPO, ("continuous", "structured")),
 }

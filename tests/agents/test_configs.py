@@ -113,6 +113,10 @@ RAINBOW = {
 
 SAC = {
     **COURSE,
+    **{name: value for name, value in RECURRENT.items() if name not in ("torso_width", "dtype")},
+    "burn_in": 10,
+    "sequence_length": 20,
+    "sequence_period": 10,
     "torso": "auto",
     "critic_network": "mlp",
     "critic_hidden_sizes": None,
