@@ -18,7 +18,7 @@ AGENTS = {
     "ddqn": "dqn is double by itself",
     "dreamer": "muzero is the agent that learns a model",
     "dreamerv3": "muzero is the agent that learns a model",
-    "droq": "sac with --config.critic_network layer_norm and more --config.samples_per_insert",
+    "droq": "sac with --config.critic_dropout 0.01 and --config.critic_network layer_norm",
     "her": "relabel goals in a builder of your own (docs/agents.md)",
     "maddpg": "ppo and dqn take the several agents of pettingzoo: ids",
     "marwil": "crr weights actions of the data as it does",

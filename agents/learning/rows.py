@@ -14,17 +14,17 @@ import jax.numpy as jnp
 from .. import leading_axes
 from ..configs import MemoryConfig
 from ..losses import masks, returns
-from ..networks.windows import Window
+from ..networks.windows import ObservedWindow
 from ..replay.items import Sequence, Transition
 
 Nest = Any
 
 
-class Rows(NamedTuple):
+class LearnedRows(NamedTuple):
     """Rows, with the functions of a batch that depend on their kind."""
 
     observation: Nest
-    """[M, ...], or a `Window`"""
+    """[M, ...], or an `ObservedWindow`"""
     action: Nest
     """[M, ...]"""
     following: Nest
@@ -64,7 +64,7 @@ class Rows(NamedTuple):
         return jax.vmap(of_window)(*rows).reshape(-1)
 
 
-def of(data: Transition | Sequence, config: Any) -> Rows:
+def learned_rows(data: Transition | Sequence, config: Any) -> LearnedRows:
     """Returns the rows of a batch.
 
     Args:
@@ -72,11 +72,11 @@ def of(data: Transition | Sequence, config: Any) -> Rows:
       config: of windows, a `MemoryConfig`.
     """
     if isinstance(data, Transition):
-        return Rows(data.observation, data.action, data.next_observation, data)
+        return LearnedRows(data.observation, data.action, data.next_observation, data)
     assert isinstance(config, MemoryConfig)
     memory = jax.tree.map(lambda x: x[:, 0], data.extras.memory)
     first = data.step_type == int(dm_env.StepType.FIRST)
-    window = Window(data.observation, memory, first)
+    window = ObservedWindow(data.observation, memory, first)
     learned = jax.vmap(masks.learned_steps, in_axes=(0, 0, None))
     mask = learned(data.step_type, data.mask, config.burn_in).reshape(-1)
-    return Rows(window, leading_axes.merge(data.action), window, data, mask)
+    return LearnedRows(window, leading_axes.merge(data.action), window, data, mask)

@@ -21,7 +21,7 @@ from .recurrent import Core, RecurrentNetwork, make_recurrent
 Nest = Any
 
 
-class Window(NamedTuple):
+class ObservedWindow(NamedTuple):
     """Observations of windows, in the place of those of single rows."""
 
     observation: Nest
@@ -37,13 +37,13 @@ class WindowPolicy(NamedTuple):
 
     Attributes:
       init: `key -> params`.
-      apply: `(params, Window) -> outputs [M, ...]`, from the stored memories.
+      apply: `(params, ObservedWindow) -> outputs [M, ...]`, from the stored memories.
       initial_state: of one stream; what an episode begins with.
       step: `(params, observation, state) -> (output, state)`, of one observation.
     """
 
     init: Callable[[jax.Array], Nest]
-    apply: Callable[[Nest, Window], Any]
+    apply: Callable[[Nest, ObservedWindow], Any]
     initial_state: Nest
     step: Callable[[Nest, Nest, Nest], tuple[Nest, Nest]]
 
@@ -52,15 +52,15 @@ def rows_of(observation: Nest) -> Nest:
     """Returns the observations [M, ...] of windows; those of single rows as they are."""
     return (
         leading_axes.merge(observation.observation)
-        if isinstance(observation, Window)
+        if isinstance(observation, ObservedWindow)
         else (observation)
     )
 
 
-def empty(spec: EnvironmentSpec, core: Core) -> Window:
+def empty(spec: EnvironmentSpec, core: Core) -> ObservedWindow:
     """Returns a window of one row, as networks are made from."""
     memory = jax.tree.map(lambda x: x[None], core.initial_state)
-    return Window(dummy(spec.observations, 1, 1), memory, jnp.zeros((1, 1), bool))
+    return ObservedWindow(dummy(spec.observations, 1, 1), memory, jnp.zeros((1, 1), bool))
 
 
 def make_policy(
@@ -82,14 +82,14 @@ def make_policy(
     )
     network = legal_actions.recurrent_policy_outputs(network)
 
-    def apply(params: Nest, window: Window) -> Any:
+    def apply(params: Nest, window: ObservedWindow) -> Any:
         outputs, _ = network.unroll(params, *window, config.burn_in)
         return leading_axes.merge(outputs)
 
     return WindowPolicy(network.init, apply, network.initial_state, network.step)
 
 
-def remember(core: Core, features: jax.Array, window: Window, burn_in: int) -> jax.Array:
+def remember(core: Core, features: jax.Array, window: ObservedWindow, burn_in: int) -> jax.Array:
     """Returns what a core makes of features [M, D] of windows, [M, H], from an empty memory.
 
     No memory of whoever judges is stored as a window is acted: the burn-in fills it.

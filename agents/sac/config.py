@@ -30,12 +30,16 @@ class SoftConfig(TargetConfig, AdamConfig, CriticConfig, TorsoConfig):
     num_target_critics: int | None = None
     """Critics, drawn anew for each gradient step, of whose target values the least counts; the
     policy then learns from the mean of all (REDQ). None: all count, and their least."""
+    critic_dropout: float = 0.0
+    """Chance that a unit of the critics' hidden layers is left out, drawn anew for each value that
+    is learned from (DroQ, which takes 0.01 and critic_network layer_norm)."""
 
     bounds: ClassVar[AllBounds] = {
         "initial_temperature": Above(0.0, 1e6),
         "target_entropy": (-1e6, 1e6),
         "num_critics": (1, 100),
         "num_target_critics": (1, 100),
+        "critic_dropout": (0.0, 0.9),
     }
 
     def __post_init__(self) -> None:

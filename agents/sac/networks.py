@@ -29,7 +29,7 @@ class SACNetworks(NamedTuple):
 
     policy: Network | WindowPolicy
     """`apply(params, observation [B, ...])` gives action parameters [B, P]; with a core,
-    observations are a `Window` and its rows are B here and below."""
+    observations are an `ObservedWindow` and its rows are B here and below."""
     critic: Network
     """`apply(params, observation [B, ...], action [B, ...])` gives values [E, B]."""
     actions: Distribution
@@ -44,13 +44,13 @@ class SACNetworks(NamedTuple):
 def make_discrete_networks(spec: EnvironmentSpec, config: SoftConfig) -> SACNetworks:
     """Networks likewise, for one discrete action."""
     actions = categorical(require_discrete("sac", spec))
-    size, num_actions = config.num_critics, actions.num_parameters
+    num_actions, options = actions.num_parameters, _options(config)
     if isinstance(config, MemoryConfig) and config.is_recurrent:
-        critic = critics.of_windows(spec, config, size=size, num_actions=num_actions)
+        critic = critics.of_windows(spec, config, num_actions=num_actions, **options)
         return SACNetworks(_recurrent_policy(spec, config, actions), critic, actions)
     return SACNetworks(
         make_stochastic_policy(spec, actions, config.hidden_sizes, torso=config.torso),
-        critics.of_every_action(spec, config, num_actions, size=size),
+        critics.of_every_action(spec, config, num_actions, **options),
         actions,
     )
 
@@ -69,13 +69,17 @@ def make_networks(agent: str, spec: EnvironmentSpec, config: SoftConfig) -> SACN
     box = require_box(agent, spec)
     actions = tanh_gaussian(box.minimum, box.maximum)
     if isinstance(config, MemoryConfig) and config.is_recurrent:
-        critic = critics.of_windows(spec, config, size=config.num_critics)
+        critic = critics.of_windows(spec, config, **_options(config))
         return SACNetworks(_recurrent_policy(spec, config, actions), critic, actions)
     return SACNetworks(
         make_stochastic_policy(spec, actions, config.hidden_sizes, torso=config.torso),
-        critics.of_config(spec, config, size=config.num_critics),
+        critics.of_config(spec, config, **_options(config)),
         actions,
     )
+
+
+def _options(config: SoftConfig) -> dict[str, Any]:
+    return {"size": config.num_critics, "dropout": config.critic_dropout}
 
 
 def _recurrent_policy(spec: EnvironmentSpec, config: Any, actions: Distribution) -> WindowPolicy:

@@ -16,7 +16,7 @@ from .. import action_spaces, legal_actions
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
-from ..learning.rows import Rows, of
+from ..learning.rows import LearnedRows, learned_rows
 from ..losses import actor_critic
 from ..networks.core import require_box
 from ..networks.windows import rows_of
@@ -25,6 +25,8 @@ from .config import SoftConfig
 from .networks import SACNetworks
 
 Nest = Any
+DROPOUT = 0xD09
+"""Sets the key of what critics leave out apart from the other draws of a step."""
 _PART = 0.98
 """Of the entropy of drawing uniformly, that a policy of discrete actions is to keep."""
 
@@ -86,17 +88,21 @@ def make_update(
         box = require_box("sac", spec)
         return float(np.sum(np.log((box.maximum - box.minimum) / 2) - 1.0))
 
+    def dropped(key: jax.Array) -> dict[str, jax.Array]:
+        """The argument by which critics leave units out; nothing where they do not."""
+        return {"key": jax.random.fold_in(key, DROPOUT)} if config.critic_dropout else {}
+
     def judge(policy_params, critic_params, observation, temperature, key, counted):
         """Soft values [B] of states, and logarithms of the probability [B] of what is done there,
         by those critics that `counted` leaves of all [E, ...]."""
         if is_discrete:
             log_prob = jax.nn.log_softmax(policy.apply(policy_params, observation))
-            q = counted(critic.apply(critic_params, observation))
+            q = counted(critic.apply(critic_params, observation, **dropped(key)))
             value = actor_critic.soft_value(q, log_prob, temperature)
             expected = functools.partial(jnp.sum, axis=-1, where=log_prob > legal_actions.LEAST / 2)
             return expected(jnp.exp(log_prob) * value), expected(jnp.exp(log_prob) * log_prob)
         action, log_prob = networks.draw(policy_params, observation, key)
-        q = counted(critic.apply(critic_params, observation, action))
+        q = counted(critic.apply(critic_params, observation, action, **dropped(key)))
         return actor_critic.soft_value(q, log_prob, temperature), log_prob
 
     def mean(q):
@@ -113,12 +119,13 @@ def make_update(
         steps = jnp.zeros((), jnp.int32)
         return SACState(params, targets.init(params.critic), moments, key, steps)
 
-    def critic_loss(params, policy_params, rows: Rows, target, penalty_key):
+    def critic_loss(params, policy_params, rows: LearnedRows, target, penalty_key):
+        left_out = dropped(penalty_key)
         if is_discrete:
-            q = critic.apply(params, rows.observation)
+            q = critic.apply(params, rows.observation, **left_out)
             q = jnp.take_along_axis(q, rows.action[None, :, None], axis=-1)[..., 0]
         else:
-            q = critic.apply(params, rows.observation, rows.action)
+            q = critic.apply(params, rows.observation, rows.action, **left_out)
         loss = rows.mean(actor_critic.critic_loss(q, target))
         metrics = {"critic_loss": loss, "mean_q": rows.mean(q)}
         if penalty is not None:
@@ -126,17 +133,17 @@ def make_update(
             loss, metrics = loss + more, {**metrics, **penalty_metrics}
         return loss, metrics
 
-    def policy_loss(params, critic_params, temperature, rows: Rows, key):
+    def policy_loss(params, critic_params, temperature, rows: LearnedRows, key):
         value, log_prob = judge(params, critic_params, rows.observation, temperature, key, mean)
         return -rows.mean(value), log_prob
 
-    def temperature_loss(log_temperature, log_prob, rows: Rows):
+    def temperature_loss(log_temperature, log_prob, rows: LearnedRows):
         wanted = target_entropy(rows_of(rows.observation))
         losses = actor_critic.temperature_loss(log_temperature, log_prob, wanted)
         return rows.mean(losses), ()
 
     def step(state: SACState, sample: Sample):
-        rows, params, moments = of(sample.data, config), state.params, state.optimizers
+        rows, params, moments = learned_rows(sample.data, config), state.params, state.optimizers
         key, next_key, policy_key = jax.random.split(state.key, 3)
         penalty_key = jax.random.fold_in(state.key, 3)  # A fourth, which leaves those three.
         temperature = jnp.exp(params.log_temperature)

@@ -17,8 +17,8 @@ class TD3Networks(NamedTuple):
     """A `Network` each; also the parameters of each, and an optimizer's state for each."""
 
     policy: Any
-    """`apply(params, observation [B, ...])` gives actions [B, ...]; with a core, observations are a
-    `Window` and its rows are B here and below."""
+    """`apply(params, observation [B, ...])` gives actions [B, ...]; with a core observations are
+    an `ObservedWindow`, and its rows are B here and below."""
     critic: Any
     """`apply(params, observation [B, ...], action [B, ...])` gives values [2, B]."""
 

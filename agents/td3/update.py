@@ -11,7 +11,7 @@ from ...environments.specs import EnvironmentSpec
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
-from ..learning.rows import Rows, of
+from ..learning.rows import LearnedRows, learned_rows
 from ..losses import actor_critic
 from ..networks.core import require_box
 from ..programs import dispatch
@@ -55,7 +55,7 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
         learned = TD3Learned(params, targets.init(params), TD3Networks(*map(adam.init, params)))
         return TD3State(learned, key, jnp.zeros((), jnp.int32))
 
-    def bootstrap(target: TD3Networks, rows: Rows, key):
+    def bootstrap(target: TD3Networks, rows: LearnedRows, key):
         """Returns the targets [B] of the critics' values."""
         action = actor_critic.smoothed_action(
             policy.apply(target.policy, rows.following),
@@ -68,11 +68,11 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
         q_t = critic.apply(target.critic, rows.following, action)
         return rows.targets(jnp.min(q_t, axis=0), config)
 
-    def critic_loss(params, rows: Rows, target):
+    def critic_loss(params, rows: LearnedRows, target):
         q = critic.apply(params, rows.observation, rows.action)
         return rows.mean(actor_critic.critic_loss(q, target)), rows.mean(q)
 
-    def policy_loss(params, critic_params, rows: Rows):
+    def policy_loss(params, critic_params, rows: LearnedRows):
         first = jax.tree.map(lambda x: x[:1], critic_params)
         action = policy.apply(params, rows.observation)
         return -rows.mean(critic.apply(first, rows.observation, action)), ()
@@ -80,7 +80,7 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
     def learn_critics(state: TD3State, data: Transition | Sequence):
         """A gradient step of the critics alone."""
         params, followed, moments = state.learned
-        rows = of(data, config)
+        rows = learned_rows(data, config)
         target = bootstrap(followed, rows, jax.random.fold_in(state.key, state.steps))
         done = descend(
             critic_loss,
@@ -112,7 +112,7 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
             params.policy,
             moments.policy,
             params.critic,
-            of(data, config),
+            learned_rows(data, config),
             max_norm=config.max_gradient_norm,
         )
         params = params._replace(policy=done.params)

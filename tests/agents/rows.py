@@ -183,6 +183,13 @@ RARE = {
     "normalised around impala with a memory and rnd": Row(
         "normalized+rnd+impala", {**IMPALA, **GRU}, ("discrete",), recurrent=True
     ),
+    "sac of critics with dropout": Row(
+        "sac", {**SAC, "critic_dropout": 0.05, "critic_network": "layer_norm"}, ("continuous",)
+    ),
+    "cql of critics with dropout": Row(
+        "cql", {**CQL, "critic_dropout": 0.05}, ("continuous",), mistakes=0.5
+    ),
+    "normalised rewards, ppo": Row("normalized_rewards+ppo", PPO, ("discrete",)),
     "normalised sac": Row("normalized+sac", SAC, ("continuous",)),
     "sac of residual critics": Row(
         "sac",

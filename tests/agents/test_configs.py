@@ -121,6 +121,7 @@ SAC = {
     "critic_network": "mlp",
     "critic_hidden_sizes": None,
     "num_target_critics": None,
+    "critic_dropout": 0.0,
     "hidden_sizes": (256, 256),
     "n_step": 1,
     "discount": 0.99,

@@ -34,7 +34,7 @@ def windows():
 
 
 def test_rows_behind_the_burn_in_are_learned_from_and_all_of_an_episodes_first_window():
-    mask = rows.of(windows(), CONFIG).mask.reshape(B, T)
+    mask = rows.learned_rows(windows(), CONFIG).mask.reshape(B, T)
     assert mask[0].tolist() == mask[2].tolist() == [0, 0, 1, 1, 1, 1, 1, 0]
     assert mask[1].tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
 
@@ -43,8 +43,12 @@ def test_rows_behind_the_burn_in_are_learned_from_and_all_of_an_episodes_first_w
 def test_targets_are_those_of_transitions(n_step):
     config = SACConfig(**{**vars(CONFIG), "n_step": n_step})
     data, values = windows(), RANDOM.normal(size=(B, T)).astype(np.float32)
-    found = rows.of(data, config).targets(jnp.asarray(values).reshape(-1), config).reshape(B, T)
-    mask = np.asarray(rows.of(data, config).mask).reshape(B, T)
+    found = (
+        rows.learned_rows(data, config)
+        .targets(jnp.asarray(values).reshape(-1), config)
+        .reshape(B, T)
+    )
+    mask = np.asarray(rows.learned_rows(data, config).mask).reshape(B, T)
     for window, row in np.argwhere(mask > 0):
         total, factor, at = 0.0, 1.0, row
         for _ in range(n_step):
@@ -58,7 +62,7 @@ def test_targets_are_those_of_transitions(n_step):
 
 
 def test_means_are_over_rows_that_are_learned_from():
-    found = rows.of(windows(), CONFIG)
+    found = rows.learned_rows(windows(), CONFIG)
     x = RANDOM.normal(size=(2, B * T)).astype(np.float32)
     learned = np.asarray(found.mask) > 0
     np.testing.assert_allclose(found.mean(jnp.asarray(x)), x[:, learned].mean(), rtol=1e-5)
@@ -67,7 +71,7 @@ def test_means_are_over_rows_that_are_learned_from():
 def test_transitions_are_all_learned_from():
     ones = np.ones(4, np.float32)
     data = Transition(ones[:, None], ones[:, None], ones, 0.5 * ones, 2 * ones[:, None])
-    found = rows.of(data, SACConfig())
+    found = rows.learned_rows(data, SACConfig())
     assert found.mask is None
     assert found.following is data.next_observation
     targets = found.targets(jnp.full(4, 3.0), SACConfig(discount=0.8))

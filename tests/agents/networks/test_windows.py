@@ -27,7 +27,9 @@ def window(first=()):
     begins = np.zeros((B, T), bool)
     for place in first:
         begins[place] = True
-    return windows.Window(jnp.asarray(OBSERVATION), jnp.full((B, 6), 0.3), jnp.asarray(begins))
+    return windows.ObservedWindow(
+        jnp.asarray(OBSERVATION), jnp.full((B, 6), 0.3), jnp.asarray(begins)
+    )
 
 
 @pytest.mark.parametrize(
