@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
-from ..configs import RecurrentConfig
+from ..configs import CoreConfig, RecurrentConfig
 from . import heads
 from .distributions import Distribution
 from .recurrent import Core, RecurrentNetwork, deep, gru, lstm, make_recurrent, memoryless
@@ -20,7 +20,7 @@ from .transformer import gated_transformer
 Nest = Any
 
 
-def make_core(config: RecurrentConfig) -> Core:
+def make_core(config: CoreConfig) -> Core:
     """The config's core."""
     if not config.is_recurrent:
         return memoryless()

@@ -114,10 +114,15 @@ RAINBOW = {
 
 SAC = {
     **COURSE,
+    **{name: value for name, value in RECURRENT.items() if name not in ("torso_width", "dtype")},
+    "burn_in": 10,
+    "sequence_length": 20,
+    "sequence_period": 10,
     "torso": "auto",
     "critic_network": "mlp",
     "critic_hidden_sizes": None,
     "num_target_critics": None,
+    "critic_dropout": 0.0,
     "hidden_sizes": (256, 256),
     "n_step": 1,
     "discount": 0.99,
