@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ...environments.specs import AnswerArray
 from ..networks.decoder import Decoder
 from . import masks, sampling
 
@@ -22,7 +23,7 @@ MOST_LOGITS = 2**24
 
 def log_probs(
     decoder: Decoder,
-    answer: masks.AnswerSpec,
+    answer: AnswerArray,
     params: Nest,
     prompt: jax.Array,
     tokens: jax.Array,
@@ -58,7 +59,8 @@ def log_probs(
         may_come = masks.allowed(answer, vocabulary, states)
         return sampling.log_probs(decoder.logits(params, hidden), tokens, temperature, may_come)
 
-    states = masks.states_along(answer, flat)
+    has_grammar = answer.grammar is not None
+    states = masks.states_along(answer, flat) if has_grammar else jnp.zeros_like(flat)
     found = _in_chunks(of_chunk, (hidden, flat, states), batch * group * vocabulary)
     found = jnp.where(is_token, found, 0.0).reshape(tokens.shape)
     return found, is_answer.astype(jnp.float32)
