@@ -51,6 +51,7 @@ DRIVEN: Mapping[str, tuple[Kind, ...]] = {
     "crr": DISTRIBUTED,
     "d4pg": (BOX,),
     "dqn": (CHOICE,),
+    "grpo": (ANSWERS,),
     "impala": DISTRIBUTED,
     "iql": DISTRIBUTED,
     "mpo": DISTRIBUTED,

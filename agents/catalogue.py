@@ -18,6 +18,7 @@ AGENTS = {
     "crr": ".crr:CRRBuilder",
     "d4pg": ".d4pg:D4PGBuilder",
     "dqn": ".dqn:DQNBuilder",
+    "grpo": ".grpo:GRPOBuilder",
     "impala": ".impala:IMPALABuilder",
     "iql": ".iql:IQLBuilder",
     "mpo": ".mpo:MPOBuilder",

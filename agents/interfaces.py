@@ -104,6 +104,10 @@ class ManagedLearner(Learner, Protocol):
     def metrics(self) -> Mapping[str, float]:
         """Those of the last gradient step. Default: none."""
 
+    def remarks(self, metrics: Mapping[str, float]) -> Mapping[str, str]:
+        """Sentences by name that a user should know of these metrics (`Update.remarks`). Default:
+        none."""
+
     def live_state(self) -> Nest:
         """Returns what `save` gives, where it lies: good until the next `step`. Default: `save`."""
 
@@ -157,9 +161,12 @@ class Update(NamedTuple):
       steps: `K -> (state, sample [K, B, ...]) -> (state, output [K, ...])`, K steps as one program,
         for an agent that can do them together with less work than one after another. None: K of
         `step`. A partitioned learner uses `step`.
+      remarks: `metrics -> {name: sentence}`, what a user should know of the metrics of a step, in a
+        sentence; each name is told once in a run.
     """
 
     init: Callable[[Key], Nest]
     step: Callable[[Nest, Any], tuple[Nest, UpdateOutput]]
     variables: Callable[[Nest], dict[str, Nest]]
     steps: Callable[[int], Callable[[Nest, Any], tuple[Nest, UpdateOutput]]] | None = None
+    remarks: Callable[[Mapping[str, float]], Mapping[str, str]] = lambda metrics: {}

@@ -57,6 +57,7 @@ class Adapter(specs.Specified, dm_env.Environment):
     remarks: tuple[str, ...] = ()
     """Remarks for users, a sentence each."""
     episode_info: Mapping[str, float] = {}
+    episode_text: str | None = None
     """Numbers that it gave beside the last step of the newest episode that has ended."""
     max_episode_steps: int | None = None
     """Steps after which episodes are truncated; None: no limit is known."""

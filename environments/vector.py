@@ -121,6 +121,11 @@ class Vector(specs.Specified):
         """
         return getattr(self._inner[index], "episode_info", {})
 
+    def episode_text(self, index: int) -> str | None:
+        """A line on the newest episode that has ended in an environment, such as a prompt with its
+        answer; None: there is nothing to read."""
+        return getattr(self._inner[index], "episode_text", None)
+
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode in every environment, whatever it was doing.
 

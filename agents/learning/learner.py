@@ -58,6 +58,7 @@ class SGDLearner:
     Attributes:
       steps: gradient steps taken.
       version: counts up whenever there are new variables.
+      remarks: the update's.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class SGDLearner:
         shapes: Sample | None = None,
     ):
         update = strongly_typed(update)
+        self.remarks = update.remarks
         self._samples, self._key = samples, key
         self._steps_per_dispatch = steps_per_dispatch
         self._write_priorities = write_priorities

@@ -63,6 +63,10 @@ class _Managed:
         metrics = getattr(self._learner, "metrics", None)
         return {} if metrics is None else metrics()
 
+    def remarks(self, metrics: Mapping[str, float]) -> Mapping[str, str]:
+        remarks = getattr(self._learner, "remarks", None)
+        return {} if remarks is None else remarks(metrics)
+
     def step(self) -> None:
         self._learner.step()
         self._own_steps += self._steps_per_dispatch

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _LAST = int(dm_env.StepType.LAST)
 LONG_EPISODE = 10_000
 """Steps after which an episode that nothing is known to end is told of."""
+_MOST_TEXTS = 8
+"""Lines kept of an evaluation."""
 _LIMITED = np.iinfo(np.int64).max
 
 
@@ -43,6 +45,8 @@ class Outcome:
     """Means of the numbers that environments give beside rewards, by name (`episodes.INFO`)."""
     num_agents: int = 1
     """Agents of an environment, each of which has a return in every episode."""
+    texts: tuple[str, ...] = ()
+    """Lines on some of the episodes, of environments that have any."""
 
     def summary(self) -> dict[str, Any]:
         """As an entry of `result.json`."""
@@ -57,6 +61,10 @@ class Outcome:
             "max": float(returns.max()),
             **self.info,
         }
+
+    def to_monitor(self) -> dict[str, Any]:
+        """As `Monitor.evaluated` takes it."""
+        return {**self.summary(), "texts": [*self.texts]}
 
 
 class Held:
@@ -170,7 +178,8 @@ class Evaluator:
         if played is None:
             return None
         agents = environment.num_agents
-        return Outcome(actor_steps, tuple(played.returns), learner_steps, played.info, agents)
+        returns, texts = tuple(played.returns), tuple(played.texts)
+        return Outcome(actor_steps, returns, learner_steps, played.info, agents, texts)
 
     def _play_older(
         self, environment: Any, number: int, played: Played, stop: Stop, say: Callable[[str], None]
@@ -254,6 +263,7 @@ class Played(NamedTuple):
 
     returns: Sequence[float]
     info: Mapping[str, float] = {}
+    texts: Sequence[str] = ()
     """As of `Outcome`."""
 
 
@@ -288,6 +298,8 @@ def play(
     returns: list[list[float]] = [[] for _ in range(n)]
     totals, lengths = np.zeros(n), np.zeros(n, np.int64)
     infos: list[Mapping[str, float]] = []
+    texts: list[str] = []
+    text_of = getattr(environment, "episode_text", lambda index: None)
     limit = _LIMITED if environment.max_episode_steps else LONG_EPISODE
     timestep = environment.reset()
     actor.observe_first(timestep)
@@ -311,10 +323,12 @@ def play(
                     if len(returns[i]) < quota[i]:
                         returns[i].append(float(totals[i]))
                         infos.append(environment.episode_info(i))
+                        if len(texts) < _MOST_TEXTS and (text := text_of(i)) is not None:
+                            texts.append(text)
                     totals[i], lengths[i] = 0.0, 0
     if watch is not None:
         watch()
-    return Played([returns[e % n][e // n] for e in range(episodes)], mean_info(infos))
+    return Played([returns[e % n][e // n] for e in range(episodes)], mean_info(infos), texts)
 
 
 def endless() -> str:

@@ -1,4 +1,7 @@
-"""Numbers that are not finite: in the metrics they are a sign, in the state the end of the run."""
+"""Judges a learner's metrics: numbers that are not finite, and what users should know of others.
+
+Numbers that are not finite are a sign in the metrics, and the end of the run in the state.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,12 @@ class MetricsWatch:
 
         Args:
           learner: has the metrics and the state.
-          warn: is told in a line of a metric that is not finite where the state is.
+          warn: is told in a line of a metric that is not finite where the state is, and of what
+            the learner remarks, each once.
         """
         self._learner, self._warn = learner, warn
         self._known: set[str] = set()
+        self._remarked: set[str] = set()
 
     def __call__(self) -> Mapping[str, float]:
         """The learner's metrics of its last gradient step.
@@ -51,6 +56,10 @@ class MetricsWatch:
                     f"warning: the metric {said} after {steps:,} gradient steps, and the learner's "
                     "state is not; the run goes on, and this is said once"
                 )
+        for name, remark in self._learner.remarks(found).items():
+            if name not in self._remarked:
+                self._remarked.add(name)
+                self._warn(f"warning: {remark}; this is said once")
         return found
 
 

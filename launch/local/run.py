@@ -246,7 +246,7 @@ class _Trainer:
         if outcome is not None:
             self._parts.evaluator.keep(self._best, self._evaluations, outcome)
             self._evaluations += 1
-            self._run.monitor.evaluated(self._counts(), outcome.summary())
+            self._run.monitor.evaluated(self._counts(), outcome.to_monitor())
 
     def _save(self) -> None:
         """Begins a checkpoint; waits for the one before."""

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,16 @@ class MetricsWriter:
                 # It would make an array of one element of a number, which numpy deprecates.
                 scalar = np.asarray(value, np.float64)
                 self._board.add_scalar(f"{row['kind']}/{name}", scalar, row[self._clock])
+
+    def write_texts(self, texts: Sequence[str], steps: int) -> None:
+        """Writes what episodes of an evaluation are to be read as, with the step of the clock: to
+        logs/episodes.log, and as a text to TensorBoard."""
+        logs = self._path.parent / "logs"
+        logs.mkdir(exist_ok=True)
+        with open(logs / "episodes.log", "a", encoding="utf-8") as file:
+            file.writelines(f"{steps:,} {text}\n" for text in texts)
+        # Indented, so that no character of it is taken for Markdown.
+        self._board.add_text("evaluation/episodes", "\n".join(f"    {t}" for t in texts), steps)
 
     def sync(self) -> None:
         """Brings all rows to the disk."""

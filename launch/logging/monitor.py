@@ -133,7 +133,7 @@ class Monitor:
                 self.line(f"warning: {name} is {value} at {at}")
 
     def evaluated(self, counts: Counts, summary: Mapping[str, Any]) -> None:
-        """Writes and tells an evaluation (`evaluation.Outcome.summary`)."""
+        """Writes and tells an evaluation (`evaluation.Outcome.to_monitor`)."""
         info = {name: value for name, value in summary.items() if name.startswith(INFO)}
         numbers = {name: summary[name] for name in ("mean", "std", "min", "max")} | info
         episodes = summary["episodes"]
@@ -143,6 +143,8 @@ class Monitor:
         self._write(
             "on_evaluation", {"kind": "evaluation", **counts, "evaluated": episodes, **numbers}
         )
+        if texts := summary.get("texts"):
+            self._rows.write_texts(texts, steps)
 
     def _write(self, hook: str, row: dict[str, Any]) -> None:
         """Shows a row to callbacks and writes it, with what they have added."""

@@ -34,12 +34,15 @@ KINDS = {
     "ragged": Kind("fake/ragged"),
     "several": Kind("fake/continuous"),
     "nested": Kind("fake/nested", {"single_action": True}),
+    "text": Kind("tokens:reverse", {"length": 3, "letters": 3, "answers": 4}),
+    "words": Kind("tokens:reverse", {"length": 2, "letters": 6, "answers": 4}, best=1.0),
     # Convolutions take their time.
     "image": Kind("fake/image", {"size": 36}, steps=4),
 }
 """One of four choices; one number; some of four choices, others being refused; a dict of a choice
 and a tuple of a number and two digits; episodes of one step to twelve, some of them cut short;
-several numbers at once; a nest of observations; images."""
+several numbers at once; a nest of observations; prompts that are answered, and fewer of
+them, all of which can be learned; images."""
 
 
 class Row(NamedTuple):
@@ -55,7 +58,7 @@ class Row(NamedTuple):
     actions has to see some."""
 
 
-TINY = ("hidden_sizes",)
+TINY = ("hidden_sizes", "width", "num_layers", "num_heads")
 """Fields that make networks small."""
 OFF_POLICY = {
     "hidden_sizes": (32,),
@@ -91,6 +94,10 @@ MUZERO = {
     **{"min_return": -3.0, "max_return": 3.0, "learning_rate": 3e-3, "target_update_period": 20},
     **{"min_replay_size": 50},
 }
+GRPO = {
+    **{"width": 16, "num_layers": 1, "num_heads": 2, "num_envs": 8, "batch_size": 8},
+    **{"supervised_steps": 4, "learning_rate": 1e-2},
+}
 OFFLINE = {**BC, "discount": 0.0}
 CQL = {**OFFLINE, "conservative_weight": 0.1, "num_action_samples": 4, "initial_temperature": 0.1}
 EVERY = ("discrete", "continuous", "masked", "structured", "ragged", "several", "nested", "image")
@@ -109,6 +116,15 @@ AGENTS = {
         "dqn",
         {**DQN, "dueling": True, "priority_exponent": 0.6, "loss": "squared", "num_envs": 3},
         ("discrete",),
+    ),
+    "grpo": Row("grpo", GRPO, ("text",)),
+    "grpo behind imitation": Row(
+        "grpo",
+        {
+            **{**GRPO, "width": 32, "supervised_steps": 150, "supervised_learning_rate": 1e-2},
+            **{"learning_rate": 1e-3},
+        },
+        ("words",),
     ),
     "impala": Row("impala", IMPALA, ("discrete", "continuous", "masked", "structured", "image")),
     "impala with a memory": Row(
@@ -157,6 +173,19 @@ AGENTS = {
 
 
 RARE = {
+    "grpo of sequences, from a reference": Row(
+        "grpo",
+        {
+            **{**GRPO, "ratio": "sequence", "mean": "sequence", "kl_cost": 0.01},
+            **{"normalize_advantages": True, "steps_per_dispatch": 2},
+        },
+        ("text",),
+    ),
+    "reinforce, leave-one-out": Row(
+        "grpo",
+        {**GRPO, "loss": "reinforce", "baseline": "leave_one_out", "max_importance": 2.0},
+        ("text",),
+    ),
     "mpo of distributions": Row(
         "mpo",
         {**MPO, "distributional": True, "min_return": -2.0, "max_return": 2.0, "num_atoms": 11},

@@ -54,7 +54,16 @@ OBSERVATIONS = {
     "Dict": {"push": PUSH, "choose": CHOOSE},
     "Tuple": ({"image": specs.BoundedArray((36, 36, 1), np.uint8, 0, 255)}, NUMBER),
 }
-SMALL = {"hidden_sizes": (8,), "core_size": 8, "random_steps": 1, "steps_per_dispatch": 1}
+TOKENS = specs.BoundedArray((6,), np.int32, 0, 9)
+PROMPTS = {"prompt": TOKENS, "solution": TOKENS, "scores": specs.Array((4,), np.float32)}
+SMALL = {
+    "hidden_sizes": (8,),
+    "width": 8,
+    "num_layers": 1,
+    "core_size": 8,
+    "random_steps": 1,
+    "steps_per_dispatch": 1,
+}
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -87,7 +96,7 @@ def test_an_agent_drives_what_the_table_says_and_nothing_else(agent, name):
     kind, actions = ACTIONS[name]
     assert kind in action_spaces.kinds_of(actions)
     if kind in DRIVEN[agent]:
-        drive(agent, OBSERVATIONS["Box"], actions)
+        drive(agent, PROMPTS if kind is ANSWERS else OBSERVATIONS["Box"], actions)
         assert agent in action_spaces.driving(actions)
         return
     words = rf"^{agent} drives .*{DRIVEN[agent][-1].name}; this environment's actions are .*\.$"
@@ -97,11 +106,19 @@ def test_an_agent_drives_what_the_table_says_and_nothing_else(agent, name):
     assert agent not in action_spaces.driving(actions)
 
 
-@pytest.mark.parametrize("agent", DRIVEN)
+@pytest.mark.parametrize("agent", [name for name in DRIVEN if ANSWERS not in DRIVEN[name]])
 def test_an_agent_takes_every_observation(agent):
     actions = next(spec for kind, spec in ACTIONS.values() if kind in DRIVEN[agent])
     for observations in OBSERVATIONS.values():
         drive(agent, observations, actions, ["evaluation"])
+
+
+def test_an_agent_of_answers_takes_prompts_alone():
+    answers = ACTIONS["answers of tokens"][1]
+    words = r"^grpo reads prompt, solution, scores of observations, .* are .*\.$"
+    for observations in OBSERVATIONS.values():
+        with pytest.raises(ValueError, match=words):
+            drive("grpo", observations, answers)
 
 
 def test_the_docs_have_the_table():

@@ -72,5 +72,5 @@ class EvaluatorRole:
             if outcome is None:
                 return
             evaluator.keep(self._best, order["index"], outcome)
-            summary = {**outcome.summary(), "index": order["index"]}
+            summary = {**outcome.to_monitor(), "index": order["index"]}
             rpc.insist(self._counter.finish_evaluation, self._name, summary)

@@ -1,0 +1,48 @@
+"""Builder of GRPO."""
+
+from __future__ import annotations
+
+from ...environments.specs import EnvironmentSpec
+from ..builder import Builder
+from ..generation.groups import WINDOW
+from ..generation.policy import answering
+from ..generation.sampling import Sampling
+from ..interfaces import ActorCore, Update
+from ..replay.items import ReplaySpec
+from .config import GRPOConfig
+from .networks import GRPONetworks, make_networks
+from .update import make_update
+
+
+class GRPOBuilder(Builder[GRPOConfig, GRPONetworks]):
+    """Group relative policy optimisation of language models, for environments of text.
+
+    Leave-one-out REINFORCE is its `loss` "reinforce" with the `baseline` "leave_one_out".
+    """
+
+    name = "grpo"
+    config_class = GRPOConfig
+
+    def make_networks(self, spec: EnvironmentSpec) -> GRPONetworks:
+        return make_networks(spec, self.config)
+
+    def make_policy(
+        self,
+        networks: GRPONetworks,
+        spec: EnvironmentSpec,
+        *,
+        evaluation: bool = False,
+        num_streams: int = 1,
+    ) -> ActorCore:
+        config = self.config
+        if evaluation:
+            return answering(*networks, Sampling(temperature=0.0))
+        sampling = Sampling(config.temperature, config.top_k, config.top_p)
+        return answering(*networks, sampling, supervised_steps=config.supervised_steps)
+
+    def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
+        size = self.config.batch_size
+        return ReplaySpec(WINDOW, size, max_size=2 * size)
+
+    def make_update(self, networks: GRPONetworks, spec: EnvironmentSpec) -> Update:
+        return make_update(networks, self.config)
