@@ -4,8 +4,6 @@ import importlib.util
 import inspect
 import re
 
-import pytest
-
 from troupe import environments
 from troupe.environments import text
 from troupe.environments.text import ids, layout, verifiers
