@@ -1,5 +1,6 @@
 # make run   trains DQN on CartPole-v1 and shows where the curve is   (SEED=n, ARGS=further flags)
-# make test  the whole suite, and `make launchpad`                    (ARGS=flags of pytest)
+# make test  lint, the whole suite, and `make launchpad`              (ARGS=flags of pytest)
+# make suite the whole suite under the newest Python
 # make quick the suite without its long tests
 # make launchpad  what needs Launchpad, in an environment of its own with Python 3.10
 # make lint  ruff and mypy
@@ -12,7 +13,7 @@ PYTHONS := 3.13 3.12 3.11 3.14 3.10
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
-EXTRAS := atari,box2d,brax,bsuite,craftax,dm-control,docs,export,lint,minari,minatar,mujoco,optuna,pettingzoo,pgx,pipelines,ray,test,video,wandb
+EXTRAS := atari,box2d,brax,bsuite,craftax,dm-control,docs,export,lint,minari,minatar,mujoco,optuna,pettingzoo,pgx,pipelines,ray,test,tokens,video,wandb
 # Launchpad, Reverb and TensorFlow have wheels for Python 3.10 and no later.
 LAUNCHPAD := .venv-launchpad
 LAUNCHPAD_EXTRAS := atari,bsuite,distributed,dm-control,export,test
@@ -22,14 +23,17 @@ ARGS ?=
 
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: run test quick launchpad lint docs install clean
+.PHONY: run test suite quick launchpad lint docs install clean
+# Tests that run beside others of another `pytest` would wait longer than they may.
+.NOTPARALLEL:
 
 run: $(INSTALLED)
 	@$(VENV)/bin/troupe train dqn --env CartPole-v1 --seed $(SEED) --target 475 --out $(OUT) $(ARGS)
 
-test: $(INSTALLED) lint
+test: lint suite launchpad
+
+suite: $(INSTALLED)
 	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 25 -m "not distributed" $(ARGS)
-	@$(MAKE) --no-print-directory launchpad
 
 quick: $(INSTALLED)
 	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not long and not distributed" $(ARGS)

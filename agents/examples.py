@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ..environments.specs import EnvironmentSpec
+from ..environments.specs import AnswerArray, EnvironmentSpec
 from ..partitioning import models
 from ..partitioning.models.example import DATA_AND_MODEL, Example
 from .catalogue import find_builder
@@ -34,11 +34,13 @@ AGENTS: dict[str, dict[str, Any]] = {
     "sac": {"batch_size": 16, "hidden_sizes": (16, 16)},
     "td3": {"batch_size": 16, "hidden_sizes": (16, 16)},
 }
+_TOKENS = 32
 _SMALL = {"batch_size": 16, "hidden_sizes": (16, 16)}
 #: The other agents: searches plan them, and what tests do with every step would take long.
 FURTHER: dict[str, dict[str, Any]] = {
     **{name: {**_SMALL} for name in ("bc", "cql", "crr", "iql", "qrdqn")},
     "rainbow": {**_SMALL, "num_atoms": 11},
+    "grpo": {"width": 16, "num_layers": 2, "num_heads": 2, "supervised_steps": 1},
     "muzero": {
         "batch_size": 16,
         "hidden_sizes": (16,),
@@ -49,6 +51,9 @@ FURTHER: dict[str, dict[str, Any]] = {
 }
 #: Those that drive a box, of so many numbers as there are actions elsewhere.
 BOXED = ("cql", "d4pg", "sac", "td3")
+#: Those that answer prompts of so many tokens as there are features elsewhere, in groups of so many
+#: as there are actions.
+ANSWERING = ("grpo",)
 #: Every step, by name.
 NAMES = (*models.CATALOGUE, *AGENTS)
 
@@ -71,10 +76,16 @@ def make(name: str, **sizes: Any) -> Example:
     builder_class = find_builder(name)
     builder = builder_class(builder_class.config_class(**{**tested, **sizes}))
     number = specs.Array((), np.float32)
-    action = specs.DiscreteArray(actions)
+    action: specs.Array = specs.DiscreteArray(actions)
     if name in BOXED:
         action = specs.BoundedArray((actions,), np.float32, -1.0, 1.0)
-    spec = EnvironmentSpec(specs.Array((features,), np.float32), action, number, number)
+    observation: Any = specs.Array((features,), np.float32)
+    if name in ANSWERING:
+        action = AnswerArray((actions, features), _TOKENS, pad=0, end=1)
+        tokens = specs.BoundedArray((features,), np.int32, 0, _TOKENS - 1)
+        scores = specs.Array((actions,), np.float32)
+        observation = {"prompt": tokens, "solution": tokens, "scores": scores}
+    spec = EnvironmentSpec(observation, action, number, number)
     networks = builder.make_networks(spec)
     update = builder.make_update(networks, spec)
     policy = builder.make_policy(networks, spec)

@@ -68,6 +68,7 @@ class PlanDecisions:
             donate=self.donate,
             simulate=Simulator.from_json(self.simulator),
             bundle=given.bundle,
+            weights=given.weights,
             recompute=None if self.recompute is None else Recompute(self.recompute),
             placement=self.placement,
             reductions=self.reductions,

@@ -17,6 +17,8 @@ class PlanOptions:
 
     Attributes:
       donate: names of arguments; the step may use their buffers for its results.
+      weights: names of arguments that are a model's parameters, which the step reads and does not
+        give back, as a policy's does; tactics find and split them like parameters of the state.
       simulate: predicts what a plan costs, and is asked by tactics that search; by default
         `pt.Simulator()`, which predicts for the device at hand.
       bundle: True to let sums over devices wait until one of them is read and exchange them in one
@@ -37,6 +39,7 @@ class PlanOptions:
     """
 
     donate: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
     simulate: Simulator | None = None
     bundle: bool = False
     recompute: Recompute | None = None
@@ -44,8 +47,10 @@ class PlanOptions:
     reductions: str = "flat"
 
     def __post_init__(self) -> None:
-        donate = (self.donate,) if isinstance(self.donate, str) else tuple(self.donate)
-        object.__setattr__(self, "donate", donate)
+        for field in ("donate", "weights"):
+            names = getattr(self, field)
+            names = (names,) if isinstance(names, str) else tuple(names)
+            object.__setattr__(self, field, names)
         if self.simulate is not None and not isinstance(self.simulate, Simulator):
             raise TypeError(f"simulate is {self.simulate!r}; write e.g. pt.Simulator('h200')")
         if self.recompute is not None and not isinstance(self.recompute, Recompute):

@@ -122,7 +122,8 @@ class Partitioned:
         device.
 
         Raises:
-          ValueError: a name in `donate` that is no argument, or what a tactic cannot do.
+          ValueError: a name in `donate` or `weights` that is no argument, or what a tactic cannot
+            do.
           TypeError: an argument that holds no array, or sizes that are symbols.
         """
         leaves, tree = jax.tree_util.tree_flatten(self._positional(args, keywords))
@@ -148,12 +149,13 @@ class Partitioned:
         plan = self._plans.get(key)
         if plan is None:
             names = argument_names(self.fn, len(tree.children()))
-            for name in self.options.donate:
-                if name not in names:
-                    raise ValueError(
-                        f"donate names {name!r}, which is no argument; the arguments are "
-                        f"{list(names)}"
-                    )
+            for field in ("donate", "weights"):
+                for name in getattr(self.options, field):
+                    if name not in names:
+                        raise ValueError(
+                            f"{field} names {name!r}, which is no argument; the arguments are "
+                            f"{list(names)}"
+                        )
             graph = self._graphs.get(key)
             if graph is None:
                 program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))

@@ -221,7 +221,7 @@ def graph_of(program: Program, options: PlanOptions) -> Graph:
     if get_device(options.simulator.device).kind != "tpu":
         write_ragged(program)
     canonicalize(program)
-    return Graph(program)
+    return Graph(program, options.weights)
 
 
 class PlanRecord:

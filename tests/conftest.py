@@ -118,6 +118,7 @@ MODULES_OF = (
     "agents.md",
     "compiled.md",
     "environments.md",
+    "tokens.md",
     "tutorial/agent.md",
     "tutorial/environment.md",
 )

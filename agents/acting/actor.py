@@ -95,7 +95,11 @@ class GenericActor(BaseActor):
         super().__init__(policy, key, adder, num_envs)
         self._client = client
         self._program = PolicyProgram(
-            policy, self._num_envs, device=device, has_extras=adder is not None
+            policy,
+            self._num_envs,
+            device=device,
+            has_extras=adder is not None,
+            placed=client.place_by,
         )
         self._program.init(self._keys)
 

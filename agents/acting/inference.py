@@ -50,7 +50,7 @@ class InferenceServer(SessionServer):
         """
         super().__init__(observation_spec, batch_size, wait_seconds, capacity)
         self._client = client
-        self._program = PolicyProgram(policy, self._capacity, device=device)
+        self._program = PolicyProgram(policy, self._capacity, device=device, placed=client.place_by)
         full = 1 << (batch_size - 1).bit_length()
         # Over a mesh every size is planned anew, and has to divide: there is but one.
         self._least = full if isinstance(device, Partition) else 1

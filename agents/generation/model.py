@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
+import jax
+
+from ...environments.specs import AnswerArray, EnvironmentSpec, describe
+from .. import action_spaces
 from ..bounds import AllBounds
 from ..configs import Config
+from ..learning.learner import SGDLearner
+from ..networks.checkpoint_folder import read, read_config
 from ..networks.decoder import Decoder, DecoderConfig
+from ..networks.decoder_presets import preset
+from . import masks
+
+_READ = ("prompt", "solution", "scores")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +76,57 @@ class DecoderFields(Config):
             )
 
 
-def make_decoder(config: DecoderFields, vocabulary: int) -> Decoder:
-    """A decoder of the config's sizes.
+def require_answers(agent: str, spec: EnvironmentSpec) -> tuple[int, AnswerArray]:
+    """The longest prompt of an environment, and its spec of answers.
+
+    Raises:
+      ValueError: if it asks for no answers, or shows no prompts.
+    """
+    answer, seen = spec.actions, spec.observations
+    if action_spaces.kinds_of(answer) != {action_spaces.ANSWERS}:
+        raise action_spaces.refusal(agent, answer)
+    if not (isinstance(seen, Mapping) and {*_READ} <= {*seen}):
+        raise ValueError(
+            f"{agent} reads {', '.join(_READ)} of observations, as environments of text show them; "
+            f"this environment's are {describe(seen)}."
+        )
+    return seen["prompt"].shape[-1], answer
+
+
+def make_decoder(config: DecoderFields, answer: AnswerArray, prompt_length: int) -> Decoder:
+    """A decoder for answers of an environment. Of a preset or a folder it may have more tokens than
+    the tokenizer, which never come.
 
     Args:
       config: of the agent.
-      vocabulary: tokens of the tokenizer.
+      answer: the spec of answers, [G, T].
+      prompt_length: tokens of the longest prompt.
+
+    Raises:
+      ValueError: if there is no such preset or no folder of weights that can be read, the tokenizer
+        has tokens that the decoder has not, or texts are longer than it was trained for.
     """
-    sizes = DecoderConfig(
+    sizes = _sizes(config, answer.vocabulary)
+    masks.possible(answer, sizes.vocabulary)
+    needed = prompt_length + answer.shape[-1]
+    if sizes.context is not None and needed > sizes.context:
+        raise ValueError(
+            f"prompts of {prompt_length} tokens and answers of {answer.shape[-1]} do not fit into "
+            f"the decoder's context of {sizes.context}; take shorter ones (--env.prompt_length, "
+            "--env.answer_length)."
+        )
+    return Decoder(sizes)
+
+
+def _sizes(config: DecoderFields, vocabulary: int) -> DecoderConfig:
+    given: dict[str, Any] = {"compute_dtype": config.dtype, "rematerialize": config.rematerialize}
+    if config.weights is not None:
+        with _named(config.weights):
+            return dataclasses.replace(read_config(config.weights), **given)
+    if config.preset is not None:
+        own = preset(config.preset).vocabulary
+        return preset(config.preset, vocabulary=max(own, vocabulary), **given)
+    return DecoderConfig(
         vocabulary=vocabulary,
         width=config.width,
         num_layers=config.num_layers,
@@ -80,7 +135,34 @@ def make_decoder(config: DecoderFields, vocabulary: int) -> Decoder:
         head_width=config.width // config.num_heads,
         hidden=config.hidden or 4 * config.width,
         tied=config.tied,
-        compute_dtype=config.dtype,
-        rematerialize=config.rematerialize,
+        **given,
     )
-    return Decoder(sizes)
+
+
+def begin_with(learner: SGDLearner, folder: str, names: tuple[str, ...]) -> None:
+    """Has a learner begin with the weights of a folder, read where its parameters lie.
+
+    Args:
+      learner: before its first step.
+      folder: of weights.
+      names: fields of its state that are parameters of the decoder.
+
+    Raises:
+      ValueError: if the folder lacks a file or a tensor, or one of them is damaged.
+    """
+    saved, like = learner.live_state(), learner.saved_shapes["state"]
+    for name in names:
+        shardings = jax.tree.map(lambda x: x.sharding, getattr(like, name))
+        with _named(folder):
+            params = read(folder, shardings if jax.tree.leaves(shardings) else None, "float32")
+        saved["state"] = saved["state"]._replace(**{name: params})
+    learner.restore(saved)
+
+
+@contextlib.contextmanager
+def _named(folder: str) -> Iterator[None]:
+    """Raises what is wrong with a folder as a ValueError that names it."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ValueError(f"weights {folder} cannot be read: {error}") from error

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...environments.specs import EnvironmentSpec
 from ..builder import Builder
 from ..generation.groups import WINDOW
+from ..generation.model import begin_with
 from ..generation.policy import answering
 from ..generation.sampling import Sampling
 from ..interfaces import ActorCore, Update
+from ..learning.learner import SGDLearner
 from ..replay.items import ReplaySpec
 from .config import GRPOConfig
 from .networks import GRPONetworks, make_networks
@@ -46,3 +50,11 @@ class GRPOBuilder(Builder[GRPOConfig, GRPONetworks]):
 
     def make_update(self, networks: GRPONetworks, spec: EnvironmentSpec) -> Update:
         return make_update(networks, self.config)
+
+    def make_learner(self, *args: Any, **options: Any) -> SGDLearner:
+        """Begins with the weights of the config's folder, where it names one."""
+        learner = super().make_learner(*args, **options)
+        if self.config.weights is not None:
+            names = ("params", "reference") if self.config.kl_cost else ("params",)
+            begin_with(learner, self.config.weights, names)
+        return learner

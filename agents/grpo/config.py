@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from ..bounds import MOST_STEPS, Above, AllBounds
 from ..configs import AdamConfig
 from ..generation.model import DecoderFields
+from ..losses.tokens import Loss, Mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,7 @@ class GRPOConfig(AdamConfig, DecoderFields):
     """Advantages are divided by the deviation of their group's scores."""
     drop_equal_groups: bool = True
     """Groups whose scores are all equal are left out of means, and not counted as 0."""
-    loss: Literal["clip", "cispo", "reinforce"] = "clip"
+    loss: Loss = "clip"
     """The objective: the clipped surrogate, a clipped weight that keeps the gradient of every
     token, or the plain log-probability."""
     ratio: Literal["token", "sequence"] = "token"
@@ -60,7 +61,7 @@ class GRPOConfig(AdamConfig, DecoderFields):
     """The ratio counts down to 1 less this; 1 is no bound."""
     clip_high: float = 0.28
     """The ratio counts up to 1 plus this."""
-    mean: Literal["token", "sequence", "length"] = "token"
+    mean: Mean = "token"
     """Means of losses: every token alike, every answer alike, or every answer by its sum over the
     greatest length."""
     kl_cost: float = 0.0

@@ -84,7 +84,9 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
         def loss(params: Nest) -> tuple[jax.Array, Metrics]:
             log_prob, mask = probabilities(params, solved)
             mask *= groups.is_group[:, None, None]
-            return -losses.mean(log_prob, mask, config.mean), {"answer_length": _length(mask)}
+            return -losses.mean(log_prob, mask, config.mean), {
+                "answer_length": losses.mean_length(mask)
+            }
 
         state, metrics = learn(state, loss, rate if imitation_rate is None else imitation_rate)
         if config.kl_cost:
@@ -108,11 +110,13 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
         if config.kl_cost:
             after = probabilities(state.reference, groups)[0]
         loss = make_loss(groups, counts, is_fresh, before, after)
-        state, turns = jax.lax.scan(
-            lambda state, _: learn(state, loss, rate), state, length=config.num_passes
-        )
-        metrics = {name: x[-1] for name, x in turns.items()}
-        error = jnp.where(jnp.any(is_fresh > 0), turns["ratio_error"][0], state.ratio_error)
+        state, metrics = learn(state, loss, rate)
+        error = jnp.where(jnp.any(is_fresh > 0), metrics["ratio_error"], state.ratio_error)
+        if config.num_passes > 1:
+            state, passes = jax.lax.scan(
+                lambda state, _: learn(state, loss, rate), state, length=config.num_passes - 1
+            )
+            metrics = {name: x[-1] for name, x in passes.items()}
         equal = jnp.where(jnp.any(sampled * differ > 0), 0, state.equal_steps + 1)
         return state._replace(ratio_error=error, equal_steps=equal), {
             **metrics,
@@ -152,12 +156,12 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
             if config.ratio == "sequence":
                 log_ratio = losses.sequence_log_ratio(log_ratio, mask)
             gain = jnp.broadcast_to(advantage[..., None], log_prob.shape)
-            each = importance * _objective(config, log_prob, log_ratio, gain)
+            each = importance * losses.of_each_token(config.loss, log_prob, log_ratio, gain, *clips)
             metrics = {
                 "kl": losses.mean(policy.kl_estimate(log_prob, sampler), kept),
                 "entropy": losses.mean(-log_prob, mask),
                 "clipped": losses.mean(losses.is_clipped(log_ratio, *clips), kept),
-                "answer_length": _length(mask),
+                "answer_length": losses.mean_length(mask),
                 "ratio_error": losses.mean(
                     jnp.abs(jnp.expm1(to_sampler)), mask * is_fresh[:, None, None]
                 ),
@@ -187,23 +191,6 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
     )
 
 
-def _objective(
-    config: GRPOConfig, log_prob: jax.Array, log_ratio: jax.Array, advantage: jax.Array
-) -> jax.Array:
-    """The loss of each token [B, G, T]."""
-    clips = config.clip_low, config.clip_high
-    if config.loss == "clip":
-        return losses.clipped_surrogate(log_ratio, advantage, *clips)
-    if config.loss == "cispo":
-        return losses.clipped_weight(log_prob, log_ratio, advantage, *clips)
-    return -advantage * log_prob
-
-
-def _length(mask: jax.Array) -> jax.Array:
-    """Tokens of an answer in the mean [], of a mask [..., T]."""
-    return masks.mean(jnp.sum(mask, -1), jnp.max(mask, -1))
-
-
 def remarks(metrics: Mapping[str, float], tolerance: float) -> dict[str, str]:
     """What users should know of a step's metrics, by name."""
     found, error = {}, metrics.get("ratio_error", 0.0)
@@ -216,12 +203,12 @@ def remarks(metrics: Mapping[str, float], tolerance: float) -> dict[str, str]:
     if metrics.get("equal_steps", 0.0) >= LONG:
         found["equal"] = (
             f"in {LONG:,} gradient steps no two answers to a prompt had different scores, and "
-            "nothing is learned of equal ones; raise --config.supervised_steps, --config.temperature "
-            "or --env.answers, or take prompts that are neither too hard nor too easy"
+            "nothing is learned of equal ones; raise --config.supervised_steps, --env.answers or "
+            "--config.temperature, or take prompts that are neither too hard nor too easy"
         )
     if metrics.get("supervised", 0.0) and not metrics.get("answer_length", 0.0):
         found["solutions"] = (
-            "the prompts have no solutions to imitate, and nothing is learned of them; give the task "
-            "a solution(prompt), or --config.supervised_steps 0"
+            "the prompts have no solutions to imitate, and nothing is learned of them; give the "
+            "task a solution(prompt), or --config.supervised_steps 0"
         )
     return found

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from . import masks, policy
 
+Loss = Literal["clip", "cispo", "reinforce"]
 Mean = Literal["token", "sequence", "length"]
 _LEAST_DEVIATION = 1e-6
 """Added to the deviation of a group, so that equal scores are not divided by 0."""
@@ -129,6 +130,31 @@ def clipped_weight(
     return -jax.lax.stop_gradient(weight) * advantage * log_prob
 
 
+def of_each_token(
+    kind: Loss,
+    log_prob: jax.Array,
+    log_ratio: jax.Array,
+    advantage: jax.Array,
+    clip_low: float,
+    clip_high: float,
+) -> jax.Array:
+    """The loss of a kind.
+
+    Args:
+      kind: "clip": `clipped_surrogate`; "cispo": `clipped_weight`; "reinforce": the log-probability
+        by the advantage (Williams, 1992, https://doi.org/10.1007/BF00992696), without a ratio.
+      log_prob, log_ratio, advantage, clip_low, clip_high: as of these.
+
+    Returns:
+      [...]
+    """
+    if kind == "clip":
+        return clipped_surrogate(log_ratio, advantage, clip_low, clip_high)
+    if kind == "cispo":
+        return clipped_weight(log_prob, log_ratio, advantage, clip_low, clip_high)
+    return -advantage * log_prob
+
+
 def is_clipped(log_ratio: jax.Array, clip_low: float, clip_high: float) -> jax.Array:
     """Returns [...] float32: 1 where the ratio is beyond the clips of these losses."""
     ratio = jnp.exp(log_ratio)
@@ -192,6 +218,11 @@ def mean(x: jax.Array, mask: jax.Array, kind: Mean = "token") -> jax.Array:
         return masks.mean(x, mask)
     length = _length(mask)[..., 0] if kind == "sequence" else float(x.shape[-1])
     return masks.mean(jnp.sum(mask * x, -1) / length, jnp.max(mask, -1))
+
+
+def mean_length(mask: jax.Array) -> jax.Array:
+    """Returns the mean number [] of tokens of the answers that have any in a mask [..., T]."""
+    return masks.mean(jnp.sum(mask, -1), jnp.max(mask, -1))
 
 
 def _length(mask: jax.Array) -> jax.Array:

@@ -57,6 +57,7 @@ def plan_step(
     partition: Partition,
     shapes: tuple[Nest, ...],
     devices: runtime.Devices | None = None,
+    weights: tuple[str, ...] = (),
 ) -> PlannedStep:
     """Plans a function over the mesh of a partition, without touching a device.
 
@@ -66,6 +67,7 @@ def plan_step(
       shapes: of its arguments.
       devices: those at hand, for which it is planned where the partition names none; None: those
         of this process.
+      weights: names of arguments that are parameters and do not come out again.
 
     Raises:
       ValueError: if the mesh lacks an axis of a tactic, there is no such device, or the decisions
@@ -86,6 +88,7 @@ def plan_step(
         partition.mesh,
         partition.schedule,
         donate=(STATE,),
+        weights=weights,
         # Between processes on CPU every message costs a wake-up of each; copies cost less.
         bundle=devices.processes > 1 and devices.platform == "cpu",
         **options,

@@ -50,6 +50,7 @@ class PolicyProgram:
         *,
         device: jax.Device | Partition | None = None,
         has_extras: bool = True,
+        placed: Callable[[MeshSync], None] = lambda sync: None,
     ):
         """Compiles nothing yet.
 
@@ -59,6 +60,8 @@ class PolicyProgram:
           device: that computes the policy, or the mesh and the tactics of several; None: those over
             which the parameters are spread, or jax's default device.
           has_extras: False: extras are () whatever the policy stores, as nobody asks for them.
+          placed: told what brings parameters to the mesh, once that is known; parameters that it
+            was given come at no cost.
         """
         self._policy = policy if has_extras else policy._replace(get_extras=lambda *_: ())
         self._forgets = policy.reset is not None
@@ -76,7 +79,7 @@ class PolicyProgram:
         """Of the parts of the state, once a step over a mesh is planned."""
         self.num_streams = num_streams
         self._partition = device if isinstance(device, Partition) else None
-        self._infers_partition = device is None
+        self._infers_partition, self._placed = device is None, placed
         self._packing = self._make_packing()
 
     def _make_packing(self) -> Packing:
@@ -180,6 +183,7 @@ class PolicyProgram:
         if self._partition is None and self._sync is None and is_spread(params):
             here = SingleDeviceSharding(self._device)
             self._sync = MeshSync(jax.tree.map(lambda _: here, params))
+            self._placed(self._sync)
         if self._sync is not None:
             self._params = self._sync(params)
         elif self._partition is None:
@@ -216,6 +220,7 @@ class PolicyProgram:
         ends = np.cumsum(counts)
         placed = planned.in_shardings[: ends[0]]
         self._sync = MeshSync(jax.tree.unflatten(jax.tree.structure(self._params), placed))
+        self._placed(self._sync)
         self._shardings = list(planned.in_shardings[ends[1] : ends[2]])
         self._take(self._given)
         self._put(self._state)
@@ -351,7 +356,8 @@ def _plan_step(
 ) -> PlannedStep:
     from . import planning  # Only who has a mesh pays for it.
 
-    return planning.plan_step(step, partition, jax.tree.map(_shape, arguments), devices)
+    shapes = jax.tree.map(_shape, arguments)
+    return planning.plan_step(step, partition, shapes, devices, weights=("params",))
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,6 +10,8 @@ import jax
 from ..interfaces import VariableSource
 
 Nest = Any
+Place = Callable[[Nest], Nest]
+"""Brings variables to where they are used."""
 
 
 class MeshVariables:
@@ -54,6 +56,21 @@ class VariableClient:
         self._calls = 0
         self._version: object = None
         self._variables: list[Nest] | None = None
+        self._place: Place | None = None
+
+    def place_by(self, place: Place) -> None:
+        """Has newer variables brought to where they are used as they come.
+
+        A source that fetches in a thread of its own does so there: what fails is asked for again,
+        and the version before is used meanwhile.
+
+        Args:
+          place: `params -> params`.
+        """
+        if len(self._names) == 1 and hasattr(self._source, "place_by"):
+            self._source.place_by(self._names[0], place)
+        else:
+            self._place = place
 
     @property
     def params(self) -> Nest:
@@ -75,5 +92,9 @@ class VariableClient:
             variables = self._source.get_variables(self._names)
             if self._device is not None:
                 variables = jax.device_put(variables, self._device)
+            if self._place is not None and len(self._names) == 1:
+                variables = [self._place(variables[0])]
+            elif self._place is not None:
+                variables = self._place(variables)
             self._variables = variables
             self._version = version

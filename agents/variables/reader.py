@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import jax
 
+from .stored import gathered
 from .version_board import read_version
 
 Nest = Any
@@ -81,6 +82,7 @@ class VariableReader:
         self._closed = threading.Event()
         self._error: BaseException | None = None
         self._version = -1
+        self._places: dict[str, Callable[[Nest], Nest]] = {}
         self.fetched = 0
         threading.Thread(target=self._run, name="variables", daemon=True).start()
 
@@ -111,14 +113,20 @@ class VariableReader:
             raise KeyError(f"No variables named {unknown}; there are {sorted(variables)}.")
         return [variables[name] for name in names]
 
+    def place_by(self, name: str, place: Callable[[Nest], Nest]) -> None:
+        """Has a collection of newer versions brought to where it is used, before they are held."""
+        self._places[name] = place
+
     def refresh(self) -> bool:
         """Asks once; says whether there was something newer."""
         found = self._fetch(self._version)
         if found is None:
             return False
         version, variables = found
+        for name, place in self._places.items():
+            variables = {**variables, name: place(variables[name])}
         # On the device once, not with every call; on CPU this is the mapped memory itself.
-        self._variables = variables if self._on_host else jax.device_put(variables)
+        self._variables = variables if self._on_host else jax.device_put(gathered(variables))
         self._version = version  # Last: whoever sees the number finds the variables.
         self.fetched += 1
         return True

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from ..programs import runtime
+from .stored import StoredArray
 
 if TYPE_CHECKING:
     from ...partitioning.transfer import TransferPlan
@@ -19,8 +20,9 @@ Nest = Any
 class MeshSync:
     """Brings parameters onto the devices of a policy, each block from where it lies.
 
-    Arrays of devices of this process go from shard to shard: none is ever whole on a device or on
-    the host, unless a layout has it so. Those that lie right are taken as they are.
+    Arrays of devices of this process go from shard to shard, and of another's each device gets the
+    block that it holds: none is ever whole on a device or on the host, unless a layout has it so.
+    Those that lie right are taken as they are.
 
     Attributes:
       plan: of the arrays that came last; None: none of them was to be moved.
@@ -75,6 +77,8 @@ class MeshSync:
 
 def _placed(leaf: Any, sharding: Any) -> jax.Array | None:
     """An array in its place; None where it goes there from shard to shard."""
+    if isinstance(leaf, StoredArray):
+        return jax.make_array_from_callback(leaf.shape, sharding, leaf.read)
     if not isinstance(leaf, jax.Array):
         host = np.asarray(leaf)
         return jax.make_array_from_callback(host.shape, sharding, lambda at: host[at])

@@ -1,12 +1,14 @@
 """The board of versions: one file for each, in a folder of shared memory.
 
-The learner writes a version once, from one gather of what may be sharded. Readers on the same
+The learner writes a version once: arrays that are whole, or of spread ones their blocks as devices
+hold them, so that whoever spreads them too reads only what its devices need. Readers on the same
 machine map it into their memory, so that neither their number nor the size of the parameters is
 felt by anyone; readers that cannot see the folder, on other hosts, are sent the bytes.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import pathlib
@@ -19,6 +21,8 @@ from typing import Any, Protocol
 import jax
 import ml_dtypes
 import numpy as np
+
+from .stored import StoredArray, blocks_of
 
 Nest = Any
 _ALIGN = 64  # What XLA asks of memory that it uses in place.
@@ -74,26 +78,31 @@ def write_version(
     Args:
       folder: of shared memory, where there is one.
       version: its number, in the name.
-      variables: nests of arrays by name; each array is brought to this host once,
+      variables: nests of arrays by name; each block of an array is brought to this host once,
         one after another.
 
     Returns:
       The file, which is complete when it has its name.
     """
     leaves, structure = jax.tree.flatten(dict(variables))
+    blocks = [blocks_of(leaf) for leaf in leaves]
     layout, offset = [], 0
-    for leaf in leaves:
-        layout.append((leaf.dtype.name, leaf.shape, offset))
-        offset += -(-leaf.nbytes // _ALIGN) * _ALIGN
+    for leaf, of_leaf in zip(leaves, blocks, strict=True):
+        places = []
+        for place, values in of_leaf:
+            places.append(([(one.start, one.stop) for one in place], offset))
+            offset += -(-values.nbytes // _ALIGN) * _ALIGN
+        layout.append((leaf.dtype.name, leaf.shape, places))
     head = pickle.dumps((jax.tree.unflatten(structure, range(len(leaves))), layout))
     start = -(-(_HEAD.size + len(head)) // _ALIGN) * _ALIGN
     path = version_file(folder, version)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with open(temporary, "wb") as file:
         file.write(_HEAD.pack(len(head)) + head)
-        for leaf, (_, _, at) in zip(leaves, layout, strict=True):
-            file.seek(start + at)
-            file.write(np.asarray(leaf, order="C").reshape(-1).view(np.uint8).data)
+        for of_leaf, (_, _, places) in zip(blocks, layout, strict=True):
+            for (_, values), (_, at) in zip(of_leaf, places, strict=True):
+                file.seek(start + at)
+                file.write(np.asarray(values, order="C").reshape(-1).view(np.uint8).data)
         file.truncate(max(start + offset, file.tell()))
     os.rename(temporary, path)
     return path
@@ -103,8 +112,9 @@ def read_version(content: pathlib.Path | bytes) -> dict[str, Nest]:
     """The variables of a file, or of the bytes of one.
 
     Returns:
-      Nests of numpy arrays that cannot be written to. Of a file they are its memory, which lasts
-      as long as they do even if the file is removed.
+      Nests of numpy arrays that cannot be written to, and of `StoredArray`s of such for arrays
+      that were spread. Of a file they are its memory, which lasts as long as they do even if the
+      file is removed.
 
     Raises:
       FileNotFoundError: if the file is gone, or lies on another host.
@@ -117,11 +127,17 @@ def read_version(content: pathlib.Path | bytes) -> dict[str, Nest]:
     places, layout = pickle.loads(buffer[_HEAD.size : _HEAD.size + length])
     start = -(-(_HEAD.size + length) // _ALIGN) * _ALIGN
 
-    def array(index: int) -> np.ndarray:
-        name, shape, at = layout[index]
+    def array(index: int) -> np.ndarray | StoredArray:
+        name, shape, stored = layout[index]
         dtype = np.dtype(getattr(ml_dtypes, name, name))
-        count = int(np.prod(shape, dtype=np.int64))
-        return np.frombuffer(buffer, dtype, count, start + at).reshape(shape)
+        blocks = []
+        for place, at in stored:
+            sizes = [stop - start for start, stop in place]
+            values = np.frombuffer(buffer, dtype, math.prod(sizes), start + at).reshape(sizes)
+            blocks.append((tuple(slice(*ends) for ends in place), values))
+        if len(blocks) == 1:
+            return blocks[0][1]
+        return StoredArray(tuple(shape), dtype, tuple(blocks))
 
     return jax.tree.map(array, places)
 

@@ -131,6 +131,8 @@ def hint(arguments: Sequence[str], message: str) -> str:
             meant_fields.append(f"--config.{name}")
         elif refused and spelt in FLAGS:
             words.append(f"in place of {flag}: {FLAGS[spelt]}")
+        elif refused and name in other_names.ELSEWHERE:
+            words.append(f"in place of {flag}: {other_names.ELSEWHERE[name]}")
         elif refused and (near := other_names.find_fields(name, known)):
             words.append(f"in place of {flag}: --config.{' or --config.'.join(near)}")
     if meant_fields:

@@ -16,6 +16,8 @@ MODULES = (
     "troupe.environments",
     "troupe.environments.action_masks",
     "troupe.environments.fakes",
+    "troupe.environments.text",
+    "troupe.environments.text.grammar",
     "troupe.partitioning",
     "troupe.partitioning.tactics",
     "troupe.launch",

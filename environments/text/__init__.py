@@ -3,6 +3,7 @@
 from . import grammar
 from .environment import TextEnvironment
 from .ids import PREFIX, TASKS, make
+from .layout import TextLayout, find_layout
 from .samples import decode
 from .tasks import Addition, Reverse, Task, is_held_out, split
 from .tokenizers import CharacterTokenizer, FileTokenizer, Tokenizer
@@ -16,8 +17,10 @@ __all__ = [
     "Reverse",
     "Task",
     "TextEnvironment",
+    "TextLayout",
     "Tokenizer",
     "decode",
+    "find_layout",
     "grammar",
     "is_held_out",
     "make",

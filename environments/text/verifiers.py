@@ -69,14 +69,15 @@ class Verifier:
         for answer, score in zip(answers, self._ask(prompt, answers), strict=True):
             if isinstance(score, Failure):
                 self._fail(score.reason, prompt, answer)
-                score = 0.0
-            elif not is_reward(score):
+                found.append(0.0)
+                continue
+            if not is_reward(score):
                 raise InvalidRewardError(
                     f"{self._name}: the score of the answer {show(answer)} to {show(prompt)} is "
                     f"{show(score)}; scores must be finite float32 numbers"
                 )
             found.append(float(score))
-        self._scores += len(found)
+            self._scores += 1
         return found
 
     def close(self) -> None:

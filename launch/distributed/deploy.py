@@ -140,6 +140,8 @@ def _plans(
         **acting,
         **files,
         "hosts": len(ranks),
+        # Then no actor holds any, and evaluators have that mesh too.
+        "spreads": roles.inference_partition() is not None,
     }
     plans.append(RolePlan("learner", LearnerRole, leads, ranks[0]))
     for rank in range(1, len(ranks)):

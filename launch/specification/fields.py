@@ -102,6 +102,8 @@ def make(config_class: type, overrides: Mapping[str, Any]) -> Any:
             near = other_names.find_fields(name, known)
             near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known)}."
+            if name in other_names.ELSEWHERE:
+                hint = f"in its place: {other_names.ELSEWHERE[name]}."
             raise RequestError(f"{config_class.__name__} has no field {name!r}; {hint}")
         values[name] = known[name].take(value)
     try:

@@ -172,13 +172,15 @@ class Context:
 
     @functools.cached_property
     def scanned(self) -> frozenset[Value]:
-        """Values with a leading dimension that some loop scans over or stacks."""
+        """Values with a leading dimension that some loop scans over or stacks, and weights that a
+        loop written out takes apart so.
+        """
         found: set[Value] = set()
         for op in self.graph.program.walk():
             if op.name == "scan":
                 found.update(op.inputs[op.params["num_consts"] + op.params["num_carry"] :])
                 found.update(op.outputs[op.params["num_carry"] :])
-        return frozenset(found)
+        return frozenset(found | self.graph.structure.stacked_weights)
 
 
 class Trial:

@@ -8,7 +8,7 @@ independent turns is a node besides, through which nothing propagates.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from ..ir.program import Op, Program, Value
 from ..rules import rule_of, traits_of
@@ -33,9 +33,14 @@ class Graph:
       delays: the rounds of propagation's queue that a node waits if it stands for several ops;
         empty for a program's own nodes.
       state: (input, output, output's position) of arrays that come in and go out updated.
+      weights: inputs that are parameters and do not go out.
+
+    Args:
+      program: see above.
+      weights: names of the arguments that these are in.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, weights: Collection[str] = ()):
         self.program = program
         self.nodes: list[Node] = []
         self.of: dict[Op, Node] = {}
@@ -47,13 +52,16 @@ class Graph:
         self._add_program(program, 0)
         self.state = state_pairs(program, self.makers)
         self.updated = {before: after for before, after, _ in self.state}
+        self.weights = _inputs_of(program, weights)
         for before, after, _ in self.state:
             self._tie(None, [(before, 0), (after, 0)], 0)
 
     @functools.cached_property
     def structure(self) -> GraphStructure:
         """The parts of the step by their structure."""
-        return GraphStructure(self.program, self.nodes, self.touching, self.makers, self.updated)
+        return GraphStructure(
+            self.program, self.nodes, self.touching, self.makers, self.updated, self.weights
+        )
 
     @functools.cached_property
     def work(self) -> OpFlops:
@@ -144,6 +152,20 @@ def ties(op: Op) -> Iterator[list[tuple[Value, int]]]:
             yield [(outer, 0), (inner, 0)]
         for inner, outer in zip(body.outputs, op.outputs, strict=True):
             yield [(inner, 0), (outer, 0)]
+
+
+def _inputs_of(program: Program, names: Collection[str]) -> tuple[Value, ...]:
+    """The inputs that arguments of these names are made of."""
+    signature = program.signature
+    if signature is None:
+        return ()
+    starts = (0, *signature.ends)
+    return tuple(
+        value
+        for name, start, end in zip(signature.names, starts, signature.ends, strict=False)
+        if name in names
+        for value in program.inputs[start:end]
+    )
 
 
 def state_pairs(program: Program, makers: dict[Value, Op]) -> tuple[tuple[Value, Value, int], ...]:

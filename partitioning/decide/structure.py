@@ -8,7 +8,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from ..ir.program import Op, Program, Value
-from ..rules import traits_of
+from ..rules import REPLICATED_FACTOR, traits_of
 from .node import Node
 
 
@@ -26,6 +26,7 @@ class GraphStructure:
       touching: the nodes that read or make a value.
       makers: the op that makes a value.
       updated: state that comes in to state that comes out.
+      weights: inputs that are parameters and do not come out.
     """
 
     def __init__(
@@ -35,21 +36,24 @@ class GraphStructure:
         touching: Mapping[Value, Sequence[Node]],
         makers: Mapping[Value, Op],
         updated: Mapping[Value, Value],
+        weights: Sequence[Value] = (),
     ):
         self._program = program
         self._nodes = nodes
         self._touching = touching
         self._makers = makers
         self._updated = updated
+        self._weights = [v for v in weights if v not in updated]
 
     @functools.cached_property
     def data(self) -> tuple[Value, ...]:
-        """Inputs that are not state, such as the batch."""
-        return tuple(v for v in self._program.inputs if v not in self._updated)
+        """Inputs that are neither state nor weights, such as the batch."""
+        known = {*self._updated, *self._weights}
+        return tuple(v for v in self._program.inputs if v not in known)
 
     @property
     def parameters(self) -> tuple[Value, ...]:
-        """State that is used beyond its own elementwise update: a model's parameters."""
+        """State that is used beyond its own elementwise update, and weights: parameters."""
         return self._split_state[0]
 
     @property
@@ -62,7 +66,7 @@ class GraphStructure:
         same = self._same_arrays
         users = _users(self._program)
         updated = {v for after in self._updated.values() for v in same.get(after, (after,))}
-        used: list[Value] = []
+        used: list[Value] = [v for v in self._weights if v.shape]
         kept: list[Value] = []
         for value in self._updated:
             if value.shape:
@@ -126,8 +130,10 @@ class GraphStructure:
 
     @functools.cached_property
     def origins(self) -> dict[Value, Value]:
-        """For each value that is a state input in another shape or precision, that input."""
-        found = {v: v for v in self._updated}
+        """For each value that is an input of the state or a weight, or a part of one that stands at
+        a place known before, in any shape or precision, that input.
+        """
+        found = {v: v for v in (*self._updated, *self._weights)}
         stack = list(found)
         while stack:
             value = stack.pop()
@@ -136,7 +142,9 @@ class GraphStructure:
                 if node.op is None:
                     if node.owner is not None:
                         reached = node.values
-                elif traits_of(node.op.name).relayout and node.op.inputs[0] is value:
+                elif node.op.inputs[0] is value and (
+                    traits_of(node.op.name).relayout or _takes_part(node.op)
+                ):
                     reached = node.op.outputs
                 for other in reached:
                     if other not in found and other.data is None:
@@ -144,9 +152,23 @@ class GraphStructure:
                         stack.append(other)
         return found
 
+    @property
+    def stacked_weights(self) -> set[Value]:
+        """Weights with a leading dimension of layers, which a loop written out takes one by one."""
+        if not self._weights:
+            return set()
+        return {
+            self.origins[node.op.inputs[0]]
+            for node in self._nodes
+            if node.op is not None
+            and _takes_part(node.op)
+            and node.rule.operands[0][0] == REPLICATED_FACTOR
+            and self.origins.get(node.op.inputs[0]) in self._weights
+        }
+
     @functools.cached_property
     def weight_products(self) -> tuple[tuple[Node, int, Value], ...]:
-        """Forward products with weights: (node, the weights' operand, the state input)."""
+        """Forward products with weights: (node, the weights' operand, the input)."""
         origin = self.origins
         found = []
         for node in self._nodes:
@@ -156,6 +178,12 @@ class GraphStructure:
             if len(held) == 1:
                 found.append((node, held[0], origin[node.op.inputs[held[0]]]))
         return tuple(found)
+
+
+def _takes_part(op: Op) -> bool:
+    """True if results are parts of the operand that stand at places known before."""
+    traits = traits_of(op.name)
+    return traits.view == "same" and traits.traffic == "part"
 
 
 def _users(program: Program) -> dict[Value, list[Op]]:

@@ -141,11 +141,14 @@ def tried(request, documented):
 
 
 checked = pytest.mark.parametrize("tried", CHECKED, indirect=True, scope="module")
-shown = pytest.mark.skipif(not FULL, reason="in semantics/test_semantics.py; set TROUPE_FULL=1")
-divided = [pytest.param(name, marks=[shown] * (name in PARTITIONED)) for name in CHECKED]
 # Fused steps, save and restore are of one learner for all agents.
-in_turn = pytest.mark.skipif(not FULL, reason="every other agent; set TROUPE_FULL=1")
-every_other = [pytest.param(name, marks=[in_turn] * (i % 2)) for i, name in enumerate(CHECKED)]
+FUSING = {*CHECKED[2::3]}
+in_turn = pytest.mark.skipif(not FULL, reason="every third agent; set TROUPE_FULL=1")
+every_third = [pytest.param(name, marks=[in_turn] * (name not in FUSING)) for name in CHECKED]
+shown = pytest.mark.skipif(
+    not FULL, reason="in semantics/test_semantics.py or of fused steps; set TROUPE_FULL=1"
+)
+divided = [pytest.param(name, marks=[shown] * (name in PARTITIONED | FUSING)) for name in CHECKED]
 smoking = [pytest.param(name, marks=[pytest.mark.smoke] * (name in CHECKED)) for name in CASES]
 
 
@@ -294,7 +297,7 @@ def layouts(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("tried", every_other, indirect=True, scope="module")
+@pytest.mark.parametrize("tried", every_third, indirect=True, scope="module")
 def test_fused_steps_on_one_mesh_and_then_on_another_are_those_of_one_device(tried, request):
     samples = tried.several
     saved = tried.again().parts.learner.save()

@@ -63,7 +63,11 @@ REFUSED = [
     ("`tau`", "train sac --env A --config.tau 0.005", "target_update_rate"),
     ("`ent_coef` of SAC", "train sac --env A --config.ent_coef auto", "initial_temperature"),
     ("`exploration_fraction`", "train dqn --env A --config.exploration_fraction 1", "epsilon_"),
+    ("`beta` of GRPO", "train grpo --env tokens:reverse --config.beta 0.04", "kl_cost"),
+    ("`num_generations`", "train grpo --env tokens:reverse --num_generations 8", "--env.answers N"),
+    ("`group_size`", "train grpo --env tokens:reverse --config.group_size 8", "--env.answers N"),
     # Agents.
+    ("`rloo`", "train rloo --env tokens:reverse", "--config.baseline leave_one_out"),
     ("`PPO`", "train PPO --env CartPole-v1", "Did you mean ppo?"),
     ("`a2c`", "train a2c --env CartPole-v1", "impala"),
     ("`ddpg`", "train ddpg --env Pendulum-v1", "td3"),

@@ -26,6 +26,7 @@ IDS = [
     "jax:pgx/tic_tac_toe",
     "tokens:addition",
     "tokens:reverse?length=3",
+    "tokens:reasoning_gym/chain_sum?max_terms=2&time_limit=none",
     "fake/continuous",
     "fake/discrete",
     "fake/image",
@@ -62,6 +63,8 @@ CASES = [(id, name) for id in IDS for name in sorted(dir(Conformance)) if name.s
 def test_conforms_to_dm_env(id, test):
     if id.startswith("jax:pgx/"):
         pytest.importorskip("pgx")
+    if id.startswith("tokens:reasoning_gym/"):
+        pytest.importorskip("reasoning_gym")
     case = type("Case", (Conformance,), {"id": id})(test)
     result = case.run()
     assert result is not None

@@ -38,6 +38,10 @@ LARGER: dict[str, dict[str, Any]] = {
     **{name: {**_BATCH, "num_atoms": 51} for name in ("c51", "d4pg", "rainbow")},
     "impala": {**_ROLLOUTS, "batch_size": 256, "rollout_length": 16},
     "ppo": {**_ROLLOUTS, "num_envs": 512, "rollout_length": 32},
+    "grpo": {
+        **{"batch_size": 64, "num_envs": 64, "features": 64, "actions": 16},
+        **{"width": 1024, "num_layers": 4, "num_heads": 8},
+    },
     "mpo": {**_BATCH, "batch_size": 1024, "num_samples": 16},
     "muzero": {**_BATCH, "batch_size": 1024, "state_size": 512},
     "r2d2": {"batch_size": 512, "features": 256, "hidden_sizes": (1024,), "core_size": 1024},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from ....agents.variables.client import MeshVariables
 from ... import devices
 from ...evaluation.loading import restore_learner
 from ...experiment import Partition
@@ -45,6 +46,7 @@ class LearnerRole:
         service: ReplayService | None,
         replay_folder: str,
         hosts: int = 1,
+        spreads: bool = False,
     ):
         """Connects to the others; nothing is made yet.
 
@@ -56,7 +58,10 @@ class LearnerRole:
           service: the replay; None: it learns from data.
           replay_folder: where it writes its own part of checkpoints.
           hosts: processes of the learner; see `follower` for the others.
+          spreads: True if all who read variables spread them over devices.
         """
+        # Between processes of a gang they are gathered.
+        self._spreads = spreads and hosts == 1 and factory.experiment.partition is not None
         self._factory, self._experiment, self._spec = factory, factory.experiment, factory.spec
         self._incarnation = role.current().incarnation
         kept = self._experiment.checkpointing
@@ -84,6 +89,8 @@ class LearnerRole:
             resume_data(self._replay, self._learner)
         self._publisher = self._board.publisher()
         self._names = list(self._learner.variable_names)
+        spreads = self._spreads and hasattr(self._learner, "variables_on_mesh")
+        self._source: Any = MeshVariables(self._learner) if spreads else self._learner
         self._offer()
         self._saved_at, self._saved_steps = time.monotonic(), 0
         if checkpoint is None:
@@ -146,7 +153,7 @@ class LearnerRole:
         """Has the newest variables published."""
         self._gang.say(protocol.GATHER)
         self._offered = self._learner.version
-        variables = self._learner.get_variables(self._names)
+        variables = self._source.get_variables(self._names)
         self._publisher.offer(dict(zip(self._names, variables, strict=True)))
 
     def _report(self) -> tuple[str, int]:

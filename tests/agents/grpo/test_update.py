@@ -43,8 +43,9 @@ SETTINGS = {
 
 def spec(vocabulary=V, group=G, length=T):
     answers = AnswerArray((group, length), vocabulary, pad=PAD, end=END)
-    number = specs.Array((), np.float32)
-    return EnvironmentSpec({}, answers, number, number)
+    number, tokens = specs.Array((), np.float32), specs.Array((P,), np.int32)
+    seen = {"prompt": tokens, "solution": tokens, "scores": specs.Array((group,), np.float32)}
+    return EnvironmentSpec(seen, answers, number, number)
 
 
 def make(**config):

@@ -91,6 +91,17 @@ def test_a_lower_clip_of_one_is_none():
     close(tokens.clipped_weight(jnp.float32(-1), log_ratio, jnp.float32(1), 1.0, 0.2), 1e-3)
 
 
+@pytest.mark.parametrize(("kind", "wanted"), [("clip", -2.6), ("cispo", -3.9), ("reinforce", -3.0)])
+def test_a_loss_is_named(kind, wanted):
+    log_prob, ratio, advantage = jnp.float32(1.5), jnp.log(jnp.float32(1.5)), jnp.float32(2.0)
+    # 1.3 * 2, 1.3 * 2 * 1.5 and 2 * 1.5.
+    close(tokens.of_each_token(kind, log_prob, ratio, advantage, 0.2, 0.3), wanted)
+
+
+def test_the_length_of_answers_is_that_of_those_that_have_one():
+    close(tokens.mean_length(jnp.concatenate([MASK, jnp.zeros_like(MASK)])), 2.0)
+
+
 def test_ratios_beyond_the_clips_are_told():
     log_ratio = jnp.log(jnp.array([0.7, 0.9, 1.0, 1.25, 1.35]))
     close(tokens.is_clipped(log_ratio, 0.2, 0.3), [1.0, 0.0, 0.0, 0.0, 1.0])

@@ -204,6 +204,43 @@ def test_partitioned_cache_is_in_shares_of_rows_and_heads(at):
     )
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["stacked", "apart"])
+def test_partitioned_policies_decode_in_shares(apart):
+    """As a sampler runs: parameters are read and not given back, tokens are drawn in a loop."""
+    decoder, params = make(dataclasses.replace(LLAMA, num_layers=4))
+    tokens, is_token = make_rows()
+
+    def act(params, observation):
+        weights = decoder.apart(params) if apart else params
+        cache = decoder.empty_cache(BATCH, LENGTH + 4, apart)
+        given = observation["tokens"], observation["is_token"]
+        hidden, cache = decoder.extend(weights, *given, cache, 0)
+
+        def turn(t, carry):
+            drawn, cache = carry
+            one = drawn[:, None]
+            hidden, cache = decoder.extend(weights, one, one >= 0, cache, LENGTH + t)
+            return jnp.argmax(decoder.logits(weights, hidden[:, 0]), axis=-1), cache
+
+        drawn = jnp.argmax(decoder.logits(weights, hidden[:, -1]), axis=-1)
+        drawn, cache = jax.lax.fori_loop(0, 4, turn, (drawn, cache))
+        return drawn, cache.keys[-1]
+
+    observation = {"tokens": tokens, "is_token": is_token.at[:, -1].set(True)}
+    mesh = pt.parse_mesh("data=2,model=2")
+    schedule = pt.parse_schedule("batch:data,megatron:model")
+    step = pt.partition(act, mesh, schedule, weights=("params",))
+    specs, fed = step.plan(params, observation).input_shardings
+    assert fed["tokens"] == jax.sharding.PartitionSpec("data")
+    for name, spec in specs["layers"].items():
+        assert ("model" in spec) == (not name.endswith("norm")), name
+        assert "data" not in spec
+    drawn, keys = step(params, observation)
+    expected, of_one = jax.jit(act)(params, observation)
+    np.testing.assert_array_equal(drawn, expected)
+    np.testing.assert_allclose(keys, of_one, atol=1e-5)
+
+
 def test_init_has_the_shapes_and_the_number_of_parameters():
     for config in (LLAMA, QWEN3):
         params = decoder_lib.Decoder(config).init(jax.random.key(0))

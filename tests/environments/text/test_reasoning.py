@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from troupe import environments
-from troupe.environments.text import ids, is_held_out
+from troupe.environments.text import CharacterTokenizer, ids, is_held_out
 
 PREFIX = "tokens:reasoning_gym/"
 SMALL = {"max_terms": 2, "max_digits": 1}
@@ -31,7 +31,7 @@ NEEDED = {
 
 @pytest.fixture(autouse=True, scope="module")
 def installed():
-    ids.reasoning._import("the tests")
+    pytest.importorskip("reasoning_gym")
 
 
 def questions(task, held_out=False, seed=0, count=20):
@@ -128,6 +128,23 @@ def test_it_is_imported_only_where_it_is_asked_for():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+def test_lengths_are_found_once(monkeypatch):
+    def shape(**options):
+        made = environments.make(
+            f"{PREFIX}chain_sum", seed=0, template="{expression} is", **options
+        )
+        return made.observation_spec()["prompt"].shape
+
+    first = shape()
+    monkeypatch.setattr(ids, "find_layout", None)
+    assert shape() == first
+    for options in ({"max_terms": 3}, {"tokenizer": CharacterTokenizer("0123456789+- is")}):
+        with pytest.raises(TypeError):
+            shape(**options)
+    monkeypatch.undo()
+    assert shape(max_terms=3) != first
 
 
 @pytest.mark.long

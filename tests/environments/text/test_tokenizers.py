@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from troupe import environments
-from troupe.environments.text import CharacterTokenizer, FileTokenizer, TextEnvironment, ids
+from troupe.environments.text import CharacterTokenizer, FileTokenizer, TextEnvironment, find_layout
 
 
 def test_characters_follow_pad_and_end():
@@ -75,7 +75,7 @@ def test_a_task_by_a_file_of_tokenizers(folder):
         def score(self, prompt, answer):
             return float(answer == self.solution(prompt))
 
-    layout = ids.find_layout(Count(), tokenizer=str(folder), grammar=r"1?\d")
+    layout = find_layout(Count(), tokenizer=str(folder), grammar=r"1?\d")
     environment = TextEnvironment(Count(), seed=0, answers=3, **layout._asdict())
     assert environment.reset().observation["prompt"].tolist() == [1, 2, 3, 5]
     assert environment.reset().observation["solution"].tolist() == [6, 7]

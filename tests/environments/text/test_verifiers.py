@@ -175,11 +175,11 @@ def test_too_many_failures_end_the_run(module, apart):
     words = [f"word{i}" for i in range(MOST_FAILURES)]
     assert verifier.score("ab", words) == [0.0] * MOST_FAILURES
     # A hundred more scores forgive a failure.
-    assert verifier.score("ab", ["1"] * (100 - MOST_FAILURES)) == [1.0] * (100 - MOST_FAILURES)
+    assert verifier.score("ab", ["1"] * 100) == [1.0] * 100
     assert verifier.score("ab", ["bad"]) == [0.0]
     message = (
-        f"mine: {MOST_FAILURES + 2} scores of .* failed, the last as the score of the answer 'x' "
-        "to 'ab' raised ValueError: .*; have score return 0 where it cannot judge"
+        f"mine: {MOST_FAILURES + 2} scores of {MOST_FAILURES + 102} failed, the last as the score "
+        "of the answer 'x' to 'ab' raised ValueError: .*; have score return 0 where it cannot judge"
     )
     with pytest.raises(environments.InvalidRewardError, match=message):
         verifier.score("ab", ["x"])

@@ -1,10 +1,11 @@
 """On eight devices every schedule gives the results of the unpartitioned step.
 
 Two steps are taken, so that the state of the second comes sharded from the first. Each model is run
-under a choice of meshes and schedules that differs from model to model, more of them in the long
-tests; with TROUPE_FULL=1 in the environment, under all of them.
+under the strongest schedule and another of those that differ from model to model; with
+TROUPE_FULL=1 in the environment, under all of them.
 """
 
+import collections
 import functools
 import os
 
@@ -78,25 +79,25 @@ def schedules(model, mesh):
 
 
 STRONGEST = ("4x2", "batch:data,megatron:model,zero3:data")
-QUICK, LONG = 3, 4  # Cases of each model in the quick tests, and with the long ones.
 
 
-def everything():
-    """(model, mesh, schedule, its place in the order in which the model's cases are chosen)."""
-    for number, model in enumerate(MODELS):
-        cases = [(mesh, schedule) for mesh in MESHES for schedule in schedules(model, mesh)]
-        # Multiples of the golden ratio spread over the list, from another start for every model.
-        order = np.argsort((np.arange(len(cases)) + number) * 0.618034 % 1)
-        chosen = [STRONGEST] + [cases[i] for i in order if cases[i] != STRONGEST]
-        for place, (mesh, schedule) in enumerate(chosen):
-            yield model, mesh, schedule, place
+def tactics(case):
+    """The schedule of a case as it is on other meshes."""
+    mesh, schedule = case
+    return schedule.removeprefix(MESHES[mesh][1])
 
 
 def parameters():
-    for model, mesh, schedule, place in everything():
-        if place < (LONG if "TROUPE_FULL" not in os.environ else 1_000):
-            marks = [pytest.mark.long] if place >= QUICK else []
-            yield pytest.param(model, mesh, schedule, marks=marks)
+    """All cases, or of each model the strongest and the one that the fewest models before have."""
+    seen = collections.Counter()
+    for model in MODELS:
+        cases = [(mesh, schedule) for mesh in MESHES for schedule in schedules(model, mesh)]
+        others = [case for case in cases if case != STRONGEST]
+        if "TROUPE_FULL" not in os.environ:
+            others = [min(others, key=lambda case: (seen[tactics(case)], seen[case[0]]))]
+            seen.update((tactics(others[0]), others[0][0]))
+        for case in (STRONGEST, *others):
+            yield model, *case
 
 
 @functools.cache

@@ -162,3 +162,40 @@ def test_schedules_are_read_from_text() -> None:
         ("megatron", "model"),
         ("zero3", "data"),
     ]
+
+
+@pytest.mark.parametrize("form", ["products", "scan", "unrolled"])
+def test_weights_that_a_step_only_reads_are_split_like_parameters(form: str) -> None:
+    """Of a stack of more layers than rows, which would be taken for the batch."""
+    layers, rows, width = 8, 4, 16
+
+    def act(params: Any, batch: jax.Array) -> jax.Array:
+        x = batch
+        if form == "scan":
+            return jax.lax.scan(lambda x, p: (jnp.tanh(x @ p[0]) @ p[1], None), x, params)[0]
+        for up, down in zip(*params, strict=True) if form == "unrolled" else [params]:
+            x = jnp.tanh(x @ up) @ down
+        return x
+
+    stack = () if form == "products" else (layers,)
+    params = [
+        jax.ShapeDtypeStruct((*stack, *shape), jnp.float32)
+        for shape in ((width, 4 * width), (4 * width, width))
+    ]
+    batch = jax.ShapeDtypeStruct((rows, width), jnp.float32)
+    schedule = pt.parse_schedule("batch:data,megatron:model,zero3:data")
+    step = pt.partition(act, MESH, schedule, weights=("params",))
+    found = step.plan(params, batch)
+    (up, down), fed = found.input_shardings
+    whole = (None,) * len(stack)
+    assert up == PartitionSpec(*whole, "data", "model")
+    assert down == PartitionSpec(*whole, ("model", "data"))
+    assert fed == PartitionSpec("data")
+    again = pt.partition(act, MESH, schedule, weights="params", decisions=found.decisions)
+    assert again.plan(params, batch).input_shardings == found.input_shardings
+
+
+def test_weights_that_are_no_argument_are_named() -> None:
+    step = pt.partition(lambda params: params, MESH, [], weights="parms")
+    with pytest.raises(ValueError, match=r"weights names 'parms'.*arguments are \['params'\]"):
+        step.plan(1.0)

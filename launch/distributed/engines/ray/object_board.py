@@ -1,8 +1,13 @@
 """The newest variables: files, which readers of the learner's node map, and objects of Ray's store
-for those of all other nodes."""
+for those of all other nodes.
+
+A block of an array that the learner has spread is an object of its own, which a node fetches if one
+of its devices holds a part of it.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import mmap
 import os
 import pathlib
@@ -10,12 +15,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 import ray
 from ray import exceptions
 
 from .....agents.variables.publisher import Publisher
 from .....agents.variables.reader import Server, VariableReader
+from .....agents.variables.stored import StoredArray
 from .....agents.variables.version_board import FileShelf, read_version, version_file
 from ...roles import rpc
 from ...supervision import role
@@ -115,11 +122,36 @@ class _Announcer:
     def announce(self, version: int, path: str) -> None:
         references = []
         if self._afar:
-            references = [ray.put(read_version(pathlib.Path(path)))]
+            references = [ray.put(_apart(read_version(pathlib.Path(path))))]
             self._kept, self._put = [*self._kept[-1:], *references], version
         # In a list: of a reference itself, Ray would hand on what it stands for.
         self._server.announce(version, references)
         self._known, self._announced = version, (version, path)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """A block of an array in Ray's store, fetched when it is read and then let go."""
+
+    reference: Any
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        try:
+            return np.asarray(ray.get(self.reference, timeout=_FETCH_SECONDS), dtype)
+        except exceptions.RayError as error:
+            raise rpc.Unreachable("a block of a version is gone") from error
+
+
+def _apart(variables: Nest) -> Nest:
+    """Variables whose blocks, of arrays that were spread, are objects of their own."""
+
+    def put(leaf: Any) -> Any:
+        if not isinstance(leaf, StoredArray):
+            return leaf
+        blocks = tuple((place, _Block(ray.put(values))) for place, values in leaf.blocks)
+        return dataclasses.replace(leaf, blocks=blocks)
+
+    return jax.tree.map(put, variables)
 
 
 class RayBoard:

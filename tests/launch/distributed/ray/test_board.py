@@ -2,6 +2,7 @@
 
 import pathlib
 
+import jax
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from troupe.agents.variables.publisher import Publisher
 from troupe.agents.variables.server import VariableServer
 from troupe.launch.distributed.engines.ray import object_board
 
+from ....processes import python
 from ....waiting import wait_for
 
 
@@ -92,3 +94,116 @@ def test_a_new_server_is_told_and_a_new_learner_numbers_on(folder):
     offer(again, 2)
     assert here(server, 0)[0] == afar(server, 0)[0] == 1
     again.close()
+
+
+def test_blocks_of_spread_arrays_are_objects_of_their_own(folder, monkeypatch):
+    put = []
+    monkeypatch.setattr(object_board.ray, "put", lambda value: put.append(value) or value)
+    devices = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("a",))
+    values = np.arange(32.0, dtype=np.float32).reshape(8, 4)
+    rows = jax.sharding.NamedSharding(devices, jax.sharding.PartitionSpec("a"))
+    server, afar = VariableServer(), object_board._fetching([])
+    publisher = publisher_in(folder, server)
+    publisher.offer({"policy": [jax.device_put(values, rows), np.ones(3)]})
+    assert publisher.flush(10)
+    wait_for(lambda: afar(server, -1) is not None)
+    found = afar(server, -1)[1]["policy"]
+    np.testing.assert_array_equal(found[0].read((slice(1, 3), slice(None))), values[1:3])
+    assert [block.nbytes for block in put[:4]] == [values.nbytes // 4] * 4
+    assert len(put) == 5  # Those and what holds them together.
+    publisher.close()
+
+
+APART = """
+    import pathlib, sys, time
+    import numpy as np
+    import ray
+
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+
+    def devices(count):
+        flags = f"--xla_force_host_platform_device_count={count}"
+        return {"runtime_env": {"env_vars": {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}}}
+
+    @ray.remote
+    class Variables:
+        def __init__(self):
+            from troupe.agents.variables.server import VariableServer
+            self.server = VariableServer()
+
+        def call(self, name, *arguments):
+            return getattr(self.server, name)(*arguments)
+
+    class Proxy:
+        def __init__(self, actor):
+            self.actor = actor
+
+        def __getattr__(self, name):
+            return lambda *arguments: ray.get(self.actor.call.remote(name, *arguments))
+
+    @ray.remote
+    class Learner:
+        def __init__(self, actor, folder):
+            from troupe.agents.variables.publisher import Publisher
+            from troupe.launch.distributed.engines.ray import object_board as board
+            page = board.Page(pathlib.Path(folder))
+            announcer = board._Announcer(Proxy(actor), page)
+            self.publisher = Publisher(board._Shelf(page), announcer, period=0.0)
+
+        def publish(self, value):
+            import jax
+            mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
+            spec = jax.sharding.PartitionSpec("data", "model")
+            values = np.arange(4096.0).reshape(64, 64) + value
+            array = jax.device_put(values, jax.sharding.NamedSharding(mesh, spec))
+            self.publisher.offer({"policy": {"w": array}})
+            return self.publisher.flush(30)
+
+    @ray.remote
+    class Sampler:
+        def __init__(self, actor):
+            import jax
+            from troupe.agents.variables.sync import MeshSync
+            from troupe.launch.distributed.engines.ray import object_board as board
+            self.server, self.fetch, self.version = Proxy(actor), board._fetching([]), -1
+            mesh = jax.sharding.Mesh(np.array(jax.devices()), ("model",))
+            spec = jax.sharding.PartitionSpec(None, "model")
+            self.sync = MeshSync({"w": jax.sharding.NamedSharding(mesh, spec)})
+
+        def look(self):
+            found = self.fetch(self.server, self.version)
+            if found is not None:
+                self.version, self.stored = found[0], found[1]["policy"]
+            return self.version
+
+        def place(self):
+            try:
+                placed = self.sync(self.stored)["w"]
+            except OSError as error:
+                return str(error)
+            assert [shard.data.shape for shard in placed.addressable_shards] == [(64, 32)] * 2
+            return np.asarray(placed)
+
+    variables = Variables.remote()
+    learner = Learner.options(**devices(4)).remote(variables, sys.argv[1])
+    sampler = Sampler.options(**devices(2)).remote(variables)
+    for version in range(3):
+        assert ray.get(learner.publish.remote(100 * version))
+        while ray.get(sampler.look.remote()) < version:
+            time.sleep(0.05)
+        found = ray.get(sampler.place.remote())
+        np.testing.assert_array_equal(found, np.arange(4096.0).reshape(64, 64) + 100 * version)
+    # Named, and not yet fetched, when the learner is killed.
+    assert ray.get(learner.publish.remote(300))
+    while ray.get(sampler.look.remote()) < 3:
+        time.sleep(0.05)
+    ray.kill(learner)
+    time.sleep(1.0)
+    print(ray.get(sampler.place.remote(), timeout=100))
+"""
+
+
+@pytest.mark.long
+def test_a_sampler_in_another_process_asks_for_blocks_and_a_lost_learner_is_told(tmp_path):
+    said = python(APART, tmp_path, seconds=240).splitlines()[-1]
+    assert said == "a block of a version is gone"
