@@ -26,10 +26,10 @@ def endless(config: DecoderConfig, length: int) -> AnswerArray:
     return AnswerArray((1, length), config.vocabulary, _PAD, _END, grammar)
 
 
-def make_prompts(config: DecoderConfig, count: int, columns: int) -> np.ndarray:
+def make_prompts(config: DecoderConfig, count: int, columns: int) -> jax.Array:
     """Prompts without padding, int32 [count, columns]."""
     random = np.random.default_rng(0)
-    return random.integers(2, config.vocabulary, (count, columns)).astype(np.int32)
+    return jnp.asarray(random.integers(2, config.vocabulary, (count, columns)), jnp.int32)
 
 
 def bare_loop(
