@@ -8,20 +8,29 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import jax
 
+from ..environments import action_masks
 from ..environments.spaces import ActionMode
 from ..environments.specs import EnvironmentSpec
+from . import legal_actions
 from .acting import policies
 from .acting.actor import GenericActor
 from .acting.remote import RemoteActor
 from .acting.sessions import InferenceSource
 from .bounds import show
-from .configs import ActorCriticConfig, OfflineConfig, OffPolicyConfig, PriorityConfig
+from .configs import (
+    ActorCriticConfig,
+    MemoryConfig,
+    OfflineConfig,
+    OffPolicyConfig,
+    PriorityConfig,
+)
 from .interfaces import ActorCore, Adder, Update, VariableSource
 from .learning.learner import SGDLearner
 from .networks.core import require_box
+from .networks.windows import WindowPolicy
 from .programs.placement import Partition
 from .replay import Dataset, EmbeddedReplay, Replay, ReplayFactory
-from .replay.items import Item, ReplaySpec, Sample, Transitions
+from .replay.items import Item, ReplaySpec, Sample, Sequences, Transitions
 from .variables.client import VariableClient
 
 Nest = Any
@@ -221,7 +230,12 @@ class OffPolicyBuilder(Builder[OffPolicyConfigT, NetworksT]):
     to be said."""
 
     def make_item(self, spec: EnvironmentSpec) -> Item:
-        """Returns the replay's kind of items: transitions of the config's `n_step`."""
+        """Returns the replay's kind of items: transitions of the config's `n_step`; with a memory,
+        windows."""
+        config: Any = self.config
+        if isinstance(config, MemoryConfig) and config.is_recurrent:
+            # One row more: what is bootstrapped from.
+            return Sequences(config.burn_in + config.sequence_length + 1, config.sequence_period)
         return Transitions(self.config.n_step, self.config.discount)
 
     def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
@@ -272,11 +286,15 @@ class StochasticPolicy(Builder[ConfigT, NetworksT]):
         evaluation: bool = False,
         num_streams: int = 1,
     ) -> ActorCore:
-        parameters = networks.policy.apply_one
-        if evaluation:
-            return policies.mode(parameters, networks.actions)
-        drawn = policies.stochastic(parameters, networks.actions)
-        return policies.uniform_first(drawn, spec.actions, _random_steps(self.config, num_streams))
+
+        def choose(parameters: Callable[[Nest, Nest], jax.Array]) -> ActorCore:
+            if evaluation:
+                return policies.mode(parameters, networks.actions)
+            drawn = policies.stochastic(parameters, networks.actions)
+            first = _random_steps(self.config, num_streams)
+            return policies.uniform_first(drawn, spec.actions, first)
+
+        return _with_memory(networks.policy, choose)
 
 
 class PolicyRegressionBuilder(
@@ -308,13 +326,36 @@ class DeterministicPolicy(Builder[ConfigT, NetworksT]):
         evaluation: bool = False,
         num_streams: int = 1,
     ) -> ActorCore:
-        action, config = networks.policy.apply_one, self.config
-        if evaluation:
-            return policies.deterministic(action)
-        box = require_box(self.name, spec)
-        std = config.exploration_std  # type: ignore[attr-defined]
-        noisy = policies.gaussian_noise(action, box.minimum, box.maximum, std)
-        return policies.uniform_first(noisy, box, _random_steps(config, num_streams))
+        config: Any = self.config
+
+        def choose(action: Callable[[Nest, Nest], jax.Array]) -> ActorCore:
+            if evaluation:
+                return policies.deterministic(action)
+            box, std = require_box(self.name, spec), config.exploration_std
+            noisy = policies.gaussian_noise(action, box.minimum, box.maximum, std)
+            return policies.uniform_first(noisy, box, _random_steps(config, num_streams))
+
+        return _with_memory(networks.policy, choose)
+
+
+def _with_memory(
+    policy: Any, choose: Callable[[Callable[[Nest, Nest], jax.Array]], ActorCore]
+) -> ActorCore:
+    """Returns a policy that chooses by what its network says, which may have a memory.
+
+    Args:
+      policy: a `Network`, or a `WindowPolicy`.
+      choose: makes a policy without a memory from `(params, observation) -> outputs`.
+    """
+    if not isinstance(policy, WindowPolicy):
+        return choose(policy.apply_one)
+
+    def step(params: Nest, observation: Nest, memory: Nest) -> tuple[Nest, Nest]:
+        outputs, memory = policy.step(params, observation, memory)
+        return legal_actions.beside(outputs, observation), memory
+
+    chooses = choose(lambda params, outputs: action_masks.visible(outputs))
+    return policies.recurrent(step, policy.initial_state, chooses)
 
 
 def _random_steps(config: Any, num_streams: int) -> float:

@@ -128,16 +128,9 @@ class TorsoConfig(MLPConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class RecurrentConfig(TorsoConfig):
-    """Of a network that may have a memory, in sizes from thousands of parameters to billions.
+class CoreConfig(Config):
+    """Of the part of a network that may have a memory, behind its torso."""
 
-    Observations go through a torso (an MLP of `hidden_sizes`, say), its features
-    through a core, and what comes of that to the agent's heads. A transformer layer has about 25
-    `core_size`^2 parameters: one of 192 features is a million, 10 of 2,048 are a billion.
-    """
-
-    torso_width: int = 1
-    """Times the channels and features that networks of images were published with."""
     core: Literal["none", "lstm", "gru", "transformer"] = "none"
     """Memory: none, an LSTM, a GRU, or a gated transformer (Parisotto et al., 2019)."""
     core_size: int = 128
@@ -146,13 +139,13 @@ class RecurrentConfig(TorsoConfig):
     """Layers of the core."""
     core_heads: int = 4
     """Heads of the transformer's attention; divides core_size."""
+    core_loop: bool = True
+    """Compile the transformer's layers as one loop. Without it each layer has arrays of its own, so
+    that the stages of a pipeline can divide them; many layers take long to compile."""
     memory_length: int = 32
     """Steps that each of the transformer's layers looks back."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Dtype of torso and core; parameters, heads and optimizer stay float32."""
 
     bounds: ClassVar[AllBounds] = {
-        "torso_width": (1, 64),
         "core_size": (1, 65_536),
         "core_layers": (1, 1_000),
         "core_heads": (1, 1_024),
@@ -171,6 +164,23 @@ class RecurrentConfig(TorsoConfig):
     def is_recurrent(self) -> bool:
         """True if the network has a memory."""
         return self.core != "none"
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentConfig(CoreConfig, TorsoConfig):
+    """Of a network that may have a memory, in sizes from thousands of parameters to billions.
+
+    Observations go through a torso (an MLP of `hidden_sizes`, say), its features
+    through a core, and what comes of that to the agent's heads. A transformer layer has about 25
+    `core_size`^2 parameters: one of 192 features is a million, 10 of 2,048 are a billion.
+    """
+
+    torso_width: int = 1
+    """Times the channels and features that networks of images were published with."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Dtype of torso and core; parameters, heads and optimizer stay float32."""
+
+    bounds: ClassVar[AllBounds] = {"torso_width": (1, 64)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,20 +316,17 @@ class PriorityConfig(OffPolicyConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class SequenceConfig(Config):
+class WindowConfig(Config):
     """Of learning from windows of episodes."""
 
     sequence_length: int = 20
     """Steps of a sequence that are learned from."""
     sequence_period: int = 10
     """Steps from the start of one sequence to that of the next."""
-    priority_mix: float = 0.9
-    """eta: part of a sequence's priority that is its greatest error; the rest is the mean."""
 
     bounds: ClassVar[AllBounds] = {
         "sequence_length": (1, 100_000),
         "sequence_period": (1, 100_000),
-        "priority_mix": (0.0, 1.0),
     }
 
     def __post_init__(self) -> None:
@@ -330,6 +337,27 @@ class SequenceConfig(Config):
                 f"{self.sequence_length}; with a period greater than the length there are steps "
                 "that are never learned from."
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceConfig(WindowConfig):
+    """Likewise, with priorities of windows."""
+
+    priority_mix: float = 0.9
+    """eta: part of a sequence's priority that is its greatest error; the rest is the mean."""
+
+    bounds: ClassVar[AllBounds] = {"priority_mix": (0.0, 1.0)}
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryConfig(CoreConfig, WindowConfig):
+    """Of an actor and critics that may have a memory each. With one, replayed items are sequences,
+    which batch_size and the sizes of the replay count."""
+
+    burn_in: int = 10
+    """Steps before those of a sequence that only warm the memories up; with a core."""
+
+    bounds: ClassVar[AllBounds] = {"burn_in": (0, 100_000)}
 
 
 @dataclasses.dataclass(frozen=True)

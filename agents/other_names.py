@@ -21,7 +21,7 @@ AGENTS = {
     "dreamer": "muzero is the agent that learns a model",
     "dreamerv3": "muzero is the agent that learns a model",
     "drgrpo": "grpo with --config.mean length",
-    "droq": "sac with --config.critic_network layer_norm and more --config.samples_per_insert",
+    "droq": "sac with --config.critic_dropout 0.01 and --config.critic_network layer_norm",
     "gspo": "grpo with --config.ratio sequence --config.mean sequence",
     "her": "relabel goals in a builder of your own (docs/agents.md)",
     "maddpg": "ppo and dqn take the several agents of pettingzoo: ids",

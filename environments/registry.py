@@ -38,7 +38,10 @@ _ELSEWHERE = (
 )
 """Ids of other packages and of earlier versions, as patterns, and those of today. One with a module
 stands for a package that registers it; others are said where they exist."""
-_OWN = {"CartPoleMasked-v1": ("masked:MaskedCartPole", 500)}
+_OWN = {
+    "CartPoleMasked-v1": ("masked:MaskedCartPole", 500),
+    "PendulumMasked-v1": ("masked:MaskedPendulum", 200),
+}
 """Environments of this package: where they are, and their time limits."""
 
 # As Gymnasium's own, so that all that is said of its ids holds for these.

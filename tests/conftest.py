@@ -41,28 +41,35 @@ def pytest_unconfigure():
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Files stay whole, but for the longest: of these, tests that share what is made for one case.
-    Those with Ray clusters follow one another, for a start waits only 30 s."""
+    Compiled runs share their programs, which one worker compiles once. Tests with Ray clusters
+    follow one another, for a start waits only 30 s."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            if "/distributed/ray/" in nodeid:
-                return "ray"
+            for folder in ("/distributed/ray/", "/launch/compiled/"):
+                if folder in nodeid:
+                    return folder
             file, case = super()._split_scope(nodeid), nodeid.partition("[")[2].rstrip("]")
             if file.endswith(("semantics/test_semantics.py", "programs/test_programs.py")):
                 return f"{file} {case.partition('-')[0]}"  # model-mesh-schedule, program-schedule
             if file.endswith("agents/test_agents.py"):
                 return f"{file} {case.rpartition('-')[2]}"  # case, schedule-case
-            if file.endswith("compiled/test_compiled.py"):
-                return nodeid
             return file
 
     return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items):
-    """Those that follow one another come first: at the end a worker would be alone with them."""
-    items.sort(key=lambda item: "/distributed/ray/" not in item.nodeid)
+    """What takes one worker long comes first, as at the end it would be alone with it: Ray
+    clusters, compiled runs, and the files that are about the whole package."""
+
+    def place(item):
+        file = item.nodeid.partition("::")[0]
+        firsts = "/distributed/ray/" in file, "/launch/compiled/" in file, file.count("/") == 1
+        return firsts.index(True) if any(firsts) else len(firsts)
+
+    items.sort(key=place)
 
 
 @pytest.fixture

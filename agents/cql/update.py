@@ -50,12 +50,17 @@ def make_update(networks: SACNetworks, spec: EnvironmentSpec, config: CQLConfig)
                 )
             ]
             actions, log_densities = map(jnp.stack, zip(*found, strict=True))
-            values = jax.vmap(networks.critic.apply, (None, None, 0))
-            return values(critic_params, data.observation, actions), log_densities
+            return jax.vmap(judge)(actions), log_densities
+
+        dropped = {"key": jax.random.fold_in(key, sac.DROPOUT)} if config.critic_dropout else {}
+
+        def judge(action):
+            # The same units are left out for all actions that are compared.
+            return networks.critic.apply(critic_params, data.observation, action, **dropped)
 
         keys = jax.random.split(key, config.num_action_samples)
         q_drawn, log_densities = leading_axes.merge(jax.vmap(drawn)(keys))
-        q = networks.critic.apply(critic_params, data.observation, data.action)
+        q = judge(data.action)
         gap = jnp.mean(actor_critic.conservative_gap(q, q_drawn, log_densities))
         return config.conservative_weight * gap, {"conservative_gap": gap}
 

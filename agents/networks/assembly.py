@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
-from ..configs import RecurrentConfig
+from ..configs import CoreConfig, RecurrentConfig
 from . import heads
 from .distributions import Distribution
 from .recurrent import Core, RecurrentNetwork, deep, gru, lstm, make_recurrent, memoryless
@@ -20,7 +20,7 @@ from .transformer import gated_transformer
 Nest = Any
 
 
-def make_core(config: RecurrentConfig) -> Core:
+def make_core(config: CoreConfig) -> Core:
     """The config's core."""
     if not config.is_recurrent:
         return memoryless()
@@ -30,6 +30,7 @@ def make_core(config: RecurrentConfig) -> Core:
             num_layers=config.core_layers,
             num_heads=config.core_heads,
             memory_length=config.memory_length,
+            loop=config.core_loop,
         )
     core = {"lstm": lstm, "gru": gru}[config.core](config.core_size)
     return core if config.core_layers == 1 else deep([core] * config.core_layers)

@@ -370,7 +370,16 @@ def _rest(config: DecoderConfig, p: Params, x: jax.Array, attended: jax.Array) -
     x = x + attended @ p["output"].astype(x.dtype)
     h = _normalize(config, p["mlp_norm"], x)
     h = jax.nn.silu(h @ p["gate"].astype(x.dtype)) * (h @ p["up"].astype(x.dtype))
-    return x + h @ p["down"].astype(x.dtype)
+    return _rounded(x + h @ p["down"].astype(x.dtype))
+
+
+def _rounded(x: jax.Array) -> jax.Array:
+    """x as its dtype holds it: XLA keeps more digits from layer to layer where no loop is between.
+
+    So the numbers of layers that lie apart are those of stacked ones.
+    """
+    info = jnp.finfo(x.dtype)
+    return jax.lax.reduce_precision(x, info.nexp, info.nmant)
 
 
 def _write(held: jax.Array, new: jax.Array, at: jax.Array, *layer: jax.Array) -> jax.Array:

@@ -10,6 +10,7 @@ Letters: B batch, T time, H features, L layers, M rows of memory, N heads, K = M
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -22,13 +23,15 @@ from .recurrent import Core
 class TransformerState(NamedTuple):
     """Memory of an episode."""
 
-    rows: jax.Array
+    rows: Any
     """[L, M, H] float32: what each layer was given at the last M rows, the newest last."""
     held: jax.Array
     """[] int32: how many of them are of this episode."""
 
 
-def gated_transformer(size: int, *, num_layers: int, num_heads: int, memory_length: int) -> Core:
+def gated_transformer(
+    size: int, *, num_layers: int, num_heads: int, memory_length: int, loop: bool = True
+) -> Core:
     """A gated transformer whose rows see themselves and the M before them, of the same episode.
 
     So an unrolled window is its rows one by one, whatever its length. A layer has about 25 H^2
@@ -39,64 +42,105 @@ def gated_transformer(size: int, *, num_layers: int, num_heads: int, memory_leng
       num_layers: L; what lies M L rows back is the most that can be told.
       num_heads: N.
       memory_length: M.
+      loop: True: the layers are one loop, and every array of the parameters is [L, ...]. False:
+        each layer has arrays of its own.
     """
     initial = TransformerState(
         jnp.zeros((num_layers, memory_length, size)), jnp.zeros((), jnp.int32)
     )
-    return Core(
-        initial, lambda *args: _Transformer(num_layers, num_heads, size, name="transformer")(*args)
-    )
+    make = functools.partial(_Transformer, num_layers, num_heads, size, loop, name="transformer")
+    return Core(initial, lambda *args: make()(*args))
+
+
+class _Parameters(hk.Module):
+    """Parameters of a layer, or of several, which the first dimensions tell apart."""
+
+    def __init__(self, num_heads: int, size: int, leading: tuple[int, ...], name: str):
+        super().__init__(name)
+        self._num_heads, self._size, self._leading = num_heads, size, leading
+
+    def __call__(self, dtype: jnp.dtype) -> dict[str, jax.Array]:
+        return _parameters(self._num_heads, self._size, self._leading, dtype)
+
+
+def _parameters(
+    num_heads: int, size: int, leading: tuple[int, ...], dtype: jnp.dtype
+) -> dict[str, jax.Array]:
+    """The parameters [*leading, ...] of layers, in the module that asks for them."""
+    heads = num_heads, size // num_heads
+
+    def make(name: str, *shape: int, init: Any = None) -> jax.Array:
+        init = init or hk.initializers.TruncatedNormal(shape[-2] ** -0.5)
+        return hk.get_parameter(name, (*leading, *shape), dtype, init=init)
+
+    params = {name: make(name, size, size) for name in ("query", "key", "value")}
+    params |= {name: make(name, size, size) for name in ("position", "output")}
+    params |= {"up": make("up", size, 4 * size), "down": make("down", 4 * size, size)}
+    biases = {"content": heads, "position": heads, "up": (4 * size,), "down": (size,)}
+    for name, shape in biases.items():
+        params[f"{name}_bias"] = make(f"{name}_bias", *shape, init=jnp.zeros)
+    # Of two: before attention and before the MLP; behind attention and behind the MLP.
+    params["norm_scale"] = make("norm_scale", 2, size, init=jnp.ones)
+    params["norm_offset"] = make("norm_offset", 2, size, init=jnp.zeros)
+    for name in ("gate_new", "gate_old"):
+        params[name] = make(name, 2, size, 3 * size)
+    params["gate_bias"] = make("gate_bias", 2, size, init=hk.initializers.Constant(2.0))
+    return params
 
 
 class _Transformer(hk.Module):
-    """All layers as one loop: every array of the parameters is [L, ...]."""
+    """All layers, as one loop or one by one."""
 
-    def __init__(self, num_layers: int, num_heads: int, size: int, name: str):
+    def __init__(self, num_layers: int, num_heads: int, size: int, loop: bool, name: str):
         super().__init__(name)
         self._num_layers, self._num_heads, self._size = num_layers, num_heads, size
+        self._loop = loop
 
     def __call__(
         self, x: jax.Array, state: TransformerState, first: jax.Array, burn_in: int = 0
     ) -> tuple[jax.Array, TransformerState]:
         """See `Core.unroll`."""
         x = hk.Linear(self._size, name="embedding")(x)
-        params = self._parameters(x.dtype)
-        first = jnp.asarray(first, bool)
-        if not burn_in:
-            return _unroll(params, x, state, first)
-        early, state = _unroll(params, x[:, :burn_in], state, first[:, :burn_in])
-        begins = first[:, 0, None, None, None]
-        rows = jnp.where(begins, state.rows, jax.lax.stop_gradient(state.rows))
-        late, state = _unroll(params, x[:, burn_in:], state._replace(rows=rows), first[:, burn_in:])
-        return jnp.concatenate([early, late], axis=1), state
+        params: Params
+        if self._loop:
+            params = _parameters(self._num_heads, self._size, (self._num_layers,), x.dtype)
+        else:
+            params = [
+                _Parameters(self._num_heads, self._size, (), name=f"layer_{i}")(x.dtype)
+                for i in range(self._num_layers)
+            ]
+            # So that no layer waits for the memory of another one.
+            state = state._replace(rows=[state.rows[:, i] for i in range(self._num_layers)])
+        x, state = _unroll_twice(params, x, state, jnp.asarray(first, bool), burn_in)
+        return x, state if self._loop else state._replace(rows=jnp.stack(state.rows, axis=1))
 
-    def _parameters(self, dtype: jnp.dtype) -> dict[str, jax.Array]:
-        size, heads = self._size, (self._num_heads, self._size // self._num_heads)
 
-        def make(name: str, *shape: int, init: Any = None) -> jax.Array:
-            init = init or hk.initializers.TruncatedNormal(shape[-2] ** -0.5)
-            return hk.get_parameter(name, (self._num_layers, *shape), dtype, init=init)
+Params = dict[str, jax.Array] | list[dict[str, jax.Array]]
+"""Of all layers [L, ...], or of each layer."""
 
-        params = {name: make(name, size, size) for name in ("query", "key", "value")}
-        params |= {name: make(name, size, size) for name in ("position", "output")}
-        params |= {"up": make("up", size, 4 * size), "down": make("down", 4 * size, size)}
-        biases = {"content": heads, "position": heads, "up": (4 * size,), "down": (size,)}
-        for name, shape in biases.items():
-            params[f"{name}_bias"] = make(f"{name}_bias", *shape, init=jnp.zeros)
-        # Of two: before attention and before the MLP; behind attention and behind the MLP.
-        params["norm_scale"] = make("norm_scale", 2, size, init=jnp.ones)
-        params["norm_offset"] = make("norm_offset", 2, size, init=jnp.zeros)
-        for name in ("gate_new", "gate_old"):
-            params[name] = make(name, 2, size, 3 * size)
-        params["gate_bias"] = make("gate_bias", 2, size, init=hk.initializers.Constant(2.0))
-        return params
+
+def _unroll_twice(
+    params: Params, x: jax.Array, state: TransformerState, first: jax.Array, burn_in: int
+) -> tuple[jax.Array, TransformerState]:
+    """All layers over x [B, T, H], whose first rows pass no gradient on to the others."""
+    if not burn_in:
+        return _unroll(params, x, state, first)
+    early, state = _unroll(params, x[:, :burn_in], state, first[:, :burn_in])
+
+    def held(rows: jax.Array) -> jax.Array:
+        begins = jnp.expand_dims(first[:, 0], tuple(range(1, rows.ndim)))
+        return jnp.where(begins, rows, jax.lax.stop_gradient(rows))
+
+    state = state._replace(rows=jax.tree.map(held, state.rows))
+    late, state = _unroll(params, x[:, burn_in:], state, first[:, burn_in:])
+    return jnp.concatenate([early, late], axis=1), state
 
 
 def _unroll(
-    params: dict[str, jax.Array], x: jax.Array, state: TransformerState, first: jax.Array
+    params: Params, x: jax.Array, state: TransformerState, first: jax.Array
 ) -> tuple[jax.Array, TransformerState]:
-    """All layers over x [B, T, H]; the state is of the batch."""
-    length, memory = x.shape[1], state.rows.shape[2]
+    """All layers over x [B, T, H]; the state is of the batch, its rows a list without a loop."""
+    length, memory = x.shape[1], jax.tree.leaves(state.rows)[0].shape[-2]
     # The episode of every key: those of the memory are of the first, or of none (-1).
     episode = jnp.cumsum(first.astype(jnp.int32), axis=1)
     is_held = jnp.arange(memory, 0, -1) <= state.held[:, None]
@@ -113,9 +157,17 @@ def _unroll(
         x = _layer(of_layer, known, visible, positions)
         return x, jnp.where(stays[..., None], known[:, -memory:], 0.0).astype(jnp.float32)
 
-    x, rows = jax.lax.scan(layer, x, (params, jnp.swapaxes(state.rows, 0, 1)))
+    rows: Any
+    if isinstance(params, dict):
+        x, rows = jax.lax.scan(layer, x, (params, jnp.swapaxes(state.rows, 0, 1)))
+        rows = jnp.swapaxes(rows, 0, 1)
+    else:
+        rows = []
+        for given in zip(params, state.rows, strict=True):
+            x, new = layer(x, given)
+            rows.append(new)
     held = jnp.sum(stays, axis=1, dtype=jnp.int32)
-    return x, TransformerState(jnp.swapaxes(rows, 0, 1), held)
+    return x, TransformerState(rows, held)
 
 
 def _layer(

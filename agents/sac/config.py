@@ -6,7 +6,14 @@ import dataclasses
 from typing import ClassVar, Literal  # noqa: F401 - Literal: of inherited fields, read here
 
 from ..bounds import Above, AllBounds
-from ..configs import ActorCriticConfig, AdamConfig, CriticConfig, TargetConfig, TorsoConfig
+from ..configs import (
+    ActorCriticConfig,
+    AdamConfig,
+    CriticConfig,
+    MemoryConfig,
+    TargetConfig,
+    TorsoConfig,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +30,16 @@ class SoftConfig(TargetConfig, AdamConfig, CriticConfig, TorsoConfig):
     num_target_critics: int | None = None
     """Critics, drawn anew for each gradient step, of whose target values the least counts; the
     policy then learns from the mean of all (REDQ). None: all count, and their least."""
+    critic_dropout: float = 0.0
+    """Chance that a unit of the critics' hidden layers is left out, drawn anew for each value that
+    is learned from (DroQ, which takes 0.01 and critic_network layer_norm)."""
 
     bounds: ClassVar[AllBounds] = {
         "initial_temperature": Above(0.0, 1e6),
         "target_entropy": (-1e6, 1e6),
         "num_critics": (1, 100),
         "num_target_critics": (1, 100),
+        "critic_dropout": (0.0, 0.9),
     }
 
     def __post_init__(self) -> None:
@@ -41,5 +52,5 @@ class SoftConfig(TargetConfig, AdamConfig, CriticConfig, TorsoConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class SACConfig(ActorCriticConfig, SoftConfig):
+class SACConfig(ActorCriticConfig, MemoryConfig, SoftConfig):
     """Settings of soft actor-critic. The defaults are those of its paper."""

@@ -16,13 +16,17 @@ from .. import action_spaces, legal_actions
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
+from ..learning.rows import LearnedRows, learned_rows
 from ..losses import actor_critic
 from ..networks.core import require_box
+from ..networks.windows import rows_of
 from ..replay.items import Sample, Transition
 from .config import SoftConfig
 from .networks import SACNetworks
 
 Nest = Any
+DROPOUT = 0xD09
+"""Sets the key of what critics leave out apart from the other draws of a step."""
 _PART = 0.98
 """Of the entropy of drawing uniformly, that a policy of discrete actions is to keep."""
 
@@ -67,6 +71,7 @@ def make_update(
       config: the settings.
       penalty: what the critics' loss has besides their errors; None: nothing.
 
+    With a core actor and critics learn from windows, each with a memory of its own.
     With `num_target_critics` targets are those of REDQ (Chen et al., 2021,
     https://arxiv.org/abs/2101.05982), algorithm 1.
     """
@@ -83,17 +88,21 @@ def make_update(
         box = require_box("sac", spec)
         return float(np.sum(np.log((box.maximum - box.minimum) / 2) - 1.0))
 
+    def dropped(key: jax.Array) -> dict[str, jax.Array]:
+        """The argument by which critics leave units out; nothing where they do not."""
+        return {"key": jax.random.fold_in(key, DROPOUT)} if config.critic_dropout else {}
+
     def judge(policy_params, critic_params, observation, temperature, key, counted):
         """Soft values [B] of states, and logarithms of the probability [B] of what is done there,
         by those critics that `counted` leaves of all [E, ...]."""
         if is_discrete:
             log_prob = jax.nn.log_softmax(policy.apply(policy_params, observation))
-            q = counted(critic.apply(critic_params, observation))
+            q = counted(critic.apply(critic_params, observation, **dropped(key)))
             value = actor_critic.soft_value(q, log_prob, temperature)
             expected = functools.partial(jnp.sum, axis=-1, where=log_prob > legal_actions.LEAST / 2)
             return expected(jnp.exp(log_prob) * value), expected(jnp.exp(log_prob) * log_prob)
         action, log_prob = networks.draw(policy_params, observation, key)
-        q = counted(critic.apply(critic_params, observation, action))
+        q = counted(critic.apply(critic_params, observation, action, **dropped(key)))
         return actor_critic.soft_value(q, log_prob, temperature), log_prob
 
     def mean(q):
@@ -110,30 +119,31 @@ def make_update(
         steps = jnp.zeros((), jnp.int32)
         return SACState(params, targets.init(params.critic), moments, key, steps)
 
-    def critic_loss(params, policy_params, data: Transition, target, penalty_key):
+    def critic_loss(params, policy_params, rows: LearnedRows, target, penalty_key):
+        left_out = dropped(penalty_key)
         if is_discrete:
-            q = critic.apply(params, data.observation)
-            q = jnp.take_along_axis(q, data.action[None, :, None], axis=-1)[..., 0]
+            q = critic.apply(params, rows.observation, **left_out)
+            q = jnp.take_along_axis(q, rows.action[None, :, None], axis=-1)[..., 0]
         else:
-            q = critic.apply(params, data.observation, data.action)
-        loss = jnp.mean(actor_critic.critic_loss(q, target))
-        metrics = {"critic_loss": loss, "mean_q": jnp.mean(q)}
+            q = critic.apply(params, rows.observation, rows.action, **left_out)
+        loss = rows.mean(actor_critic.critic_loss(q, target))
+        metrics = {"critic_loss": loss, "mean_q": rows.mean(q)}
         if penalty is not None:
-            more, penalty_metrics = penalty(params, policy_params, data, penalty_key)
+            more, penalty_metrics = penalty(params, policy_params, rows.data, penalty_key)
             loss, metrics = loss + more, {**metrics, **penalty_metrics}
         return loss, metrics
 
-    def policy_loss(params, critic_params, temperature, data: Transition, key):
-        value, log_prob = judge(params, critic_params, data.observation, temperature, key, mean)
-        return -jnp.mean(value), log_prob
+    def policy_loss(params, critic_params, temperature, rows: LearnedRows, key):
+        value, log_prob = judge(params, critic_params, rows.observation, temperature, key, mean)
+        return -rows.mean(value), log_prob
 
-    def temperature_loss(log_temperature, log_prob, observation):
-        wanted = target_entropy(observation)
+    def temperature_loss(log_temperature, log_prob, rows: LearnedRows):
+        wanted = target_entropy(rows_of(rows.observation))
         losses = actor_critic.temperature_loss(log_temperature, log_prob, wanted)
-        return jnp.mean(losses), ()
+        return rows.mean(losses), ()
 
     def step(state: SACState, sample: Sample):
-        data, params, moments = sample.data, state.params, state.optimizers
+        rows, params, moments = learned_rows(sample.data, config), state.params, state.optimizers
         key, next_key, policy_key = jax.random.split(state.key, 3)
         penalty_key = jax.random.fold_in(state.key, 3)  # A fourth, which leaves those three.
         temperature = jnp.exp(params.log_temperature)
@@ -154,14 +164,12 @@ def make_update(
             drawn = jax.random.permutation(jax.random.fold_in(state.key, 4), len(q))
             return q[drawn[: config.num_target_critics]]
 
-        behind = (state.target_critic, data.next_observation, temperature, next_key)
+        behind = (state.target_critic, rows.following, temperature, next_key)
         value_t, _ = judge(params.policy, *behind, some)
-        target = data.reward + config.discount * data.discount * value_t
-        critics = descend_by(critic_loss, "critic", params.policy, data, target, penalty_key)
-        policies = descend_by(policy_loss, "policy", critics.params, temperature, data, policy_key)
-        temperatures = descend_by(
-            temperature_loss, "log_temperature", policies.aux, data.observation
-        )
+        target = rows.targets(value_t, config)
+        critics = descend_by(critic_loss, "critic", params.policy, rows, target, penalty_key)
+        policies = descend_by(policy_loss, "policy", critics.params, temperature, rows, policy_key)
+        temperatures = descend_by(temperature_loss, "log_temperature", policies.aux, rows)
 
         steps = state.steps + 1
         target_critic = targets.periodic(
@@ -174,7 +182,7 @@ def make_update(
         metrics = {
             **critics.aux,
             "policy_loss": policies.loss,
-            "entropy": -jnp.mean(policies.aux),
+            "entropy": -rows.mean(policies.aux),
             "temperature": temperature,
         }
         done = (policies, critics, temperatures)

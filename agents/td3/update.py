@@ -11,10 +11,11 @@ from ...environments.specs import EnvironmentSpec
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
+from ..learning.rows import LearnedRows, learned_rows
 from ..losses import actor_critic
 from ..networks.core import require_box
 from ..programs import dispatch
-from ..replay.items import Sample, Transition
+from ..replay.items import Sample, Sequence, Transition
 from .config import TD3Config
 from .networks import TD3Networks
 
@@ -40,7 +41,10 @@ class TD3State(NamedTuple):
 
 
 def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config) -> Update:
-    """TD3 (Fujimoto et al., 2018), https://arxiv.org/abs/1802.09477, algorithm 1."""
+    """TD3 (Fujimoto et al., 2018), https://arxiv.org/abs/1802.09477, algorithm 1.
+
+    With a core actor and critics learn from windows, each with a memory of its own.
+    """
     policy, critic = networks
     adam = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
     box, period = require_box("td3", spec), config.target_update_period
@@ -51,38 +55,39 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
         learned = TD3Learned(params, targets.init(params), TD3Networks(*map(adam.init, params)))
         return TD3State(learned, key, jnp.zeros((), jnp.int32))
 
-    def bootstrap(target: TD3Networks, data: Transition, key):
+    def bootstrap(target: TD3Networks, rows: LearnedRows, key):
         """Returns the targets [B] of the critics' values."""
         action = actor_critic.smoothed_action(
-            policy.apply(target.policy, data.next_observation),
+            policy.apply(target.policy, rows.following),
             key,
             std=config.smoothing_std,
             clip=config.smoothing_clip,
             minimum=box.minimum,
             maximum=box.maximum,
         )
-        q_t = critic.apply(target.critic, data.next_observation, action)
-        return data.reward + config.discount * data.discount * jnp.min(q_t, axis=0)
+        q_t = critic.apply(target.critic, rows.following, action)
+        return rows.targets(jnp.min(q_t, axis=0), config)
 
-    def critic_loss(params, data: Transition, target):
-        q = critic.apply(params, data.observation, data.action)
-        return jnp.mean(actor_critic.critic_loss(q, target)), jnp.mean(q)
+    def critic_loss(params, rows: LearnedRows, target):
+        q = critic.apply(params, rows.observation, rows.action)
+        return rows.mean(actor_critic.critic_loss(q, target)), rows.mean(q)
 
-    def policy_loss(params, critic_params, data: Transition):
+    def policy_loss(params, critic_params, rows: LearnedRows):
         first = jax.tree.map(lambda x: x[:1], critic_params)
-        action = policy.apply(params, data.observation)
-        return -jnp.mean(critic.apply(first, data.observation, action)), ()
+        action = policy.apply(params, rows.observation)
+        return -rows.mean(critic.apply(first, rows.observation, action)), ()
 
-    def learn_critics(state: TD3State, data: Transition):
+    def learn_critics(state: TD3State, data: Transition | Sequence):
         """A gradient step of the critics alone."""
         params, followed, moments = state.learned
-        target = bootstrap(followed, data, jax.random.fold_in(state.key, state.steps))
+        rows = learned_rows(data, config)
+        target = bootstrap(followed, rows, jax.random.fold_in(state.key, state.steps))
         done = descend(
             critic_loss,
             adam,
             params.critic,
             moments.critic,
-            data,
+            rows,
             target,
             max_norm=config.max_gradient_norm,
         )
@@ -98,7 +103,7 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
         }
         return TD3State(learned, state.key, state.steps + 1), UpdateOutput(metrics)
 
-    def learn_policy(learned: TD3Learned, data: Transition):
+    def learn_policy(learned: TD3Learned, data: Transition | Sequence):
         """A gradient step of the policy, after which all targets move."""
         params, followed, moments = learned
         done = descend(
@@ -107,7 +112,7 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
             params.policy,
             moments.policy,
             params.critic,
-            data,
+            learned_rows(data, config),
             max_norm=config.max_gradient_norm,
         )
         params = params._replace(policy=done.params)

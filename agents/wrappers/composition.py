@@ -14,6 +14,7 @@ WRAPPERS = {
     "demonstrations": ".demonstrations:Demonstrations",
     "gail": ".gail:GAIL",
     "normalized": ".normalized:Normalized",
+    "normalized_rewards": ".normalized_rewards:NormalizedRewards",
     "rnd": ".rnd:RND",
     "sqil": ".sqil:SQIL",
 }

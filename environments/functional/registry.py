@@ -24,6 +24,7 @@ TASKS: dict[str, Callable[..., FunctionalEnvironment]] = {
     "MountainCarContinuous-v0": mountain_car.continuous_mountain_car,
     "Nim-v0": nim.nim,
     "Pendulum-v1": pendulum.pendulum,
+    "PendulumMasked-v1": pendulum.masked_pendulum,
 }
 """The functions that make environments of our own, by the id that follows `PREFIX`."""
 SUITES: dict[str, Callable[..., FunctionalEnvironment]] = {

@@ -15,6 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from .counting import most_turns
+
 #: Ops that move data between devices. Their params:
 #:   all_gather:     dim, axes (major to minor)
 #:   all_reduce:     axes, monoid ("sum", "max", "min")
@@ -155,8 +157,10 @@ class Op:
     @property
     def trips(self) -> int:
         """The number of times its regions run, as far as is known: the length of a scan or of a
-        pipeline's micro-batches, else 1.
+        pipeline's micro-batches, and at most of a loop that counts its turns; else 1.
         """
+        if self.name == "while":
+            return most_turns(self) or 1
         return self.params["length"] if self.name in ("scan", "pipeline") else 1
 
     @property

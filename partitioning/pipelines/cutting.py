@@ -53,8 +53,9 @@ def cut(
     table = pipeline.table(state.mesh[axis], rows_of_device(graph, state, inputs, dim))
     ends = None if saved is None else saved["recipe"]["ends"]
     step = staged_step(
-        graph, state, table.segments, table.microbatches, simulator, inputs, dim, ends
-    )
+        graph, state, table.segments, table.microbatches, simulator, inputs, dim, ends,
+        pipeline.cuts,
+    )  # fmt: skip
     check_table(table, step.edges)
     positions = {value: i for i, value in enumerate(graph.program.inputs)}
     pairs = [(positions[before], at) for before, _, at in graph.state]

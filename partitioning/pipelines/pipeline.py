@@ -29,6 +29,8 @@ class Pipeline:
       schedule: one of `NAMES`, or a table.
       inputs: names of the arguments that are split; by default every argument that is not state.
       dim: the batch dimension of those.
+      cuts: paths, or globs, of parameters, one for each segment but the first, which begins with
+        the first product that computes with them; by default segments take equal time.
       name: the name in the plan.
     """
 
@@ -37,6 +39,7 @@ class Pipeline:
     schedule: str | PipelineTable = "1f1b"
     inputs: tuple[str, ...] = ()
     dim: int = 0
+    cuts: tuple[str, ...] = ()
     name: str = "pipeline"
 
     def __post_init__(self) -> None:
@@ -69,7 +72,8 @@ class Pipeline:
         """The table for an axis of so many devices, each with so many rows of the batch.
 
         Raises:
-          ValueError: it is of another number, cannot run, or there is none of so many.
+          ValueError: it is of another number, cannot run, there is none of so many, or its segments
+        are not those of the cuts.
         """
         table = self.schedule
         if not isinstance(table, PipelineTable):
@@ -79,4 +83,9 @@ class Pipeline:
                 count = next(n for n in range(most, 0, -1) if rows % n == 0)
             table, _ = named_schedule(table, devices, count)
         check_table(table, devices=devices)
+        if self.cuts and len(self.cuts) != table.segments - 1:
+            raise ValueError(
+                f"Pipeline(cuts=...) has {len(self.cuts)} paths, and the table {table.segments} "
+                "segments; name one path for each segment but the first"
+            )
         return table

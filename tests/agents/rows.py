@@ -98,6 +98,10 @@ GRPO = {
     **{"width": 16, "num_layers": 1, "num_heads": 2, "num_envs": 8, "batch_size": 8},
     **{"supervised_steps": 4, "learning_rate": 1e-2},
 }
+MEMORY = {
+    **{**GRU, "sequence_length": 8, "sequence_period": 8, "burn_in": 0, "min_replay_size": 20},
+    **{"batch_size": 16, "samples_per_insert": 64.0},
+}
 OFFLINE = {**BC, "discount": 0.0}
 CQL = {**OFFLINE, "conservative_weight": 0.1, "num_action_samples": 4, "initial_temperature": 0.1}
 EVERY = ("discrete", "continuous", "masked", "structured", "ragged", "several", "nested", "image")
@@ -166,8 +170,13 @@ AGENTS = {
     "sac of choices": Row(
         "sac", {**SAC, "target_entropy": 0.1}, ("discrete", "masked", "ragged", "nested")
     ),
+    "sac with a memory": Row("sac", {**SAC, **MEMORY}, ("continuous",), recurrent=True),
     "sac with a torso of the docs": Row("sac", {**SAC, "torso": "encoder:make"}, ("continuous",)),
     "td3": Row("td3", TD3, ("continuous", "several")),
+    # Whose policy learns at every step: of the critics' targets it says nothing without a discount.
+    "td3 with a memory": Row(
+        "td3", {**TD3, **MEMORY, "target_update_period": 1}, ("continuous",), recurrent=True
+    ),
     "td3 of the docs": Row("td3:TD3Builder", TD3, ("continuous", "several")),
 }
 
@@ -203,6 +212,13 @@ RARE = {
     "normalised around impala with a memory and rnd": Row(
         "normalized+rnd+impala", {**IMPALA, **GRU}, ("discrete",), recurrent=True
     ),
+    "sac of critics with dropout": Row(
+        "sac", {**SAC, "critic_dropout": 0.05, "critic_network": "layer_norm"}, ("continuous",)
+    ),
+    "cql of critics with dropout": Row(
+        "cql", {**CQL, "critic_dropout": 0.05}, ("continuous",), mistakes=0.5
+    ),
+    "normalised rewards, ppo": Row("normalized_rewards+ppo", PPO, ("discrete",)),
     "normalised sac": Row("normalized+sac", SAC, ("continuous",)),
     "sac of residual critics": Row(
         "sac",
@@ -211,6 +227,9 @@ RARE = {
             **{"num_critics": 4, "num_target_critics": 2},
         },
         ("continuous",),
+    ),
+    "sac of choices with a memory": Row(
+        "sac", {**SAC, **MEMORY, "target_entropy": 0.1}, ("discrete", "masked"), recurrent=True
     ),
     "rnd, ppo": Row("rnd+ppo", PPO, ("continuous", "structured")),
 }

@@ -71,6 +71,7 @@ RECURRENT = {
     "core_size": 128,
     "core_layers": 1,
     "core_heads": 4,
+    "core_loop": True,
     "memory_length": 32,
     "dtype": "float32",
 }
@@ -113,10 +114,15 @@ RAINBOW = {
 
 SAC = {
     **COURSE,
+    **{name: value for name, value in RECURRENT.items() if name not in ("torso_width", "dtype")},
+    "burn_in": 10,
+    "sequence_length": 20,
+    "sequence_period": 10,
     "torso": "auto",
     "critic_network": "mlp",
     "critic_hidden_sizes": None,
     "num_target_critics": None,
+    "critic_dropout": 0.0,
     "hidden_sizes": (256, 256),
     "n_step": 1,
     "discount": 0.99,

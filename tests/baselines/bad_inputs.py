@@ -67,6 +67,7 @@ RECURRENT_FIELDS = {
     "core_size": ("0", "-1", "nan", "1e9"),
     "core_layers": ("0", "1.5", "1e9"),
     "core_heads": ("0", "nan", "1e9"),
+    "core_loop": ("maybe", "3"),
     "memory_length": ("0", "-1", "1e9"),
     "dtype": ("float64", "half"),
 }
@@ -107,6 +108,11 @@ SAC_FIELDS = {
     "target_entropy": ("nan", "inf", "1e9", "low"),
     "num_critics": ("0", "1e9", "two"),
     "random_steps": ("-1", "nan", "1e10"),
+    "critic_dropout": ("-0.1", "1", "nan"),
+    "core": ("rnn", "''"),
+    "burn_in": ("-1", "1.5"),
+    "sequence_length": ("0", "9", "1.5"),
+    "sequence_period": ("0", "21", "nan"),
 }
 D4PG_FIELDS = {
     "num_atoms": ("1", "0", "nan", "1e9"),

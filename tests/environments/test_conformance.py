@@ -12,6 +12,7 @@ from troupe import environments
 IDS = [
     "CartPole-v1",
     "CartPoleMasked-v1",
+    "PendulumMasked-v1",
     "Acrobot-v1",
     "Pendulum-v1",
     "LunarLander-v3",

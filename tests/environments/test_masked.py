@@ -29,3 +29,16 @@ def test_masked_cartpole_is_cut_after_as_many_steps():
     short = environments.make("CartPoleMasked-v1", seed=0, max_episode_steps=3)
     kinds = [short.reset().step_type] + [short.step(0).step_type for _ in range(3)]
     assert [int(kind) for kind in kinds] == [0, 1, 1, 2]
+
+
+def test_masked_pendulum_is_pendulum_without_its_velocity():
+    masked, whole = (
+        environments.make(id, seed=3, num_envs=2) for id in ("PendulumMasked-v1", "Pendulum-v1")
+    )
+    seen, known = masked.reset(), whole.reset()
+    for action in np.random.default_rng(0).uniform(-2, 2, (210, 2, 1)).astype(np.float32):
+        assert seen.observation.shape == (2, 2)
+        np.testing.assert_array_equal(seen.observation, known.observation[:, :2])
+        for name in ("step_type", "reward", "discount"):
+            np.testing.assert_array_equal(getattr(seen, name), getattr(known, name))
+        seen, known = masked.step(action), whole.step(action)

@@ -57,3 +57,23 @@ def pendulum(*, g: float = 10.0) -> FunctionalEnvironment:
 
 def _observe(state: Pendulum) -> jax.Array:
     return jnp.stack([jnp.cos(state.angle), jnp.sin(state.angle), state.velocity])
+
+
+def masked_pendulum(*, g: float = 10.0) -> FunctionalEnvironment:
+    """Builds Pendulum without its velocity: cosine and sine of the angle, float32 [2].
+
+    Args:
+      g: as of `pendulum`.
+    """
+    whole = pendulum(g=g)
+
+    def reset(key: Key) -> tuple[Pendulum, jax.Array]:
+        state, observation = whole.reset(key)
+        return state, observation[:2]
+
+    def step(state: Pendulum, action: jax.Array, key: Key) -> tuple[Pendulum, StepOutput]:
+        state, outcome = whole.step(state, action, key)
+        return state, outcome._replace(observation=outcome.observation[:2])
+
+    seen = specs.BoundedArray((2,), np.float32, -1.0, 1.0, "observation")
+    return whole._replace(reset=reset, step=step, observations=seen)

@@ -103,7 +103,7 @@ class Dependence:
             return Extent.TOTAL
         inside = next((o for o in _walk(op) if crosses_microbatches(o) or o.name in TOTALS), None)
         if inside is not None:
-            self._refuse(inside, ())
+            self._refuse(inside, (), op)
         if knows_microbatch(op):
             known.add(Extent.SPLIT)
         if known >= {Extent.SPLIT, Extent.TOTAL}:
@@ -114,15 +114,26 @@ class Dependence:
             self._cause.update(dict.fromkeys(op.outputs, cause))
         return found
 
-    def _refuse(self, op: Op, read: Iterable[Value]) -> None:
+    def _refuse(self, op: Op, read: Iterable[Value], region: Op | None = None) -> None:
+        """Raises ValueError about an op that reads totals too early, or one within a region."""
+        outputs = set(self.program.outputs)
+        updated = next((v for v in read if v in self._cause and v in outputs and v.ndim), None)
+        if updated is not None:
+            raise ValueError(
+                f"the pipeline cannot split the batch: the step updates {updated.path} and then "
+                f"computes with it on the batch ({_place(op)}), which is a second step of an "
+                "optimizer. Make one step of the optimizer a call, or leave the pipeline out"
+            )
         cause = next((self._cause[v] for v in read if v in self._cause), op)
         maker = self.makers.get(cause.inputs[0], cause)
         mixes = _place(maker if cause.name in TOTALS else op)
+        within = "" if region is None or region is op else f" within {_place(region)}"
         reader = "" if cause is op else f", and {_place(op)} reads what comes of it"
         raise ValueError(
             f"the pipeline cannot split the batch: {mixes} mixes the rows of all micro-batches"
-            f"{reader} before the last one is done. Normalise per row, divide by what depends on "
-            "the data alone, make one step of the optimizer a call, or leave the pipeline out"
+            f"{within}{reader} before the last one is done. Normalise per row, divide by what "
+            "depends on the data alone, make one step of the optimizer a call, outside of loops "
+            "and conditions, or leave the pipeline out"
         )
 
     def closure(self, values: Iterable[Value]) -> set[Op]:

@@ -22,7 +22,9 @@ class Groups:
     def __init__(self, dependence: Dependence):
         self._parent: dict[Value, Value] = {}
         for op in dependence.tail:
-            arrays = [v for v in (*op.inputs, *op.outputs) if v.data is None and v.ndim]
+            # What depends on no parameter is computed wherever it is read.
+            values = [v for v in (*op.inputs, *op.outputs) if v in dependence.trained]
+            arrays = [v for v in values if v.data is None and v.ndim]
             for value in arrays[1:]:
                 self._parent[self.root(value)] = self.root(arrays[0])
 

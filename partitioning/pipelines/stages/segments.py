@@ -17,6 +17,8 @@ import numpy as np
 
 from ...ir.program import Op, Value
 from ...rules import traits_of
+from ...tactics.manual import path_pattern
+from .alignment import aligned
 from .dependence import Dependence
 from .owners import Groups
 
@@ -49,7 +51,10 @@ class Segments:
 
 
 def cut(
-    dependence: Dependence, count: int, seconds: Callable[[], Mapping[Op, float]] | Sequence[int]
+    dependence: Dependence,
+    count: int,
+    seconds: Callable[[], Mapping[Op, float]] | Sequence[int],
+    cuts: Sequence[str] = (),
 ) -> Segments:
     """Cuts a program into segments of about equal time, where little crosses.
 
@@ -57,9 +62,10 @@ def cut(
       dependence: of the program.
       count: how many segments.
       seconds: tells how long each op takes, others take none; or `ends` of the same cut before.
+      cuts: as of `Pipeline`, instead of equal times.
 
     Raises:
-      ValueError: there are fewer products to cut between than segments.
+      ValueError: there are fewer products to cut between than segments, or none at a cut.
     """
     atoms, crossing = _atoms(dependence)
     if count > atoms.count:
@@ -71,10 +77,46 @@ def cut(
         raise ValueError(f"the pipeline has {count} segments; it needs at least one")
     if not callable(seconds):
         return atoms.grouped(seconds)
+    if cuts:
+        return atoms.grouped(_named(dependence, atoms, cuts))
     times, known = np.zeros(atoms.count), seconds()
     for op, segment in atoms.of.items():
         times[segment] += known.get(op, 0.0)
     return atoms.grouped(balanced(times, crossing, count))
+
+
+def _named(dependence: Dependence, atoms: Segments, cuts: Sequence[str]) -> list[int]:
+    """The number past the last atom of each segment, where cuts are named.
+
+    Raises:
+      ValueError: no product computes with a parameter of that path, or not behind the last cut.
+    """
+    ends: list[int] = []
+    for path in cuts:
+        pattern = path_pattern(path)
+        wanted = {v for v in dependence.program.inputs if pattern.fullmatch(v.path)}
+        found = [
+            atoms.of[op]
+            for op in filter(_is_product, dependence.forward)
+            if not wanted.isdisjoint(_read(dependence, op))
+        ]
+        if not found:
+            raise ValueError(
+                f"the pipeline is cut at {path!r}, and no product of the step computes with a "
+                "parameter of that path; paths are as in 'state/params/layer_2/**'"
+            )
+        if min(found) <= (ends[-1] if ends else 0):
+            raise ValueError(
+                f"the pipeline is cut at {path!r}, where nothing stands before it, or the last cut "
+                "is behind it; name cuts in the order of the forward pass"
+            )
+        ends.append(min(found))
+    return [*ends, atoms.count]
+
+
+def _read(dependence: Dependence, op: Op) -> list[Value]:
+    """The values that an op reads, and those that they are computed from in no segment."""
+    return [*op.inputs, *(v for o in dependence.closure(op.inputs) for v in o.inputs)]
 
 
 def balanced(times: np.ndarray, crossing: np.ndarray, count: int) -> list[int]:
@@ -129,8 +171,8 @@ def balanced(times: np.ndarray, crossing: np.ndarray, count: int) -> list[int]:
 
 def _atoms(dependence: Dependence) -> tuple[Segments, np.ndarray]:
     """The finest segments, each with a product; and the bytes that cross behind each."""
-    forward = dependence.forward
-    ends, crossing = _cuts(dependence)
+    forward, places = aligned(dependence, {op for op in dependence.forward if _is_product(op)})
+    ends, crossing = _cuts(forward, places)
     of = {op: bisect.bisect_right(ends, i) for i, op in enumerate(forward)}
     uses = _forward_uses(dependence, of)
     count = len(ends) + 1
@@ -140,13 +182,13 @@ def _atoms(dependence: Dependence) -> tuple[Segments, np.ndarray]:
     return Segments(count, of, readers, tuple(range(1, count + 1))), np.array([*crossing, 0.0])
 
 
-def _cuts(dependence: Dependence) -> tuple[list[int], list[float]]:
-    """Places in the forward pass, one between every two products, and the bytes that cross them.
+def _cuts(forward: Sequence[Op], places: Mapping[Op, int]) -> tuple[list[int], list[float]]:
+    """Positions in the forward pass, one between every two products of different places, and the
+    bytes that cross them.
 
-    Of places that the same bytes cross, the last one is taken: what is added to a product or
+    Of positions that the same bytes cross, the last one is taken: what is added to a product or
     applied to it stays with it.
     """
-    forward = dependence.forward
     heavy = [i for i, op in enumerate(forward) if _is_product(op)]
     made = {v: i for i, op in enumerate(forward) for v in op.outputs}
     last: dict[Value, int] = {}
@@ -159,13 +201,15 @@ def _cuts(dependence: Dependence) -> tuple[list[int], list[float]]:
         held[made[value]] += value.nbytes
         held[until] -= value.nbytes
     held = np.cumsum(held)
-    places, crossing = [], []
+    ends, crossing = [], []
     for first, following in itertools.pairwise(heavy):
+        if places[forward[first]] == places[forward[following]]:
+            continue
         span = held[first:following]
         at = first + len(span) - 1 - int(np.argmin(span[::-1]))
-        places.append(at + 1)
+        ends.append(at + 1)
         crossing.append(float(held[at]))
-    return places, crossing
+    return ends, crossing
 
 
 def _is_product(op: Op) -> bool:

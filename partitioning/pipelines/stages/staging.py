@@ -10,6 +10,7 @@ from ...decide.sharding import Decisions
 from ...ir.program import Op, Program
 from ...simulator.attach import Simulator
 from .cells import StagedStep, staged
+from .conditions import conditions_apart
 from .dependence import Dependence
 from .microbatches import microbatched
 from .segments import cut
@@ -24,6 +25,7 @@ def staged_step(
     inputs: Sequence[str] = (),
     dim: int = 0,
     ends: Sequence[int] | None = None,
+    cuts: Sequence[str] = (),
 ) -> StagedStep:
     """Cuts a step into segments and micro-batches.
 
@@ -36,15 +38,17 @@ def staged_step(
       inputs: names of the arguments that are split; by default every argument that is not state.
       dim: the batch dimension of those.
       ends: `segments.ends` of the same step before, instead of a prediction.
+      cuts: as of `Pipeline`.
 
     Raises:
-      ValueError: the batch cannot be split so, an op mixes its rows, or there are fewer products
-        than segments.
+      ValueError: the batch cannot be split so, an op mixes its rows, there are fewer products than
+        segments, or no product is where a cut should be.
     """
     program = microbatched(graph, state, microbatches, inputs, dim)
+    conditions_apart(program)
     dependence = Dependence(program)
     seconds = functools.partial(op_seconds, program, simulator, state)
-    return staged(dependence, cut(dependence, segments, seconds if ends is None else ends))
+    return staged(dependence, cut(dependence, segments, seconds if ends is None else ends, cuts))
 
 
 def op_seconds(program: Program, simulator: Simulator, state: Decisions) -> dict[Op, float]:

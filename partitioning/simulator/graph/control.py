@@ -113,6 +113,7 @@ def while_loop(builder: GraphBuilder, op: Op) -> None:
     region = op.regions[1]
     inner = _inside(builder, region)
     inner.graph.carried = inner.graph.params[consts:]
+    inner.graph.trips = op.trips
     inner.finish()
     operands = [builder.read(v) for v in op.inputs]
     loop(builder, op, operands, inner.graph, operands[skip + consts :])

@@ -121,3 +121,22 @@ def test_every_agent_with_critics_takes_them(name):
 def test_blocks_are_of_one_size():
     with pytest.raises(ValueError, match="all must be equal"):
         find_builder("td3").config_class(critic_network="residual", critic_hidden_sizes=(8, 16))
+
+
+@pytest.mark.parametrize("kind", ["mlp", "layer_norm", "residual"])
+def test_units_are_left_out_where_there_is_a_key(kind, batch):
+    """Other ones for each key, critic and row; without a key all count."""
+    plain = critics.make_critic(SPEC, (8, 8), kind=kind)
+    network = critics.make_critic(SPEC, (8, 8), kind=kind, dropout=0.5)
+    params = network.init(jax.random.key(0))
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, plain.init(jax.random.key(0)))
+    one = jax.tree.map(lambda x: jnp.repeat(x[:1], 2, axis=0), params)
+    same = jax.tree.map(lambda x: np.repeat(x[:1], 6, axis=0), batch)
+    whole = network.apply(one, *same)
+    np.testing.assert_allclose(whole, plain.apply(one, *same), rtol=1e-6)
+    assert np.ptp(whole) < 1e-5
+    first, again, other = (network.apply(one, *same, key=jax.random.key(k)) for k in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 1e-3
+    assert np.abs(first[0] - first[1]).max() > 1e-3
+    assert np.ptp(first[0]) > 1e-3

@@ -113,6 +113,26 @@ def test_a_memory_of_any_length_gives_the_same_unrolled_as_one_by_one(length):
     np.testing.assert_allclose(state.rows, last.rows, rtol=1e-4, atol=1e-5)
 
 
+def test_layers_one_by_one_compute_what_their_loop_computes():
+    networks = [
+        make_network(gated_transformer(H, num_layers=2, num_heads=3, memory_length=3, loop=loop))
+        for loop in (True, False)
+    ]
+    x = np.random.default_rng(0).normal(size=(B, 5, D)).astype(np.float32)
+    first = np.zeros((B, 5), bool)
+    before = states(networks[0])
+    params = networks[1].init(jax.random.key(0))
+    layers = [params[f"transformer/layer_{i}"] for i in range(2)]
+    stacked = {name: params[name] for name in params if "layer_" not in name}
+    stacked["transformer"] = jax.tree.map(lambda *x: jnp.stack(x), *layers)
+    assert jax.tree.structure(stacked) == jax.tree.structure(networks[0].init(jax.random.key(0)))
+    ours, theirs = (
+        network.unroll(given, x, before, first, 2)
+        for network, given in zip(networks, (stacked, params), strict=True)
+    )
+    close(ours, theirs)
+
+
 def test_a_transformer_sees_as_far_as_its_memories_reach_and_no_further():
     network = make_network(gated_transformer(H, num_layers=2, num_heads=1, memory_length=2))
     x = np.random.default_rng(0).normal(size=(1, 9, D)).astype(np.float32)

@@ -83,12 +83,33 @@ def test_it_saves_arrays_of_stages_and_goes_on_anywhere():
     goes_on(again, alone)
 
 
-@pytest.mark.parametrize(
-    ("mesh", "schedule"),
-    [
-        ("data=2,stage=2", "batch:data,zero3:data"),
-        ("data=2,stage=2,model=2", "batch:data,megatron:model"),
-    ],
-)
-def test_a_transformer_behind_other_tactics(mesh, schedule):
-    check("impala", {**SIZES, **TRANSFORMER}, mesh, schedule, ONE_F_ONE_B)
+@pytest.mark.long
+def test_a_transformer_in_one_loop_behind_other_tactics():
+    sizes = {**SIZES, **TRANSFORMER}
+    check("impala", sizes, "data=2,stage=2", "batch:data,zero3:data", ONE_F_ONE_B)
+
+
+@pytest.mark.long
+def test_layers_of_a_transformer_lie_on_stages():
+    mesh = "data=2,stage=2,model=2"
+    sizes = {**SIZES, **TRANSFORMER, "core_loop": False}
+    _, staged = check("impala", sizes, mesh, "batch:data,megatron:model", ONE_F_ONE_B)
+    lie = {
+        name: {leaf.sharding for leaf in jax.tree.leaves(layer)}
+        for name, layer in staged.state.params.items()
+        if "layer_" in name
+    }
+    devices = [one.mesh.devices.flat[0] for shardings in lie.values() for one in shardings]
+    assert len({*devices}) == 2
+
+
+@pytest.mark.long
+def test_priorities_are_those_of_one_device():
+    sizes = {"batch_size": 8, "hidden_sizes": (8,), "core_size": 8, "adam_epsilon": 1e-3}
+    options = {"mesh": "data=2,stage=2", "schedule": "batch:data", "pipeline": ONE_F_ONE_B}
+    written = []
+    for one in (learner("r2d2", sizes), learner("r2d2", sizes, **options)):
+        one._write_priorities = lambda keys, priorities: written.append(priorities)
+        one.step()
+    assert written[0].shape == written[1].shape == (K, 8)
+    np.testing.assert_allclose(written[1], written[0], rtol=1e-4)

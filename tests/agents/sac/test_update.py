@@ -93,3 +93,19 @@ def test_choices_come_to_the_soft_optimum():
         jax.nn.softmax(logits), jax.nn.softmax(rewards / temperature), atol=0.05
     )
     assert float(metrics["entropy"][-1]) == pytest.approx(0.7, abs=0.05)
+
+
+def test_critics_with_dropout_learn_from_other_values_at_each_step():
+    batch = pendulum.sample(discount=0.0)
+
+    def losses(**config):
+        update = make_update(learning_rate=0.0, **config)
+        state, step = update.init(jax.random.key(1)), jax.jit(update.step)
+        found = []
+        for _ in range(3):
+            state, output = step(state, batch)
+            found.append(float(output.metrics["critic_loss"]))
+        return found
+
+    assert len({*losses(critic_dropout=0.5)}) == 3
+    assert len({*losses()}) == 1

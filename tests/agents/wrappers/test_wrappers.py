@@ -14,6 +14,8 @@ from troupe.agents.replay import Sample, SampleInfo, Sequence, Transition
 from troupe.agents.wrappers import wrapper
 
 FIRST, MID, LAST = (int(kind) for kind in StepType)
+LAST_ROW = 6
+"""Of the first episode of `rollouts`."""
 SPEC = environments.EnvironmentSpec(
     specs.Array((2,), np.float32),
     specs.DiscreteArray(3),
@@ -75,7 +77,7 @@ def test_a_wrapped_agent_is_a_class_that_can_be_pickled():
 
 
 def test_wrappers_that_there_are_not_are_refused_in_one_line():
-    with pytest.raises(ValueError, match=r"no wrapper 'rmd'.*normalized, rnd"):
+    with pytest.raises(ValueError, match=r"no wrapper 'rmd'.*normalized_rewards, rnd"):
         find_builder("rmd+dqn")
     with pytest.raises(ValueError, match="twice in rnd\\+rnd\\+dqn"):
         find_builder("rnd+rnd+dqn")
@@ -149,3 +151,47 @@ def test_novelty_is_added_to_rewards_in_its_own_deviation():
     told = seen._replace(data=seen.data._replace(reward=jnp.full(4, reward)))
     _, expected = plain.step(state.agent, told)
     assert output.metrics["loss"] == pytest.approx(float(expected.metrics["loss"]), rel=1e-5)
+
+
+def with_rewards(seen, rewards):
+    return seen._replace(data=seen.data._replace(reward=jnp.asarray(rewards, jnp.float32)))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 500.0])
+def test_an_agent_learns_from_rewards_over_the_root_of_their_mean_square(scale):
+    _, _, update = make("normalized_rewards+dqn", discount=0.0)
+    _, _, plain = make("dqn", discount=0.0)
+    state, rewards = update.init(jax.random.key(0)), np.array([3.0, -4.0, 0.0, 1.0])
+    seen = transitions(jnp.ones((4, 2)))
+    for step in range(2):
+        batch = rewards * scale * (1 + step)  # The second is seen beside the first.
+        agent = state.agent
+        state, output = update.step(state, with_rewards(seen, batch))
+        so_far = (rewards * scale) ** 2 * (1.0 if step == 0 else 2.5)
+        told = batch / np.sqrt(so_far.mean())
+        _, expected = plain.step(agent, with_rewards(seen, told))
+        assert output.metrics["loss"] == pytest.approx(float(expected.metrics["loss"]), rel=2e-2)
+
+
+def test_normalised_rewards_have_a_limit_and_are_of_steps_alone():
+    _, _, update = make("normalized_rewards+dqn", discount=0.0, reward_limit=1.5)
+    _, _, plain = make("dqn", discount=0.0)
+    state, seen = update.init(jax.random.key(0)), transitions(jnp.ones((16, 2)))
+    rare = np.zeros(16)
+    rare[0] = 7.0  # Over the root of its mean square: 4.
+    _, output = update.step(state, with_rewards(seen, rare))
+    _, expected = plain.step(state.agent, with_rewards(seen, rare / 7.0 * 1.5))
+    assert output.metrics["loss"] == pytest.approx(float(expected.metrics["loss"]), rel=1e-5)
+
+    config = {"num_envs": 2, "rollout_length": 8, "num_minibatches": 1, "num_epochs": 1}
+    _, _, update = make("normalized_rewards+ppo", **config)
+    batch = rollouts(jax.random.key(1))
+    spoiled = batch.data.reward.at[:, LAST_ROW].set(1e3)  # No step is taken from that row.
+    steps = [
+        update.step(update.init(jax.random.key(0)), batch._replace(data=data))[0].wrapper
+        for data in (batch.data, batch.data._replace(reward=spoiled))
+    ]
+    assert steps[0].mean_square == steps[1].mean_square
+    is_step = (np.asarray(batch.data.step_type) != LAST)[:, :-1]
+    mean = np.mean(np.asarray(batch.data.reward)[:, :-1][is_step] ** 2)
+    np.testing.assert_allclose(steps[0].mean_square, mean, rtol=1e-5)

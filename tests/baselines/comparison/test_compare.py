@@ -140,12 +140,13 @@ def test_every_seed_runs_at_every_scale(begun):
 
 
 @pytest.mark.long
-def test_it_goes_on_with_more_seeds_and_after_a_kill(begun, tmp_path, capsys):
+def test_it_goes_on_with_more_seeds_and_after_a_kill(begun, begun_alone, tmp_path, capsys):
     out = tmp_path / "out"
     shutil.copytree(begun, out)
     before = results(out)
     assert main(["resume", str(out)], [TUNED]) == 1
     assert results(out) == before
+    assert "(times.png)" in (out / "report" / "results.md").read_text()
     printed = capsys.readouterr()
     assert "would do if it is equal (--seeds" in printed.out
     assert f"returns at {TWO_DEVICES} are not shown to equal those at one-process" in printed.err
@@ -168,7 +169,6 @@ def test_it_goes_on_with_more_seeds_and_after_a_kill(begun, tmp_path, capsys):
     ]
     assert read(out).seeds == 10
     assert main(["resume", str(out)], [TUNED]) == 1
-    assert "(times.png)" in (out / "report" / "results.md").read_text()
 
 
 def test_seeds_are_added_until_all_scales_have_their_answer(asked, capsys):

@@ -20,6 +20,7 @@ from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.environments import Vector, fakes
 from troupe.launch import running
 from troupe.launch.logging import report
+from troupe.launch.specification import stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +154,8 @@ def experiment(
     least=16,
     mortal=False,
     astray=False,
+    mesh=None,
+    schedule=None,
     **checkpointing,
 ):
     config = QuietConfig(
@@ -173,6 +176,7 @@ def experiment(
         environment_factory=lambda **which: make_environment(what, told, step_ms, **which),
         env=what,
         num_actor_steps=steps,
+        partition=stored.partition(mesh, schedule),
         evaluation=launch.Evaluation(
             every=evaluate or max(1, steps // 3), episodes=2, final_episodes=3
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from ...results import assert_equal_results, raw
 
 H100 = pt.Simulator("h100")
 STAGES = pt.Mesh({"stage": 2})
+LONG = pytest.mark.long
 
 
 def example(name: str, **sizes: Any) -> tuple[Any, Any, Any]:
@@ -35,12 +37,69 @@ def follow(step: Any, update: Any, state: Any, batch: Any, times: int = 2) -> An
     return state
 
 
-@pytest.mark.parametrize("agent", ["dqn", "impala", "mpo"])
+#: Agents whose updates are pipelines, each with the bytes of its state that all stages hold.
+PIPELINED = {
+    "bc": 4, "c51": 8, "crr": 16, "dqn": 8, "impala": 4, "iql": 8, "mpo": 48, "muzero": 21432,
+    "qrdqn": 8, "r2d2": 8, "rainbow": 16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [name if name in ("dqn", "mpo") else pytest.param(name, marks=LONG) for name in PIPELINED],
+)
 def test_updates_of_agents(agent: str) -> None:
     update, state, batch = example(agent)
     schedule = [pt.Pipeline("stage", microbatches=2)]
     step = pt.partition(update, STAGES, schedule, donate=("state",), simulate=H100)
+    figures = json.loads(step.plan(state, batch).to_json())["steps"][-1]["pipeline"]
+    assert figures["shared_state_bytes"] == PIPELINED[agent]
     follow(step, update, state, batch)
+
+
+def test_cuts_are_where_they_are_named() -> None:
+    update, state, batch = example("mlp", num_layers=4)
+    schedule = [pt.Pipeline("stage", 4, cuts=("state/params/layer_1/**",))]
+    plan = pt.partition(update, STAGES, schedule, simulate=H100).plan(state, batch)
+    for layer in range(4):
+        where = f"lies on stage {min(layer, 1)} of axis"
+        assert where in plan.explain(f"state/params/layer_{layer}/up/w")
+
+
+#: Agents whose updates are none, and what is said of them.
+REFUSED = {
+    "cql": "updates .*/params/critic/.* is a second step of an optimizer",
+    "d4pg": "updates .*/params/critic/.* is a second step of an optimizer",
+    "ppo": r"all_gather at update.py:\d+ mixes the rows of all micro-batches",
+    "sac": "updates .*/params/critic/.* is a second step of an optimizer",
+    "td3": r"mixes the rows of all micro-batches within cond at update.py:\d+",
+}
+
+
+@pytest.mark.parametrize("agent", REFUSED)
+def test_what_agents_cannot(agent: str) -> None:
+    made = examples.make(agent)
+    step = pt.partition(made.update, STAGES, [pt.Pipeline("stage", 2)], simulate=H100)
+    with pytest.raises(ValueError, match=REFUSED[agent]):
+        step.plan(made.state_shapes, made.batch_shapes)
+
+
+def test_the_table_of_agents_is_that_of_the_documentation() -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (pathlib.Path(__file__).parents[3] / "docs/pipelines.md")
+        .read_text()
+        .split("\n")
+        if line.startswith("| `")
+    ]
+    told = {
+        name.strip("`"): answer == "yes"
+        for names, answer, *_ in rows
+        if answer == "yes" or answer.startswith("no")
+        for name in names.split(", ")
+    }
+    assert told == {**dict.fromkeys(PIPELINED, True), **dict.fromkeys(REFUSED, False)}
+    assert told.keys() == {*examples.AGENTS, *examples.FURTHER}
 
 
 @pytest.mark.parametrize("tactics", ["batch:data,zero3:data", "batch:data,megatron:model"])
@@ -116,6 +175,9 @@ def test_memory_of_a_stage_is_what_the_compiler_needs() -> None:
         (lambda: pt.Pipeline("stage", 0), "at least 1"),
         (lambda: pt.Pipeline("stage", 4, "2f2b"), "there are gpipe, 1f1b"),
         (lambda: pt.Pipeline("stage", 4, "3f1b"), "there are gpipe, 1f1b"),
+        (lambda: pt.Pipeline("stage", 4, cuts=("a", "b")), "has 2 paths, and the table 2 segments"),
+        (lambda: pt.Pipeline("stage", 4, cuts=("**/layer_7/*",)), "no product of the step"),
+        (lambda: pt.Pipeline("stage", 4, cuts=("**/layer_0/**",)), "nothing stands before it"),
     ],
 )
 def test_what_cannot_be(pipeline: Any, message: str) -> None:

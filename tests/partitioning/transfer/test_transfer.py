@@ -76,7 +76,7 @@ def test_copies_of_a_block_share_the_sending():
     source = layout({"a": 4}, ())
     arrays = {f"w{i}": source for i in range(8)}
     target = dict.fromkeys(arrays, layout({"b": 1}, (), [6]))
-    plan = transfer.plan(arrays, target, relays=False)
+    plan = transfer.plan(arrays, target)
     assert [plan.sent[device] for device in range(4)] == [2 * WHOLE] * 4
 
 
