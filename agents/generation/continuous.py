@@ -91,7 +91,8 @@ class SlotPrograms:
     def prefill(self, params: Nest, prompts: jax.Array) -> Prefilled:
         """Reads prompts, int32 [M, P]; params as of `Decoder.apart`."""
         is_token = masks.prompt_mask(prompts, self._answer.pad)
-        empty = self._decoder.empty_cache(*prompts.shape, apart=True)
+        batch, columns = prompts.shape
+        empty = self._decoder.empty_cache(batch, columns, apart=True)
         hidden, cache = self._decoder.extend(params, prompts, is_token, empty, jnp.int32(0))
         return Prefilled(cache, self._decoder.logits(params, hidden[:, -1]))
 
@@ -284,7 +285,7 @@ class ContinuousBatch:
             for size in {self._few, self.num_slots}:
                 while_waiting()
                 nowhere = np.full(size, self.num_slots, np.int32)
-                keys = jax.random.wrap_key_data(np.repeat(words[None], size, 0))
+                keys = jax.random.wrap_key_data(jnp.asarray(np.repeat(words[None], size, 0)))
                 rows = np.zeros(size, np.int32)
                 self._slots = self._admit(self._slots, known, rows, nowhere, keys)
         while_waiting()
@@ -327,7 +328,11 @@ class ContinuousBatch:
         for i, (group, number) in enumerate(begun):
             prompts[i], where[i], keys[i] = group.row, free[i], group.keys[number]
         self._slots = self._admit(
-            self._slots, self._known, prompts, where, jax.random.wrap_key_data(keys)
+            self._slots,
+            self._known,
+            prompts,
+            where,
+            jax.random.wrap_key_data(jnp.asarray(keys)),
         )
         return True
 

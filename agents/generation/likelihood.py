@@ -60,8 +60,7 @@ def log_probs(
         may_come = masks.allowed(answer, vocabulary, states)
         return sampling.log_probs(decoder.logits(params, hidden), tokens, temperature, may_come)
 
-    has_grammar = answer.grammar is not None
-    states = masks.states_along(answer, flat) if has_grammar else jnp.zeros_like(flat)
+    states = masks.states_along(answer, flat)
     found = _in_chunks(of_chunk, (hidden, flat, states), batch * group * vocabulary)
     found = jnp.where(is_token, found, 0.0).reshape(tokens.shape)
     return found, is_answer.astype(jnp.float32)

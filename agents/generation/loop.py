@@ -13,14 +13,16 @@ from . import masks
 from .sampling import Sampling, draw
 
 Nest = Any
+Array = Any
+"""A numpy array on the host; inside of a program, an array of jax."""
 
 
 class Answers(NamedTuple):
     """Answers, and what the sampler said of their tokens."""
 
-    tokens: jax.Array
+    tokens: Array
     """int32 [..., T], the end included, then padding"""
-    log_probs: jax.Array
+    log_probs: Array
     """float32 [..., T], see `sampling.log_probs`; 0 past the end"""
 
 

@@ -90,12 +90,17 @@ def advance(answer: AnswerArray, states: jax.Array, tokens: jax.Array) -> jax.Ar
 
 
 def states_along(answer: AnswerArray, tokens: jax.Array) -> jax.Array:
-    """The grammar's states before each token of whole answers [..., T], int32 [..., T]."""
-    begin = jnp.zeros(tokens.shape[:-1], jnp.int32)
+    """The grammar's states before each token of whole answers [..., T], int32 [..., T].
+
+    For a learner that takes logits in chunks, as `allowed` tells from them what might have come.
+    """
+    if answer.grammar is None:
+        return jnp.zeros(tokens.shape, jnp.int32)
 
     def step(states: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
         return advance(answer, states, tokens), states
 
+    begin = jnp.zeros(tokens.shape[:-1], jnp.int32)
     _, states = jax.lax.scan(step, begin, jnp.moveaxis(tokens, -1, 0))
     return jnp.moveaxis(states, 0, -1)
 
@@ -111,6 +116,4 @@ def allowed_along(answer: AnswerArray, vocabulary: int, tokens: jax.Array) -> ja
     Returns:
       bool [..., T, V], or [V] where there is no grammar.
     """
-    if answer.grammar is None:
-        return allowed(answer, vocabulary, jnp.zeros(tokens.shape, jnp.int32))
     return allowed(answer, vocabulary, states_along(answer, tokens))

@@ -59,7 +59,7 @@ class AnswerPolicy:
         tokens = jnp.broadcast_to(solution[:, None], shape)
         return Answers(tokens, jnp.zeros(shape, jnp.float32))
 
-    def extras(self, log_probs: jax.Array, steps: jax.Array) -> dict[str, jax.Array]:
+    def extras(self, log_probs: Any, steps: Any) -> dict[str, Any]:
         """What is stored beside an action, of its parts."""
         return {"log_probs": log_probs, "steps": steps}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -160,7 +160,7 @@ class GenerationServer(SessionServer):
 
     def _end(self, answered: Answered) -> None:
         """Takes the answers to one prompt."""
-        request, i = answered.name  # type: ignore[misc]
+        request, i = cast("tuple[Request, int]", answered.name)
         pending = self._pending[request]
         pending.tokens[i], pending.log_probs[i] = answered.answers
         pending.steps[i] = answered.steps

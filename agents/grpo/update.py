@@ -147,7 +147,8 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
         def loss(params: Nest) -> tuple[jax.Array, Metrics]:
             log_prob, mask = probabilities(params, groups)
             sampler, kept = groups.log_probs, mask * counts[:, None, None]
-            to_sampler, importance = mask * (log_prob - sampler), 1.0
+            to_sampler = mask * (log_prob - sampler)
+            importance: jax.Array | float = 1.0
             log_ratio = to_sampler
             if config.max_importance is not None:
                 start = jax.lax.stop_gradient(log_prob) if old is None else old

@@ -97,9 +97,12 @@ def _at_a_glance(name: str) -> str:
     memory = ", ".join(f"`{core}`" for core in cores if core != "none")
     wrappers = ", ".join(f"`{wrapper}+{name}`" for wrapper in tables.wrapped_by(name))
     learns = "data alone (`--data`)" if builder.needs_data else ITEMS[type(item)]
+    seen = "vectors, images, and dicts or tuples of both"
+    if actions(name) == (tables.ANSWERS,):
+        seen = "prompts, of [tasks of text](../tokens.md)"
     rows = [
         ["actions", ", ".join(actions(name))],
-        ["observations", "vectors, images, and dicts or tuples of both"],
+        ["observations", seen],
         ["learns from", learns],
         ["memory", f"`--config.core`: {memory}" if memory else "none"],
         ["wrappers", wrappers or "none"],

@@ -18,6 +18,8 @@ from troupe.environments import EnvironmentSpec
 
 Box, Discrete = gymnasium.spaces.Box, gymnasium.spaces.Discrete
 
+ANSWERS = "answers of tokens"
+
 ENVIRONMENTS = (
     ("CartPole-v1", ""),
     ("CartPoleMasked-v1", ""),
@@ -59,6 +61,7 @@ ACTIONS: dict[str, Callable[[], EnvironmentSpec]] = {
     "Box": lambda: _spec_of(_VECTOR),
     "MultiDiscrete": lambda: _spec_of(gymnasium.spaces.MultiDiscrete([3, 2])),
     "Dict": lambda: _spec_of(gymnasium.spaces.Dict(push=Discrete(3), turn=_VECTOR)),
+    ANSWERS: lambda: environments.make_spec(environments.make("tokens:reverse", seed=0)),
 }
 """Spaces of actions, each with the specs of an environment that has them."""
 
@@ -86,6 +89,8 @@ def drives(agent: str) -> tuple[str, ...]:
 @functools.cache
 def wrapped_by(agent: str) -> tuple[str, ...]:
     """Returns the wrappers that may stand before an agent, with a config that allows them."""
+    if drives(agent) == (ANSWERS,):  # Wrappers are of rewards and observations, not of scores.
+        return ()
     return tuple(name for name in sorted(WRAPPERS) if _composes(name, find_builder(agent)))
 
 
@@ -133,7 +138,10 @@ def pages() -> Iterator[tuple[str, str]]:
     text = "# Environments, actions and wrappers\n\n"
     text += "This page was made by asking each agent, with its default settings.\n\n"
     text += "## Which agents take which actions\n\n"
-    text += "Every agent takes observations that are vectors, images, and dicts or tuples of both. "
+    text += (
+        "Every agent takes observations that are vectors, images, and dicts or tuples of both; one "
+    )
+    text += "of answers takes prompts. "
     text += "A space is Gymnasium's, or what says the same in dm_env or JAX.\n\n"
     text += table(
         ["agent", *ACTIONS],

@@ -144,7 +144,11 @@ class TextEnvironment(Adapter):
         scores = np.array([known[text] for text in texts], np.float32)
         observation = {**self._nothing, "scores": scores}
         self._shown = None
-        self.episode_info = {"best_score": float(scores.max()), "different_answers": len(known)}
+        self.episode_info = {
+            "best_score": float(scores.max()),
+            "different_answers": len(known),
+            "solved": float(np.mean(scores >= 1.0)),
+        }
         self.episode_text = f"{self._prompt!r} {texts[0]!r} {scores[0]:g}"
         reward = self._give(scores.mean())
         return dm_env.TimeStep(dm_env.StepType.LAST, reward, np.float32(0.0), observation)

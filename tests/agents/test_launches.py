@@ -19,6 +19,7 @@ LAUNCHES = {
     "ray, two hosts": ("ray", {"learner_hosts": 2}),
 }
 QUICK = {
+    ("grpo", "ray", "text"),
     ("ppo", "threads", "discrete"),
     ("dqn", "inference server", "discrete"),
     ("bc", "two hosts", "discrete"),

@@ -61,7 +61,9 @@ def test_an_episode_is_a_prompt_and_its_answers():
     np.testing.assert_array_equal(last.observation["scores"], [1, 0, 0])
     assert not last.observation["prompt"].any()  # Nothing is to be answered.
     assert not last.observation["solution"].any()
-    assert environment.episode_info == {"best_score": 1.0, "different_answers": 3}
+    told = {"best_score": 1.0, "different_answers": 3, "solved": 1 / 3}
+    assert environment.episode_info == told
+    assert environment.episode_text == f"{prompt!r} {solution!r} 1"
     assert environment.step(answers_of(environment, "", "", "")).first()
 
 

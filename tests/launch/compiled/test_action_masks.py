@@ -14,7 +14,7 @@ from troupe.launch.specification.recipe import Recipe
 
 from ...agents.rows import AGENTS, FULL
 
-ALWAYS = {"dqn", "ppo", "r2d2"}
+ALWAYS = {"dqn", "ppo"}
 """Those that run always; the others with TROUPE_FULL=1 in the environment."""
 ROWS = [
     name

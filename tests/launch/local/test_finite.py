@@ -108,6 +108,23 @@ def test_a_metric_that_is_no_number_is_told_once_and_ends_nothing(tiny, tmp_path
     assert log.count("warning: the metric epsilon is nan after") == 1
 
 
+def test_what_a_learner_remarks_is_told_once():
+    class Remarking:
+        steps, told = 0, []
+
+        def metrics(self):
+            self.steps += 1
+            return {"loss": float(self.steps)}
+
+        def remarks(self, metrics):
+            return {"high": f"loss is {metrics['loss']:g}"} if metrics["loss"] > 1 else {}
+
+    learner = Remarking()
+    watched = finite.MetricsWatch(learner, learner.told.append)
+    assert [watched()["loss"] for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert learner.told == ["warning: loss is 2; this is said once"]
+
+
 def test_arrays_on_several_devices_and_of_narrow_types_are_looked_at():
     mesh = jax.make_mesh((2,), ("data",))
     spread = jax.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))

@@ -68,3 +68,12 @@ def test_tensorboard_files_hold_the_same(tmp_path):
     content = events.read_bytes()
     assert b"train/loss" in content
     assert b"train/bad" not in content
+
+
+def test_texts_of_episodes_are_in_a_log_and_in_tensorboard(tmp_path):
+    with metrics.MetricsWriter(tmp_path / "metrics.jsonl") as writer:
+        writer.write_texts(["'ab=' 'ba' 1", "'cd=' 'cc' 0.5"], 1_200)
+    log = (tmp_path / "logs" / "episodes.log").read_text()
+    assert log == "1,200 'ab=' 'ba' 1\n1,200 'cd=' 'cc' 0.5\n"
+    (events,) = tmp_path.glob("events.out.tfevents.*")
+    assert b"    'ab=' 'ba' 1\n    'cd=' 'cc' 0.5" in events.read_bytes()

@@ -4,6 +4,7 @@ import jax
 import pytest
 
 from troupe import partitioning as pt
+from troupe.partitioning.simulator import calibration
 from troupe.partitioning.simulator.calibration import Calibration, calibrate
 from troupe.partitioning.simulator.collectives import KINDS, collective_cost
 from troupe.partitioning.simulator.device import Device
@@ -131,7 +132,11 @@ def test_every_array_returned_costs_the_same():
 
 
 @pytest.mark.long
-def test_this_machine_is_measured_and_kept(tmp_path):
+def test_this_machine_is_measured_and_kept(tmp_path, monkeypatch):
+    """Collectives once instead of thrice, and some of the sizes."""
+    monkeypatch.setattr(calibration, "_ROUNDS", 1)
+    for name in "_TURNS", "_CONVOLUTIONS_SMALL":
+        monkeypatch.setattr(calibration, name, getattr(calibration, name)[::3])
     found = calibrate(jax.devices()[:2], repeats=1)
     assert isinstance(found, Calibration)
     assert found.device.kind == "cpu"

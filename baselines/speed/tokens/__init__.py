@@ -1,0 +1,2 @@
+"""Benchmarks of language models: decoding beside its bound, continuous beside static batching, and
+the rates of an accelerator."""
