@@ -310,14 +310,16 @@ def _rotate(x: jax.Array, turns: tuple[jax.Array, jax.Array]) -> jax.Array:
     """Turns heads [B, T, heads, E]; feature i of the first half and i of the other are a pair."""
     cos, sin = turns
     a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
+    turned = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+    return _rounded(turned.astype(x.dtype))
 
 
 def _normalize(config: DecoderConfig, scale: jax.Array, x: jax.Array) -> jax.Array:
     """RMS norm over the last dimension, in float32."""
     whole = x.astype(jnp.float32)
     square = jnp.mean(whole * whole, axis=-1, keepdims=True)
-    return (whole * jax.lax.rsqrt(square + config.norm_epsilon) * scale).astype(x.dtype)
+    scaled = whole * jax.lax.rsqrt(square + config.norm_epsilon) * scale
+    return _rounded(scaled.astype(x.dtype))
 
 
 def _project(
@@ -327,7 +329,7 @@ def _project(
     x = _normalize(config, p["attention_norm"], x)
 
     def heads(name: str) -> jax.Array:
-        return (x @ p[name].astype(x.dtype)).reshape(*x.shape[:2], -1, config.head_width)
+        return _product(x, p[name]).reshape(*x.shape[:2], -1, config.head_width)
 
     query, key, value = heads("query"), heads("key"), heads("value")
     if config.qk_norm:
@@ -361,22 +363,29 @@ def _attend(query: jax.Array, keys: jax.Array, values: jax.Array, visible: jax.A
     weights = (
         jax.nn.softmax(scores).astype(query.dtype).reshape(batch, num_kv_heads, -1, keys.shape[2])
     )
-    mixed = jnp.einsum("bkrc,bkce->bkre", weights, values).reshape(grouped.shape)
+    mixed = _rounded(jnp.einsum("bkrc,bkce->bkre", _rounded(weights), values))
+    mixed = mixed.reshape(grouped.shape)
     return mixed.transpose(0, 3, 1, 2, 4).reshape(batch, length, num_heads * width)
 
 
 def _rest(config: DecoderConfig, p: Params, x: jax.Array, attended: jax.Array) -> jax.Array:
     """A layer from its attention [B, T, N E] on; x [B, T, D] is its input."""
-    x = x + attended @ p["output"].astype(x.dtype)
+    x = _rounded(x + _product(attended, p["output"]))
     h = _normalize(config, p["mlp_norm"], x)
-    h = jax.nn.silu(h @ p["gate"].astype(x.dtype)) * (h @ p["up"].astype(x.dtype))
-    return _rounded(x + h @ p["down"].astype(x.dtype))
+    gate, up = (_product(h, p[name]).astype(jnp.float32) for name in ("gate", "up"))
+    h = _rounded((jax.nn.silu(gate) * up).astype(x.dtype))
+    return _rounded(x + _product(h, p["down"]))
+
+
+def _product(x: jax.Array, matrix: jax.Array) -> jax.Array:
+    """x [..., features in] times [features in, features out], in the dtype of x."""
+    return _rounded(x @ matrix.astype(x.dtype))
 
 
 def _rounded(x: jax.Array) -> jax.Array:
-    """x as its dtype holds it: XLA keeps more digits from layer to layer where no loop is between.
+    """x as its dtype holds it: XLA keeps more digits where operations are compiled together.
 
-    So the numbers of layers that lie apart are those of stacked ones.
+    So learner and sampler have the same numbers, in whatever programs the layers are.
     """
     info = jnp.finfo(x.dtype)
     return jax.lax.reduce_precision(x, info.nexp, info.nmant)
