@@ -318,8 +318,8 @@ def _normalize(config: DecoderConfig, scale: jax.Array, x: jax.Array) -> jax.Arr
     """RMS norm over the last dimension, in float32."""
     whole = x.astype(jnp.float32)
     square = jnp.mean(whole * whole, axis=-1, keepdims=True)
-    normal = whole * jax.lax.rsqrt(square + config.norm_epsilon) * scale
-    return _rounded(normal.astype(x.dtype))
+    scaled = whole * jax.lax.rsqrt(square + config.norm_epsilon) * scale
+    return _rounded(scaled.astype(x.dtype))
 
 
 def _project(
@@ -360,9 +360,11 @@ def _attend(query: jax.Array, keys: jax.Array, values: jax.Array, visible: jax.A
     scores = scores.reshape(batch, num_kv_heads, -1, length, keys.shape[2]) * width**-0.5
     # Padding sees nothing: its weights must be finite all the same, as zero times NaN is NaN.
     scores = jnp.where(visible[:, None, None], scores, jnp.finfo(jnp.float32).min)
-    weights = _rounded(jax.nn.softmax(scores).astype(query.dtype))
-    weights = weights.reshape(batch, num_kv_heads, -1, keys.shape[2])
-    mixed = _rounded(jnp.einsum("bkrc,bkce->bkre", weights, values)).reshape(grouped.shape)
+    weights = (
+        jax.nn.softmax(scores).astype(query.dtype).reshape(batch, num_kv_heads, -1, keys.shape[2])
+    )
+    mixed = _rounded(jnp.einsum("bkrc,bkce->bkre", _rounded(weights), values))
+    mixed = mixed.reshape(grouped.shape)
     return mixed.transpose(0, 3, 1, 2, 4).reshape(batch, length, num_heads * width)
 
 
@@ -370,11 +372,13 @@ def _rest(config: DecoderConfig, p: Params, x: jax.Array, attended: jax.Array) -
     """A layer from its attention [B, T, N E] on; x [B, T, D] is its input."""
     x = _rounded(x + _product(attended, p["output"]))
     h = _normalize(config, p["mlp_norm"], x)
-    h = _rounded(jax.nn.silu(_product(h, p["gate"])) * _product(h, p["up"]))
+    gate, up = (_product(h, p[name]).astype(jnp.float32) for name in ("gate", "up"))
+    h = _rounded((jax.nn.silu(gate) * up).astype(x.dtype))
     return _rounded(x + _product(h, p["down"]))
 
 
 def _product(x: jax.Array, matrix: jax.Array) -> jax.Array:
+    """x [..., features in] times [features in, features out], in the dtype of x."""
     return _rounded(x @ matrix.astype(x.dtype))
 
 
