@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from .. import environments
+from ..agents import action_spaces
 from ..agents.networks.core import dummy
 from ..agents.programs import dispatch, planning, runtime
 from ..agents.programs.placement import Partition
@@ -69,6 +70,41 @@ def choose(
 
 
 @dataclasses.dataclass(frozen=True)
+class StepPhases:
+    """Predicted seconds of a gradient step of an agent that answers prompts, by phase.
+
+    Attributes:
+      groups: groups of answers that a step learns from.
+      answering: until these are written, each as long as an answer may be.
+      syncing: until the parameters are where the policy is, on devices of its own.
+      learning: of the gradient step.
+    """
+
+    groups: int
+    answering: float
+    syncing: float
+    learning: float
+
+    @property
+    def in_turn(self) -> float:
+        """Seconds of a step if each phase waits for the one before."""
+        return self.answering + self.syncing + self.learning
+
+    @property
+    def one_off(self) -> float:
+        """Seconds of a step if answers are learned from while the next ones are written."""
+        return max(self.answering + self.syncing, self.learning)
+
+    def __str__(self) -> str:
+        return (
+            f"a gradient step on {self.groups} groups of answers of full length: "
+            f"{self.answering:.3g} s answering, {self.syncing:.3g} s parameters on their way, "
+            f"{self.learning:.3g} s learning; {self.in_turn:.3g} s in turn, {self.one_off:.3g} s "
+            "if they overlap"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class PlannedSampler:
     """A policy on a mesh of its own, and the way of the learner's parameters to it.
 
@@ -78,12 +114,14 @@ class PlannedSampler:
       shared: of the parameters, to the first of the learner's own devices.
       computed: paths of parameters that no array of the learner's state is; as if every device of
         the learner had them.
+      phases: of a policy that answers prompts; of others None, whose pace is the environment's.
     """
 
     policy: partitioning.Plan
     beside: TransferPlan
     shared: TransferPlan
     computed: tuple[str, ...]
+    phases: StepPhases | None = None
 
     def __str__(self) -> str:
         from ..partitioning.simulator.simulate import amount
@@ -97,6 +135,8 @@ class PlannedSampler:
         ]
         if self.computed:
             lines.append(f"computed from the learner's state: {', '.join(self.computed)}")
+        if self.phases is not None:
+            lines.append(str(self.phases))
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -106,6 +146,7 @@ class PlannedSampler:
             "beside": self.beside.to_json(),
             "shared": self.shared.to_json(),
             "computed": self.computed,
+            "phases": None if self.phases is None else dataclasses.asdict(self.phases),
         }
 
 
@@ -143,7 +184,15 @@ def plan_sampler(
         target = transfer.input_layouts(planned, ["params"], range(first, first + sampler))
         return transfer.plan(source, target, topology)
 
-    return PlannedSampler(planned, to(learner), to(0), computed)
+    beside, phases = to(learner), None
+    if action_spaces.kinds_of(spec.actions) == {action_spaces.ANSWERS}:
+        groups = builder.config.batch_size
+        answering, learning = (
+            plan.steps[-1].simulation.predicted_seconds.total for plan in (planned, step)
+        )
+        answering *= groups / builder.num_envs
+        phases = StepPhases(groups, answering, beside.seconds, learning)
+    return PlannedSampler(planned, beside, to(0), computed, phases)
 
 
 def _parameters(

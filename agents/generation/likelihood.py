@@ -17,8 +17,9 @@ from ..networks.decoder import Decoder
 from . import masks, sampling
 
 Nest = Any
-MOST_LOGITS = 2**24
-"""Logits that a learner holds at once, over all devices; more are taken in chunks."""
+MOST_LOGITS = 2**28
+"""Logits that a learner holds at once, over all devices; more are taken in chunks. Each chunk reads
+the output matrix and, over a mesh, sums its gradient between devices: few chunks are better."""
 
 
 def log_probs(

@@ -20,7 +20,7 @@ from .population import PopulationMember
 
 Nest = Any
 _WRAP = 1 << 32
-_KEPT = ("streams", "timestep", "policy", "returns", "lengths", "finished", "versions")
+_KEPT = ("streams", "timestep", "policy", "returns", "lengths", "finished")
 """Of what acting changes, what checkpoints hold beside the replay."""
 
 
@@ -248,7 +248,9 @@ def _with_learner(loop: WholeLoop, state: LoopState, restored: Nest, steps: jax.
 
 def _kept(loop: WholeLoop, state: LoopState) -> dict[str, Nest]:
     acting = state.acting._asdict()
-    return {name: acting[name] for name in _KEPT}
+    # Games against oneself have more to keep.
+    more = ("versions",) if jax.tree.leaves(acting["versions"]) else ()
+    return {name: acting[name] for name in _KEPT + more}
 
 
 def _with_kept(loop: WholeLoop, state: LoopState, kept: dict[str, Nest]) -> LoopState:

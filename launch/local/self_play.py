@@ -43,6 +43,7 @@ class OpponentChoice:
         self._params = present()
         self._versions: collections.deque[Nest] = collections.deque(maxlen=how.versions)
         self._steps = self._due = 0
+        self._chosen: Nest = None
         self._choose()
 
     def __call__(self) -> bool:
@@ -63,4 +64,5 @@ class OpponentChoice:
             number = int(self._random.integers(2 * len(self._versions)))
             if number < len(self._versions):
                 chosen = self._versions[number]
-        self._environment.opponent = chosen
+        if chosen is not self._chosen:
+            self._chosen = self._environment.opponent = chosen

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..decoder import DecoderConfig, shapes
 
 
-class StoredArray(NamedTuple):
+class TensorSource(NamedTuple):
     """Where the values of an array of parameters stand."""
 
     shape: tuple[int, ...]
@@ -41,15 +41,15 @@ LAYER = {
 REST = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
 
 
-def sources(config: DecoderConfig) -> dict[tuple[str, ...], StoredArray]:
+def sources(config: DecoderConfig) -> dict[tuple[str, ...], TensorSource]:
     """By the path of a parameter, where its values stand."""
     rest = shapes(config)
     layers = rest.pop("layers")
-    found: dict[tuple[str, ...], StoredArray] = {
-        (name,): StoredArray(shape, (f"{REST[name]}.weight",), False, name == "head")
+    found: dict[tuple[str, ...], TensorSource] = {
+        (name,): TensorSource(shape, (f"{REST[name]}.weight",), False, name == "head")
         for name, shape in rest.items()
     }
     for name, shape in layers.items():
         names = tuple(f"model.layers.{i}.{LAYER[name]}.weight" for i in range(config.num_layers))
-        found["layers", name] = StoredArray(shape, names, True, not name.endswith("norm"))
+        found["layers", name] = TensorSource(shape, names, True, not name.endswith("norm"))
     return found

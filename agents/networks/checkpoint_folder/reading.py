@@ -14,7 +14,7 @@ import numpy as np
 
 from ..decoder import DecoderConfig, Params
 from .configs import read_config
-from .names import StoredArray, sources
+from .names import TensorSource, sources
 from .tensor_files import open_tensors
 
 INDEX, ALONE = "model.safetensors.index.json", "model.safetensors"
@@ -76,7 +76,7 @@ def _open(folder: pathlib.Path) -> dict[str, np.ndarray]:
 def _check(
     folder: pathlib.Path,
     config: DecoderConfig,
-    wanted: dict[tuple[str, ...], StoredArray],
+    wanted: dict[tuple[str, ...], TensorSource],
     tensors: dict[str, np.ndarray],
 ) -> None:
     shapes = {name: source.stored_shape for source in wanted.values() for name in source.names}
@@ -103,7 +103,7 @@ def _some(names: list[str]) -> str:
 
 
 def _array(
-    source: StoredArray, tensors: list[np.ndarray], sharding: Any, dtype: str | None
+    source: TensorSource, tensors: list[np.ndarray], sharding: Any, dtype: str | None
 ) -> jax.Array:
     """An array of parameters over the devices of this process."""
     kind = jnp.dtype(dtype) if dtype else tensors[0].dtype
@@ -122,7 +122,7 @@ def _array(
 
 
 def _shards(
-    source: StoredArray,
+    source: TensorSource,
     tensors: list[np.ndarray],
     index: Index,
     dtype: np.dtype,
@@ -142,7 +142,7 @@ def _shards(
     return shards
 
 
-def _slice(source: StoredArray, tensor: np.ndarray, index: Index, dtype: np.dtype) -> np.ndarray:
+def _slice(source: TensorSource, tensor: np.ndarray, index: Index, dtype: np.dtype) -> np.ndarray:
     """A slice of a tensor in our order of dimensions, in memory of its own."""
     if source.is_transposed:
         return np.ascontiguousarray(tensor[index[::-1]].T, dtype)

@@ -128,7 +128,7 @@ def balanced(times: np.ndarray, crossing: np.ndarray, count: int) -> list[int]:
       count: how many groups, at most the number of atoms.
 
     Returns:
-      The number past the last atom of each group. Groups that are within a hundredth of the best
+      The number past the last atom of each group. Groups that are within a twentieth of the best
       are taken to be alike, and few bytes cross between those returned.
     """
     atoms = len(times)
@@ -148,7 +148,7 @@ def balanced(times: np.ndarray, crossing: np.ndarray, count: int) -> list[int]:
             )
         return float(best[-1])
 
-    limit = slowest_of_best() * 1.01 + 1e-30
+    limit = slowest_of_best() * 1.05 + 1e-30
     # Least bytes among the groups within the limit.
     least = np.where(before[1:] <= limit, 0.0, np.inf)
     chosen: list[np.ndarray] = []
@@ -170,7 +170,9 @@ def balanced(times: np.ndarray, crossing: np.ndarray, count: int) -> list[int]:
 
 
 def _atoms(dependence: Dependence) -> tuple[Segments, np.ndarray]:
-    """The finest segments, each with a product; and the bytes that cross behind each."""
+    """The finest segments, each with a product; and the bytes that cross behind each, or are read
+    on both sides.
+    """
     forward, places = aligned(dependence, {op for op in dependence.forward if _is_product(op)})
     ends, crossing = _cuts(forward, places)
     of = {op: bisect.bisect_right(ends, i) for i, op in enumerate(forward)}
@@ -179,6 +181,11 @@ def _atoms(dependence: Dependence) -> tuple[Segments, np.ndarray]:
     of.update(_backward(dependence, of, uses, count))
     inputs = dependence.program.inputs
     readers = {value: tuple(sorted(uses.get(value, ()))) for value in inputs}
+    for value, segments in readers.items():
+        # Parameters that are read on both sides would lie on both, and their gradients cross.
+        if segments and value in dependence.trained:
+            for end in range(segments[0], segments[-1]):
+                crossing[end] += value.nbytes
     return Segments(count, of, readers, tuple(range(1, count + 1))), np.array([*crossing, 0.0])
 
 

@@ -41,7 +41,8 @@ def whole_logits(model, params, prompt, tokens):
     everything = np.concatenate([rows, tokens], axis=-1).reshape(n * group, -1)
     is_answer = masks.answer_mask(tokens, PAD, END)
     is_token = np.concatenate([masks.prompt_mask(rows, PAD), is_answer], axis=-1)
-    logits = model.apply(params, everything, is_token.reshape(n * group, -1))
+    # Compiled, as a learner's is.
+    logits = jax.jit(model.apply)(params, everything, is_token.reshape(n * group, -1))
     return logits[:, -length - 1 : -1].reshape(n, group, length, -1), np.asarray(is_answer)
 
 

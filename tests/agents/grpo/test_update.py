@@ -58,7 +58,12 @@ def sampled(found, config, params, steps=0):
     """A batch of answers that these parameters draw, as a replay gives it."""
     keys = jax.random.split(jax.random.key(7), (B, G))
     sampling = Sampling(config.temperature)
-    answers = generate(found.decoder, params, PROMPTS, keys, found.answer, sampling)
+
+    @jax.jit  # As a policy draws them: alone, operations round in other places.
+    def draw(params):
+        return generate(found.decoder, params, PROMPTS, keys, found.answer, sampling)
+
+    answers = draw(params)
 
     def rows(x, at=0):
         """[B, 3, ...] with `x` in one row."""

@@ -220,15 +220,18 @@ def compare(task, out):
     return main(["compare", "dqn", "--env", TASKS[task].env, *options], [*TASKS.values()])
 
 
-def in_turn(task):
-    """Runs on the stairs take minutes."""
-    is_quick = FULL or task != "stairs"
-    return [pytest.mark.skipif(not is_quick, reason="minutes; set TROUPE_FULL=1")]
+ALWAYS = ("discount of 0.98", "last steps dropped", "patience")
+"""Faults and tasks: runs on the stairs take minutes."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=in_turn(task)) for name, (task, _) in FAULTS.items()]
-)
+def in_turn(name):
+    is_skipped = not FULL and name not in ALWAYS
+    return pytest.param(
+        name, marks=pytest.mark.skipif(is_skipped, reason="minutes; set TROUPE_FULL=1")
+    )
+
+
+@pytest.mark.parametrize("name", [*map(in_turn, FAULTS)])
 def test_a_fault_is_called_different(name, rows, tmp_path, monkeypatch, capsys):
     task, plant = FAULTS[name]
     rows(task)
@@ -240,7 +243,7 @@ def test_a_fault_is_called_different(name, rows, tmp_path, monkeypatch, capsys):
     assert said.err.endswith("differ from those at compiled of healthy.\n")
 
 
-@pytest.mark.parametrize("task", [pytest.param(task, marks=in_turn(task)) for task in TASKS])
+@pytest.mark.parametrize("task", [*map(in_turn, TASKS)])
 def test_what_draws_otherwise_is_called_equivalent(task, rows, tmp_path, monkeypatch, capsys):
     rows(task)
     derive = seeds.derive

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from troupe.launch import running
+from troupe.launch.compiled.run import run_population
 from troupe.launch.errors import RequestError
 from troupe.launch.evaluation.checkpoint import evaluate
 from troupe.launch.evaluation.opponents import OlderSelf, win_rate
@@ -70,6 +71,45 @@ def test_a_run_against_a_pool_goes_on_bit_for_bit(tmp_path):
     run(pool, tmp_path / "parts")
     running.resume(tmp_path / "parts", steps=256, progress=False)
     np.testing.assert_array_equal(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+
+
+OFF_POLICY = {"hidden_sizes": (8,), "num_envs": 2, "min_replay_size": 8, "batch_size": 4}
+SEQUENCES = {"core_size": 4, "burn_in": 0, "sequence_length": 4, "sequence_period": 4, "n_step": 1}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("agent", "config"),
+    [("dqn", OFF_POLICY), ("r2d2", {**OFF_POLICY, **SEQUENCES})],
+)
+def test_agents_with_schedules_and_with_memories_play_too(agent, config, tmp_path):
+    out = tmp_path / "run"
+    recipe = dataclasses.replace(PPO, agent=agent, config=config, environment=POOL)
+    result = run(recipe, out)
+    assert result.learner_steps > 0
+    assert 0.0 <= result.evaluation[-1]["info/win_rate_older"] <= 1.0
+    assert np.isfinite(weights(out)).all()
+
+
+@pytest.mark.long
+def test_several_runs_of_one_program_have_pools_of_their_own(tmp_path):
+    recipes = [dataclasses.replace(PPO, environment=POOL, seed=seed) for seed in (0, 1)]
+    outs = [tmp_path / str(seed) for seed in (0, 1)]
+    results = run_population(
+        [one.experiment() for one in recipes], outs, requests=[one.to_json() for one in recipes]
+    )
+    assert [one.episodes > 0 for one in results] == [True, True]
+    run(recipes[1], tmp_path / "alone")
+    np.testing.assert_allclose(weights(outs[1]), weights(tmp_path / "alone"), atol=2e-4)
+    assert np.abs(weights(outs[0]) - weights(outs[1])).max() > 1e-2
+
+
+@pytest.mark.long
+def test_over_a_mesh_it_learns_what_it_learns_on_one_device(tmp_path):
+    recipe = dataclasses.replace(PPO, environment=POOL)
+    run(recipe, tmp_path / "one")
+    run(dataclasses.replace(recipe, mesh="data=4"), tmp_path / "four")
+    np.testing.assert_allclose(weights(tmp_path / "one"), weights(tmp_path / "four"), atol=2e-4)
 
 
 def test_in_processes_it_is_refused(tmp_path):

@@ -88,8 +88,8 @@ def test_groups_are_as_even_as_can_be() -> None:
     times, crossing = np.array([1.0, 1, 1, 1, 4]), np.array([9.0, 9, 9, 1, 0])
     assert balanced(times, crossing, 2) == [4, 5]
     assert balanced(np.ones(6), np.array([9.0, 1, 9, 9, 1, 0]), 2) == [3, 6]
-    # A hundredth of the time is given for fewer bytes.
-    assert balanced(np.array([1.0, 0.001, 1]), np.array([9.0, 1, 0]), 2) == [2, 3]
+    # A twentieth of the time is given for fewer bytes.
+    assert balanced(np.array([1.0, 0.04, 1]), np.array([9.0, 1, 0]), 2) == [2, 3]
 
 
 def norm_over_the_batch(state: Any, batch: Any) -> Any:
