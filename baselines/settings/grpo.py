@@ -20,11 +20,11 @@ SETTINGS = (
             "learning_rate": 1e-3,
             "normalize_advantages": True,
         },
-        steps=32_000,
-        target=0.9,
+        steps=25_600,
+        target=0.85,
         # Short words, and a prompt of them alone.
         environment={"max_word_len": 5, "template": "{word}="},
-        source="chosen here",
+        source="chosen here; seed 0 came to 0.90 of the score, from 0.72 where imitation ended",
         evaluation_every=1_600,
     ),
 )

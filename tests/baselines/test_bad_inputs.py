@@ -1,8 +1,6 @@
 """Every mistake of the table is one line that names it, with an exit code, and nothing is lost."""
 
 import dataclasses
-import importlib.util
-import pathlib
 import shlex
 import signal
 
@@ -12,15 +10,11 @@ from troupe import agents, environments, launch
 from troupe.agents.dqn import DQNBuilder, DQNConfig
 from troupe.baselines.command.line import main
 
-_SPEC = importlib.util.spec_from_file_location(
-    "bad_inputs", pathlib.Path(__file__).with_name("bad_inputs.py")
-)
-bad_inputs = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(bad_inputs)
+from . import bad_fields, bad_inputs
 
 FIELDS = [
     (f"train {agent} --env CartPole-v1 --config.{name}={text}", f"--config.{name}")
-    for agent, fields in bad_inputs.FIELDS.items()
+    for agent, fields in bad_fields.FIELDS.items()
     for name, texts in fields.items()
     for text in texts
 ]
