@@ -20,6 +20,7 @@ from ...decide.actions import Action, Context, ForceFactor
 from ...decide.graph import Graph
 from ...decide.node import Node
 from ...decide.sharding import Decisions
+from ...decide.structure import GraphStructure
 from ...ir.program import Value
 from ...rules import traits_of
 from .chains import join
@@ -118,6 +119,11 @@ class ClassGraph:
         self.inputs = tuple(
             dict.fromkeys(self.class_of[v] for v in graph.program.inputs if v in self.class_of)
         )
+
+    @property
+    def structure(self) -> GraphStructure:
+        """The parts of the program by their structure."""
+        return self.graph.structure
 
     def _classify_nodes(self, graph: Graph, kinds: list[int]) -> OpClasses:
         found: dict[tuple[int, ...], Node] = {}
