@@ -95,6 +95,7 @@ class WholeLoop:
 
     Attributes:
       replay: its functions.
+      remarks: the update's.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class WholeLoop:
         self.replay, self._steps_per_dispatch, self._axis = replay, steps_per_dispatch, axis
         self._act = policies.batch(policy)
         self._learn = dispatch.fuse_update(update, steps_per_dispatch)
+        self.remarks = update.remarks
 
     def init(
         self, stream_keys: jax.Array, actor_key: jax.Array, learner_key: jax.Array

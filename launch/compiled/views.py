@@ -31,6 +31,7 @@ class CompiledLearner:
         """Takes the run."""
         self._member = member
         self.variable_names: tuple[str, ...] = member.loop.variable_names
+        self.remarks = member.loop.remarks
         self._restored = 0
 
     @property
