@@ -166,6 +166,7 @@ ACTING = [
     if "docs" not in name
     and not find_builder(row.agent).needs_data
     and not find_builder(row.agent).mixes_data
+    and row.kinds[0] not in ("text", "words")  # No program can hold a text's score.
 ]
 CONTINUOUS = ("continuous", "several")
 RUN = {*ACTING} if FULL else {"impala with a memory", "muzero", "rnd around normalised dqn", "sac"}
