@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from .counting import most_turns
 
 #: Ops that move data between devices. Their params:
 #:   all_gather:     dim, axes (major to minor)
@@ -160,6 +159,8 @@ class Op:
         pipeline's micro-batches, and at most of a loop that counts its turns; else 1.
         """
         if self.name == "while":
+            from ..rules.counting import most_turns  # The package of rules is made of ops.
+
             return most_turns(self) or 1
         return self.params["length"] if self.name in ("scan", "pipeline") else 1
 

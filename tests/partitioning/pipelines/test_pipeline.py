@@ -70,6 +70,7 @@ def test_cuts_are_where_they_are_named() -> None:
 REFUSED = {
     "cql": "updates .*/params/critic/.* is a second step of an optimizer",
     "d4pg": "updates .*/params/critic/.* is a second step of an optimizer",
+    "grpo": r"mixes the rows of all micro-batches within cond at update.py:\d+",
     "ppo": r"all_gather at update.py:\d+ mixes the rows of all micro-batches",
     "sac": "updates .*/params/critic/.* is a second step of an optimizer",
     "td3": r"mixes the rows of all micro-batches within cond at update.py:\d+",
