@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import numpy as np
 
-
 #: Ops that move data between devices. Their params:
 #:   all_gather:     dim, axes (major to minor)
 #:   all_reduce:     axes, monoid ("sum", "max", "min")
