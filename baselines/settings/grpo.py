@@ -13,18 +13,23 @@ SETTINGS = (
         "tokens:reasoning_gym/spell_backward",
         config={
             **_SMALL,
-            # Until a third of the words is right: from far less, the part of the score that single
-            # letters have comes to be all that is learned.
-            "supervised_steps": 200,
+            # Until a third of the words is right, so that in most groups answers differ in score.
+            "supervised_steps": 75,
             "supervised_learning_rate": 3e-3,
             "learning_rate": 1e-3,
             "normalize_advantages": True,
         },
-        steps=25_600,
-        target=0.85,
-        # Short words, and a prompt of them alone.
-        environment={"max_word_len": 5, "template": "{word}="},
-        source="chosen here; seed 0 came to 0.90 of the score, from 0.72 where imitation ended",
-        evaluation_every=1_600,
+        steps=24_000,
+        target=0.9,
+        # Words of one length, and a prompt of them alone. The generator's score of single letters
+        # does not mind what follows the word: by it, answers come to be longer than that.
+        environment={
+            "min_word_len": 4,
+            "max_word_len": 4,
+            "template": "{word}=",
+            "partial": False,
+        },
+        source="chosen here; seed 1 came to 0.92 in half of the steps, from 0.39 by imitation",
+        evaluation_every=2_400,
     ),
 )

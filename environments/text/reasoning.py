@@ -49,13 +49,16 @@ class ReasoningTask:
     one of the right form.
     """
 
-    def __init__(self, id: str, *, template: str = "{question}\n", **arguments: Any) -> None:
+    def __init__(
+        self, id: str, *, template: str = "{question}\n", partial: bool = True, **arguments: Any
+    ) -> None:
         """Makes the task.
 
         Args:
           id: `PREFIX` and the generator's name.
           template: the prompt, where {question} stands for the generator's question, and the name
             of an entry of its metadata for that: "{expression} =" of chain_sum, say.
+          partial: False: an answer whose score is below 1 scores 0.
           **arguments: fields of the generator's config, but its seed and size.
 
         Raises:
@@ -65,11 +68,10 @@ class ReasoningTask:
         """
         factory = _import(id)
         registry.check_known(id, [f"{PREFIX}{name}" for name in sorted(factory.DATASETS)])
-        if not isinstance(template, str):
-            raise InvalidOptionError(f"{id}: template must be a text, got {template!r}")
-        self._id, self._template, self._arguments = id, template, arguments
+        self._id, self._template, self._partial = id, template, partial
+        self._arguments = arguments
         self._kind, self._config_class = factory.DATASETS[id.removeprefix(PREFIX)]
-        self._check(arguments)
+        self._check({"template": template, "partial": partial, **arguments})
         try:
             self._scoring = self._generator(0)
         except Exception as error:  # A config refuses values by assertions mostly.
@@ -94,10 +96,11 @@ class ReasoningTask:
         return answer if isinstance(answer, str) else None
 
     def score(self, prompt: str, answer: str) -> float:
-        return self._scoring.score_answer(answer, self._entry(prompt))
+        score = self._scoring.score_answer(answer, self._entry(prompt))
+        return score if self._partial else float(score >= 1.0)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self._id, self._template, self._arguments)
+        return _remake, (self._id, self._template, self._partial, self._arguments)
 
     def _entry(self, prompt: str) -> Mapping[str, Any]:
         if not isinstance(prompt, Question):
@@ -123,8 +126,10 @@ class ReasoningTask:
         return self._kind(config=config)
 
     def _check(self, arguments: Mapping[str, Any]) -> None:
-        """Raises InvalidOptionError where an argument is of another name or type than a field."""
-        known = {}
+        """Raises InvalidOptionError where an argument is of another name or type than a field, or
+        than a parameter of ours."""
+        ours = inspect.signature(ReasoningTask).parameters.values()
+        known = {one.name: one for one in ours if one.kind is inspect.Parameter.KEYWORD_ONLY}
         for field in dataclasses.fields(self._config_class):
             default = field.default
             if field.default_factory is not dataclasses.MISSING:
@@ -141,8 +146,8 @@ class ReasoningTask:
             _check_kind(self._id, name, value, known[name].default)
 
 
-def _remake(id: str, template: str, arguments: Mapping[str, Any]) -> ReasoningTask:
-    return ReasoningTask(id, template=template, **arguments)
+def _remake(id: str, template: str, partial: bool, arguments: Mapping[str, Any]) -> ReasoningTask:
+    return ReasoningTask(id, template=template, partial=partial, **arguments)
 
 
 def _check_kind(id: str, name: str, value: Any, default: Any) -> None:

@@ -70,6 +70,15 @@ def test_the_generators_score_counts():
     assert 0 < task.score(prompt, word[::-1][:-1] + "7") < 1
 
 
+def test_without_partial_scores_an_answer_is_right_or_scores_nothing():
+    task = ids.make_task(f"{PREFIX}spell_backward", {"max_word_len": 4, "partial": False})
+    prompt = questions(task)[0]
+    solution = task.solution(prompt)
+    for copy in (task, pickle.loads(pickle.dumps(task))):
+        assert copy.score(prompt, solution) == 1
+        assert copy.score(prompt, solution[:-1] + "7") == copy.score(prompt, solution + "7") == 0
+
+
 def test_a_template_takes_the_place_of_the_question():
     task = ids.make_task(f"{PREFIX}chain_sum", {"template": "{expression} =", **SMALL})
     prompt = questions(task)[0]
@@ -95,6 +104,7 @@ def test_a_task_and_its_questions_go_through_a_pickle():
         ("chain_sum?max_terms=many", "max_terms must be a number, got 'many'"),
         ("chain_sum?max_terms=2.5", "max_terms must be a whole number, got 2.5"),
         ("chain_sum?allow_negation=3", "allow_negation must be true or false, got 3"),
+        ("chain_sum?partial=2", "partial must be true or false, got 2"),
         ("chain_sum?seed=3", "seed follows from the run's seed"),
         ("chain_sum?size=3", "size follows from the run's seed"),
         ("chain_sum?template=3", "template must be a text, got 3"),
