@@ -20,7 +20,7 @@ SETTINGS = (
             "normalize_advantages": True,
         },
         steps=24_000,
-        target=0.9,
+        target=0.8,
         # Words of one length, and a prompt of them alone. The generator's score of single letters
         # does not mind what follows the word: by it, answers come to be longer than that.
         environment={
@@ -29,7 +29,7 @@ SETTINGS = (
             "template": "{word}=",
             "partial": False,
         },
-        source="chosen here; seed 1 came to 0.92 in half of the steps, from 0.39 by imitation",
+        source="chosen here; from 0.39 by imitation to 0.92 in half of the steps, and from 0.32 to 0.82",
         evaluation_every=2_400,
     ),
 )
