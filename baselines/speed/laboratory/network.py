@@ -271,28 +271,65 @@ def table(rows: Sequence[Crossing]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the table, and writes it with the figures where --out says."""
-    parser = argparse.ArgumentParser(
-        prog="troupe.baselines.speed.laboratory.network", description=__doc__
+
+    def rows(found: Sequence[dict[str, Any]]) -> str:
+        return table([Crossing(**row) for row in found])
+
+    return command(
+        "network",
+        __doc__,
+        argv,
+        (RATES, SIZES),
+        lambda host, sizes: work(host, sizes, crossings),
+        rows,
     )
-    parser.add_argument("--rates", type=int, nargs="+", default=RATES, help="Mbit/s of the cable")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="bytes")
-    parser.add_argument("--out", type=pathlib.Path, help="folder for network.json and network.md")
+
+
+def command(
+    name: str,
+    description: str | None,
+    argv: Sequence[str] | None,
+    defaults: tuple[Sequence[int], Sequence[int]],
+    host: Callable[[int, Sequence[int]], None],
+    table_of: Callable[[Sequence[dict[str, Any]]], str],
+) -> int:
+    """The command of a module of this folder that measures between the two hosts.
+
+    Prints the table, and writes NAME.md and NAME.json where --out says.
+
+    Args:
+      name: of the module.
+      description: for --help.
+      argv: arguments; None: those of the process.
+      defaults: rates [Mbit/s] and sizes [bytes].
+      host: the work of a host, of its number and the sizes.
+      table_of: the table, from the rows that were measured.
+
+    Returns:
+      The exit code: 2 where no namespaces can be made.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"troupe.baselines.speed.laboratory.{name}", description=description
+    )
+    rates, sizes = defaults
+    parser.add_argument("--rates", type=int, nargs="+", default=rates, help="Mbit/s of the cable")
+    parser.add_argument("--sizes", type=int, nargs="+", default=sizes, help="bytes")
+    parser.add_argument("--out", type=pathlib.Path, help=f"folder for {name}.json and {name}.md")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.worker is not None:
-        work(args.worker, args.sizes, crossings)
+        host(args.worker, args.sizes)
         return 0
     if reason := why_not():
-        print(f"network: no namespaces can be made here: {reason}", file=sys.stderr)
+        print(f"{name}: no namespaces can be made here: {reason}", file=sys.stderr)
         return 2
-    rows = measure(args.rates, args.sizes)
-    text = table(rows)
+    found = measured_by(f"{__package__}.{name}", args.rates, args.sizes)
+    text = table_of(found)
     print(text, end="")
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "network.md").write_text(text, encoding="utf-8")
-        data: Any = [dataclasses.asdict(r) for r in rows]
-        (args.out / "network.json").write_text(json.dumps(data, indent=1), encoding="utf-8")
+        (args.out / f"{name}.md").write_text(text, encoding="utf-8")
+        (args.out / f"{name}.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     return 0
 
 

@@ -10,10 +10,8 @@ is predicted from the rate. Needs root, iproute2 and util-linux.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
-import pathlib
 import socket
 import statistics
 import sys
@@ -215,29 +213,11 @@ def table(rows: Sequence[CrossedTransfer]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the table, and writes it with the figures where --out says."""
-    parser = argparse.ArgumentParser(
-        prog="troupe.baselines.speed.laboratory.transfers", description=__doc__
-    )
-    parser.add_argument("--rates", type=int, nargs="+", default=RATES, help="Mbit/s of the cable")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="bytes")
-    parser.add_argument("--out", type=pathlib.Path, help="folder for transfers.json and .md")
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
-    if args.worker is not None:
-        work(args.worker, args.sizes)
-        return 0
-    if reason := network.why_not():
-        print(f"transfers: no namespaces can be made here: {reason}", file=sys.stderr)
-        return 2
-    found = network.measured_by(f"{__package__}.transfers", args.rates, args.sizes)
-    rows = [CrossedTransfer(**row) for row in found]
-    text = table(rows)
-    print(text, end="")
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "transfers.md").write_text(text, encoding="utf-8")
-        (args.out / "transfers.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
-    return 0
+
+    def rows(found: Sequence[dict[str, Any]]) -> str:
+        return table([CrossedTransfer(**row) for row in found])
+
+    return network.command("transfers", __doc__, argv, (RATES, SIZES), work, rows)
 
 
 if __name__ == "__main__":
