@@ -198,8 +198,10 @@ APART = """
     while ray.get(sampler.look.remote()) < 3:
         time.sleep(0.05)
     ray.kill(learner)
-    time.sleep(1.0)
-    print(ray.get(sampler.place.remote(), timeout=100))
+    # Blocks can be had until the node has seen that their owner is gone.
+    while not isinstance(said := ray.get(sampler.place.remote(), timeout=100), str):
+        time.sleep(0.05)
+    print(said)
 """
 
 
