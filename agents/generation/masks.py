@@ -1,4 +1,4 @@
-"""Which columns are tokens, and which tokens may come.
+"""Masks of the columns that are tokens, and of the tokens that may come.
 
 An `AnswerArray` names `pad`, `end`, the `vocabulary` of its tokenizer and a `grammar`: a finite
 automaton whose state 0 begins an answer.

@@ -60,7 +60,7 @@ class AnswerPolicy:
         return Answers(tokens, jnp.zeros(shape, jnp.float32))
 
     def extras(self, log_probs: Any, steps: Any) -> dict[str, Any]:
-        """What is stored beside an action, of its parts."""
+        """The extras of an action, of its parts."""
         return {"log_probs": log_probs, "steps": steps}
 
     def _select_actions(

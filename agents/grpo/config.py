@@ -46,7 +46,7 @@ class GRPOConfig(AdamConfig, DecoderFields):
     """Answers are drawn among the fewest tokens whose probabilities add up to this; None: all."""
 
     baseline: Literal["mean", "leave_one_out"] = "mean"
-    """What an answer's score is compared with: the mean of its group, or of the others in it."""
+    """Baseline of an answer's score: the mean of its group, or of the others in it."""
     normalize_advantages: bool = False
     """Advantages are divided by the deviation of their group's scores."""
     drop_equal_groups: bool = True
@@ -55,7 +55,7 @@ class GRPOConfig(AdamConfig, DecoderFields):
     """The objective: the clipped surrogate, a clipped weight that keeps the gradient of every
     token, or the plain log-probability."""
     ratio: Literal["token", "sequence"] = "token"
-    """What is compared with the policy that answered: each token, or the whole answer by its
+    """Ratio to the policy that answered: of each token, or of the whole answer by its
     length (GSPO; its clips are 3e-4 and 4e-4)."""
     clip_low: float = 0.2
     """The ratio counts down to 1 less this; 1 is no bound."""

@@ -193,7 +193,7 @@ def make_update(networks: GRPONetworks, config: GRPOConfig) -> Update:
 
 
 def remarks(metrics: Mapping[str, float], tolerance: float) -> dict[str, str]:
-    """What users should know of a step's metrics, by name."""
+    """Returns sentences that users should know of a step's metrics, by name."""
     found, error = {}, metrics.get("ratio_error", 0.0)
     if error > tolerance:
         found["ratio"] = (

@@ -30,7 +30,7 @@ class RotaryScaling:
     """Slower rotations for contexts longer than those first trained on, as in Llama 3.1."""
 
     factor: float
-    """What low frequencies are divided by."""
+    """Divisor of low frequencies."""
     low_frequency: float = 1.0
     """Features that turn fewer times than this over the first context are of a low frequency."""
     high_frequency: float = 4.0

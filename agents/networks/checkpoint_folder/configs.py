@@ -93,7 +93,7 @@ def _scaling(rope: dict[str, Any], path: pathlib.Path) -> RotaryScaling | None:
 
 
 def to_json(config: DecoderConfig, dtype: str) -> dict[str, Any]:
-    """What `config.json` says of a decoder with parameters of a dtype.
+    """The content of `config.json` for a decoder with parameters of a dtype.
 
     Rotary positions are said twice, as versions 4 and 5 of `transformers` look for them.
     """

@@ -8,7 +8,7 @@ from ..decoder import DecoderConfig, shapes
 
 
 class TensorSource(NamedTuple):
-    """Where the values of an array of parameters stand."""
+    """The tensors that the values of an array of parameters stand in."""
 
     shape: tuple[int, ...]
     """Of the array: [L, ...] where layers are stacked."""
