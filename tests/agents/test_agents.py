@@ -203,7 +203,8 @@ def test_streams_act_together_as_each_alone(tried):
         alone.restore(mine(start))
         alone.observe_first(mine(seen[0]))
         for before, action, after in zip(seen, map(mine, acted), seen[1:], strict=False):
-            assert_equal_results(alone.select_action(mine(before).observation), action, TOLERANCE)
+            got = alone.select_action(mine(before).observation)
+            assert_equal_results(got, action, TOLERANCE, least=1.0)  # Bounds are near one.
             alone.observe(action, mine(after))
         assert_equal_results(alone.save(), mine(together.save()), TOLERANCE)
 

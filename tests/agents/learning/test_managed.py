@@ -34,7 +34,7 @@ def test_what_a_learner_has_is_left_as_it_is():
 
         def step(self): ...
 
-        run = get_variables = save = restore = metrics = live_state = assist = step
+        run = get_variables = save = restore = metrics = remarks = live_state = assist = step
 
     whole = Whole()
     assert managed(whole) is whole
