@@ -6,6 +6,7 @@ server between two arrays. DIRECTORY.halted-ROLE says that it has. DIRECTORY.lea
 every batch that a learner was given: its process, and the number of each prompt.
 """
 
+import io
 import itertools
 import json
 import os
@@ -78,27 +79,17 @@ class HaltingBuilder(GRPOBuilder):
     def make_learner(self, *arguments, **options):
         halt = self._halt
 
-        class HaltingFile:
+        class HaltingFile(io.FileIO):
             """A file that halts behind its first block."""
 
-            def __init__(self, path, mode):
-                self._file, self._writes = open(path, mode), 0
+            writes = 0
 
             def write(self, data):
-                self._file.write(data)
-                self._writes += 1
-                if self._writes == 2:
-                    self._file.flush()
+                count = super().write(data)
+                self.writes += 1
+                if self.writes == 2:
                     halt("learner")
-
-            def __enter__(self):
-                return self
-
-            def __exit__(self, *exception):
-                self._file.close()
-
-            def __getattr__(self, name):
-                return getattr(self._file, name)
+                return count
 
         version_board.open = lambda path, mode: (HaltingFile if mode == "wb" else open)(path, mode)
         return super().make_learner(*arguments, **options)
