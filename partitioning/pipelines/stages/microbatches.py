@@ -8,6 +8,7 @@ writes a reduction over the axis where gradients and losses are summed. These re
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -22,6 +23,8 @@ from ...lower.cleanup.reductions import reduce_late, sum_before_reducing
 from ...lower.lower import lower
 from ...rules import traits_of
 from ...tactics.batch import BatchParallel
+from .conditions import conditions_selected
+from .loops import LoopsOfSteps
 
 #: The axis of micro-batches. It is no identifier, so that no axis of a mesh has its name.
 MICROBATCH = "micro-batch"
@@ -55,8 +58,12 @@ def microbatched(
         )
     apply_tactic(context, actions, MICROBATCH, graph.work)
     program = lower(graph, split)
+    conditions_selected(program, crosses_microbatches)
     _reduce_late(program)
-    _in_time(program, microbatches)
+    in_time = functools.partial(_in_time, microbatches=microbatches)
+    whole = functools.partial(without_microbatches, microbatches=microbatches)
+    in_time(program)
+    LoopsOfSteps(MICROBATCH, crosses_microbatches, whole, in_time).rewrite(program)
     if any(size > 1 for size in state.mesh.values()):
         clean_up(program, split.mesh)
     return program

@@ -9,10 +9,10 @@ from ...decide.graph import Graph
 from ...decide.sharding import Decisions
 from ...ir.program import Op, Program
 from ...simulator.attach import Simulator
-from .cells import StagedStep, staged
-from .conditions import conditions_apart
-from .dependence import Dependence
+from .cells import StagedLoop, StagedPart, StagedStep, staged
+from .dependence import Dependence, Dependences
 from .microbatches import microbatched
+from .phases import Loop, Part, Phase, parts_of, phases
 from .segments import cut
 
 
@@ -45,10 +45,25 @@ def staged_step(
         segments, or no product is where a cut should be.
     """
     program = microbatched(graph, state, microbatches, inputs, dim)
-    conditions_apart(program)
-    dependence = Dependence(program)
+    parts = phases(program, microbatches)
+    every = [part for part in parts_of(parts) if isinstance(part, Phase)]
+    loops = [part for part in parts_of(parts) if isinstance(part, Loop)]
+    known = {phase: Dependence(phase.program, phase.data) for phase in every}
+    dependence = Dependences(
+        [*known.values()],
+        list(dict.fromkeys(v for phase in every for v in phase.program.inputs)),
+        {v for phase in every for v in phase.data},
+        [tie for loop in loops for tie in loop.ties()],
+    )
     seconds = functools.partial(op_seconds, program, simulator, state)
-    return staged(dependence, cut(dependence, segments, seconds if ends is None else ends, cuts))
+    segments_ = cut(dependence, segments, seconds if ends is None else ends, cuts)
+
+    def staged_part(part: Part) -> StagedPart:
+        if isinstance(part, Loop):
+            return StagedLoop(part.op, tuple(map(staged_part, part.parts)))
+        return staged(known[part], segments_, part.guard)
+
+    return StagedStep(program, dependence, segments_, tuple(map(staged_part, parts)))
 
 
 def op_seconds(program: Program, simulator: Simulator, state: Decisions) -> dict[Op, float]:
