@@ -47,8 +47,12 @@ class Held:
 
     def with_names(self, names: Mapping[Value, Value]) -> Held:
         """The same, with further names: of each new one the value that there is."""
-        shared = {new: self.shared[v] for new, v in names.items() if v in self.shared}
-        others = {new: self._names.get(v, v) for new, v in names.items() if v not in self.shared}
+        shared, others = {}, {}
+        for new, value in names.items():
+            if value.data is not None or value in self.shared:
+                shared[new] = jnp.asarray(self.read(0, value))
+            else:
+                others[new] = self._names.get(value, value)
         return Held(
             self.place, {**self.shared, **shared}, self._stores, {**self._names, **others}
         )
