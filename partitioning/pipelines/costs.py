@@ -221,9 +221,7 @@ class PipelineCosts:
                 start += one.timing.total + one.update_seconds
         return events, flops
 
-    def _events_of(
-        self, one: PhaseCosts, place: int, start: float
-    ) -> tuple[list[Event], float]:
+    def _events_of(self, one: PhaseCosts, place: int, start: float) -> tuple[list[Event], float]:
         """The same of a phase that begins at `start`."""
         events, flops = [], 0.0
         for row in self.program.table.cells if one.cells else ():

@@ -53,9 +53,7 @@ class Held:
                 shared[new] = jnp.asarray(self.read(0, value))
             else:
                 others[new] = self._names.get(value, value)
-        return Held(
-            self.place, {**self.shared, **shared}, self._stores, {**self._names, **others}
-        )
+        return Held(self.place, {**self.shared, **shared}, self._stores, {**self._names, **others})
 
     def values(self, here: int) -> set[Value]:
         """What a device has."""
@@ -100,4 +98,4 @@ class Held:
 
 
 def _number(dtype: Any) -> Any:
-    return jnp.int32 if dtype == bool else dtype
+    return jnp.int32 if jnp.dtype(dtype) == jnp.dtype(bool) else dtype

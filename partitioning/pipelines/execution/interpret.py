@@ -57,7 +57,11 @@ def _run_parts(
 
 def _run_loop(loop: StagedLoop, table: PipelineTable, operands: list[Any]) -> list[Any]:
     consts, carries = loop.op.params["num_consts"], loop.op.params["num_carry"]
-    fixed, carry, xs = operands[:consts], operands[consts : consts + carries], operands[consts + carries :]
+    fixed, carry, xs = (
+        operands[:consts],
+        operands[consts : consts + carries],
+        operands[consts + carries :],
+    )
     length = loop.op.params["length"]
     turns = range(length)[:: -1 if loop.op.params["reverse"] else 1]
     stacked: list[list[Any]] = []

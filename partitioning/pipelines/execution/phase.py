@@ -103,9 +103,7 @@ class PhaseProgram:
         conditions = evaluate(phase.guard, [held.shared[v] for v in phase.guard.inputs])
         runs = functools.reduce(jnp.logical_and, conditions)
         # All devices take the same branch, with its messages.
-        sums = lax.cond(
-            runs, lambda: self._run_cells(held), lambda: self._start(held.place)
-        )
+        sums = lax.cond(runs, lambda: self._run_cells(held), lambda: self._start(held.place))
         return self._run_tail(held, sums)
 
     # The loop over the table.
@@ -115,9 +113,7 @@ class PhaseProgram:
         numbers, kinds, rows = self._numbers
         pools = {pool: zeros(sizes, (routes.slots[pool],)) for pool, sizes in routes.sizes.items()}
         sums = self._start(place)
-        branches = [self._idle] + [
-            functools.partial(self._cell, task, held) for task in numbers
-        ]
+        branches = [self._idle] + [functools.partial(self._cell, task, held) for task in numbers]
 
         def turn(carry: Any, row: Any) -> tuple[Any, None]:
             pools, sums = carry
@@ -266,7 +262,13 @@ class PhaseProgram:
 
         flat = lax.switch(place, [functools.partial(kept, here) for here in devices])
         part = needed(program, tail.shared, held.shared)
-        found = dict(zip(part.outputs, self._evaluate_tail(part, [held.shared[v] for v in part.inputs]), strict=True))
+        found = dict(
+            zip(
+                part.outputs,
+                self._evaluate_tail(part, [held.shared[v] for v in part.inputs]),
+                strict=True,
+            )
+        )
         return flat, [found[v] for v in tail.shared]
 
     def _evaluate_tail(self, program: Any, have: Sequence[Any]) -> list[Any]:

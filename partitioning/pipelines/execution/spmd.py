@@ -216,7 +216,10 @@ class _LoopProgram:
 
         def turn(carry: Any, xs: Any) -> tuple[Any, Any]:
             flat, shared = carry
-            known = {**dict(zip(self._shared, shared, strict=True)), **dict(zip(self._xs, xs, strict=True))}
+            known = {
+                **dict(zip(self._shared, shared, strict=True)),
+                **dict(zip(self._xs, xs, strict=True)),
+            }
             after, results = self._body(within.with_store(self._layouts, flat).with_shared(known))
             count = len(self._shared)
             shared = [_as(b, x) for b, x in zip(self._shared, results[:count], strict=True)]

@@ -146,9 +146,7 @@ def _counted(parts: Iterable[StagedPart], times: int) -> Iterator[tuple[StagedPh
             yield from _counted(part.parts, times * part.op.trips)
 
 
-def staged(
-    dependence: Dependence, segments: Segments, guard: Program | None = None
-) -> StagedPhase:
+def staged(dependence: Dependence, segments: Segments, guard: Program | None = None) -> StagedPhase:
     """Slices a phase's program into cells."""
     program, count = dependence.program, segments.count
     passes: dict[Task, list[Op]] = {}

@@ -1,8 +1,9 @@
 """Tells the parts of a phase's program: before, within and behind the micro-batches.
 
 A value is *whole* if it is the same for every micro-batch, *split* if each micro-batch has its own,
-and *total* if it takes all of them. In a phase no split value reads a total one. What sums up data alone, such as the number of valid tokens, is no such total: it is computed before
-the first micro-batch, and whole from then on.
+and *total* if it takes all of them. In a phase no split value reads a total one. What sums up data
+alone, such as the number of valid tokens, is no such total: it is computed before the first
+micro-batch, and whole from then on.
 """
 
 from __future__ import annotations

@@ -76,7 +76,9 @@ class LoopsOfSteps:
             if gathered and o.inputs[0] in whole:
                 known[o.outputs[0]] = whole[o.inputs[0]]
             else:
-                inner_ops.append(o.on([known.get(v, v) for v in o.inputs], o.outputs, None, o.regions))
+                inner_ops.append(
+                    o.on([known.get(v, v) for v in o.inputs], o.outputs, None, o.regions)
+                )
         outputs = tuple(known[v] for v in body.outputs)
         region = Program(tuple(inputs), outputs, [*cut, *inner_ops], body.constants)
         return before, op.on(operands, results, None, (region,)), behind

@@ -89,7 +89,9 @@ def phases(program: Program, microbatches: int, data: Iterable[Value] = ()) -> t
 
 def is_loop(op: Op) -> bool:
     """True if an op of a micro-batch's program is a loop over steps."""
-    return op.name == "scan" and any(o.name in TOTALS for region in op.regions for o in region.walk())
+    return op.name == "scan" and any(
+        o.name in TOTALS for region in op.regions for o in region.walk()
+    )
 
 
 class _Division:
@@ -160,15 +162,20 @@ class _Division:
         """Gives each staged op the last phase that it can be in."""
         staged = [op for op in self.program.ops if self.is_staged(op)]
         self.last = top = max((self.avail[op.outputs[0]] for op in staged), default=0)
-        for op, level in self.phase.items():
+        for level in self.phase.values():  # of loops
             self.last = max(self.last, level + 1)
+        of_case: dict[frozenset[Case], int] = {}
+        for op in staged:
+            cases, level = self.cases[op.outputs[0]], self.avail[op.outputs[0]]
+            of_case[cases] = max(of_case.get(cases, 0), level)
         due: dict[Value, int] = {}
         for op in reversed(self.program.ops):
             now = min((due.get(v, self.last + 1) for v in op.outputs), default=self.last + 1)
             if is_loop(op):
                 now = self.phase[op]
             elif self.is_staged(op):
-                now = self.phase[op] = min(now, top)
+                cases = self.cases[op.outputs[0]]
+                now = self.phase[op] = min(now, of_case[cases] if cases else top)
             elif self.is_total(op):
                 now -= 1
             for value in op.inputs:
@@ -246,8 +253,10 @@ class _Division:
         for op in self.program.ops:
             if op in self.phase:
                 if self.phase[op] == number and not is_loop(op):
-                    ops.append(op.on([renamed.get(v, v) for v in op.inputs], op.outputs, None, op.regions)
-                               if renamed.keys() & set(op.inputs) else op)  # fmt: skip
+                    if renamed.keys() & set(op.inputs):
+                        read = [renamed.get(v, v) for v in op.inputs]
+                        op = op.on(read, op.outputs, None, op.regions)
+                    ops.append(op)
                 continue
             (first, *_), level = op.outputs, self.avail[op.outputs[0]]
             early = first in self.split or (first in self.behind_loop and number < self.last)
@@ -263,7 +272,8 @@ class _Division:
         else:
             ready = (v for op in ops for v in op.outputs)
             outputs = tuple(
-                v for v in ready
+                v
+                for v in ready
                 if v in needed and (v in self.raw or v in self.data or self.avail[v] <= number)
             )
         needed.difference_update(outputs)
