@@ -12,7 +12,7 @@ from ...simulator.attach import Simulator
 from .cells import StagedLoop, StagedPart, StagedStep, staged
 from .dependence import Dependence, Dependences
 from .microbatches import microbatched
-from .phases import Loop, Part, Phase, parts_of, phases
+from .phases import Loop, Part, Phase, is_loop, parts_of, phases
 from .segments import cut
 
 
@@ -67,9 +67,14 @@ def staged_step(
 
 
 def op_seconds(program: Program, simulator: Simulator, state: Decisions) -> dict[Op, float]:
-    """The predicted seconds of the kernels at whose root an op is; others have none."""
+    """The predicted seconds of the kernels at whose root an op is, in all turns of loops over
+    steps; others have none.
+    """
     found: dict[Op, float] = {}
     for event in simulator.predict(program, state.mesh).timing.events:
         if event.op is not None:
             found[event.op] = found.get(event.op, 0.0) + event.seconds
+    for op in filter(is_loop, program.ops):
+        for inner, inner_seconds in op_seconds(op.regions[0], simulator, state).items():
+            found[inner] = found.get(inner, 0.0) + op.trips * inner_seconds
     return found
