@@ -19,11 +19,12 @@ from ...ir.program import Op, Value
 from ..edges import Task
 from ..stages.cells import CellProgram, StagedStep
 from ..stages.microbatches import MICROBATCH
+from ..stages.spread import Spread
 from ..table import PipelineTable
 from .flat import Flat, FlatLayout, flattened, largest, shaped, zeros
 from .interpret import COMBINE, joined, prepare, run_cell
-from .routes import Pool, cell_numbers, routed
-from .tail import divided, needed
+from .routes import EVERY, Pool, cell_numbers, devices_of, routed
+from .tail import SHARED, divided, needed
 
 
 class PipelineProgram:
@@ -35,6 +36,7 @@ class PipelineProgram:
       axis: the mesh axis of the stages.
       mesh: sizes of the axes of the mesh.
       state: positions of inputs that come out again updated, and of those outputs.
+      spread: the work of all devices of the axis at once.
 
     Attributes:
       owned: for each device of the axis the inputs that it alone holds.
@@ -54,12 +56,13 @@ class PipelineProgram:
         axis: str,
         mesh: Mapping[str, int],
         state: Sequence[tuple[int, int]],
+        spread: Spread | None = None,
     ):
         self.step, self.table, self.axis = step, table, axis
         self.mesh = dict(mesh)
         self.routes = routed(step, table)
-        self._device = [places[0] for places in table.placement]
-        self.tail = divided(step, self._device, table.devices, state)
+        self._device = devices_of(table)
+        self.tail = divided(step, self._device, table.devices, state, spread)
         self.owned = [FlatLayout.of(v for v, _ in pairs) for pairs in self.tail.state]
         self.sizes = largest(self.owned)
         held = {v for packing in self.owned for v in packing.values}
@@ -78,7 +81,9 @@ class PipelineProgram:
         """The results of `accumulate` and `collect` on a device; one copy a micro-batch of the
         rows that are collected.
         """
-        own = [op for op in self.step.dependence.totals if self._owner(op) == place]
+        totals = self.step.dependence.totals
+        # Those of all devices have the same place on each.
+        own = [op for who in (SHARED, place) for op in totals if self._owner(op) == who]
         many = {self._term[op]: self.table.microbatches for op in own if op.name == "collect"}
         return FlatLayout.of([self._term[op] for op in own], many)
 
@@ -166,11 +171,16 @@ class PipelineProgram:
         wanted = set(cell.read)
         for i, parcel in enumerate(self.routes.reads[task]):
             slot = {n: x[reads[i]] for n, x in pools[parcel.pool].items()}
+            if here == EVERY and parcel.device != EVERY:
+                # All devices run this cell in one step: one of them sends what it has.
+                is_there = lax.axis_index(self.axis) == parcel.device
+                slot = {n: _sent(x, is_there, self.axis) for n, x in slot.items()}
             for value in parcel.layout.values:
                 if value in wanted:
                     have[value] = parcel.layout.read(slot, value)
-        own = self.owned[here]
-        have.update({v: own.read(flat, v) if v in own.place else known[v] for v in cell.given})
+        for value in cell.given:
+            alone = here != EVERY and value in self.owned[here].place
+            have[value] = self.owned[here].read(flat, value) if alone else known[value]
         made = run_cell(cell, have, microbatch, self.table.microbatches, self.mesh)
         parcels = self._nothing()
         for parcel in self.routes.parcels[task]:
@@ -237,6 +247,13 @@ class PipelineProgram:
         tail, step = self.tail, self.step
         shared: dict[Value, Any] = dict(known)
         totals = {op.outputs[0]: op for op in step.dependence.totals}
+        everywhere = [value for value in totals if tail.owners[value] == SHARED]
+        shared.update((value, self._total(totals[value], 0, sums)) for value in everywhere)
+
+        def exchange(values: Sequence[Value]) -> None:
+            """Computes values that all devices exchange parts of, outside of any branch."""
+            found = self._evaluate_tail(needed(step.tail, values, shared), shared)
+            shared.update(zip(values, found, strict=True))
 
         def compute(here: int, wanted: Sequence[Value]) -> list[Any]:
             """Values of the tail on a device, from what it has and what is shared."""
@@ -252,7 +269,8 @@ class PipelineProgram:
             return self._evaluate_tail(program, have)
 
         devices = range(self.table.devices)
-        for sent in tail.rounds:
+        exchange(tail.exchanged[0])
+        for sent, exchanged in zip(tail.rounds, tail.exchanged[1:], strict=True):
 
             def round_of(here: int, sent: tuple[Value, ...] = sent) -> list[Any]:
                 mine = [v for v in sent if tail.owners[v] == here]
@@ -265,6 +283,7 @@ class PipelineProgram:
             parts = lax.switch(place, [functools.partial(round_of, here) for here in devices])
             for value, part in zip(sent, lax.psum(parts, self.axis), strict=True):
                 shared[value] = part.astype(value.dtype)
+            exchange(exchanged)
 
         def updated(here: int) -> Flat:
             pairs = tail.state[here]
@@ -280,6 +299,12 @@ class PipelineProgram:
     def _evaluate_tail(self, program: Any, have: Mapping[Value, Any]) -> list[Any]:
         here = Coordinates(self.mesh, {axis: lax.axis_index(axis) for axis in self.mesh})
         return evaluate(program, [have[v] for v in program.inputs], here)
+
+
+def _sent(array: Any, is_there: Any, axis: str) -> Any:
+    """An array of one device on all devices of an axis."""
+    part = _summable(jnp.where(is_there, array, jnp.zeros_like(array)))
+    return lax.psum(part, axis).astype(array.dtype)
 
 
 def _written(pool: Flat, slot: Flat, number: Any) -> Flat:

@@ -13,9 +13,11 @@ from ...ir.program import Op, Program, Value
 from ..stages.cells import StagedStep
 from ..stages.dependence import in_microbatches
 from ..stages.owners import Groups
+from ..stages.spread import Spread
+from .routes import EVERY
 
-#: The owner of what every device has.
-SHARED = -1
+#: The owner of what every device has, or its part of.
+SHARED = EVERY
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -25,12 +27,15 @@ class Tail:
     Attributes:
       owners: the device that has a value, or SHARED: of inputs, of totals, and of all results.
       rounds: in each, the values that their owners send to all devices.
+      exchanged: before the first round, and after each, the values that all devices then exchange
+        parts of, within a program that all of them run.
       state: for each device the (input, output) pairs of the state that it owns.
       shared: outputs, other than those, that every device returns; by position.
     """
 
     owners: Mapping[Value, int]
     rounds: tuple[tuple[Value, ...], ...]
+    exchanged: tuple[tuple[Value, ...], ...]
     state: tuple[tuple[tuple[Value, Value], ...], ...]
     shared: tuple[int, ...]
 
@@ -40,14 +45,16 @@ def divided(
     device: Sequence[int],
     devices: int,
     state: Sequence[tuple[int, int]],
+    spread: Spread | None = None,
 ) -> Tail:
     """Divides the tail of a step.
 
     Args:
       step: the step.
-      device: of each segment.
+      device: of each segment, or EVERY.
       devices: how many there are.
       state: positions of inputs that come out again updated, and of those outputs.
+      spread: the work of all devices at once.
     """
     program = step.program
     groups = Groups(step.dependence)
@@ -99,7 +106,8 @@ def divided(
         if not places and all(level.get(v, -1) < 0 or owners[v] != SHARED for v in read):
             # A further sum of what every device has is not sent once more.
             places = {owners[v] for v in read} - {SHARED}
-        reader = places.pop() if len(places) == 1 else SHARED
+        alone = len(places) == 1 and (spread is None or op not in spread.ops)
+        reader = places.pop() if alone else SHARED
         now = send(op.inputs, reader)
         for value in op.outputs:
             owners[value], level[value] = reader, now
@@ -117,7 +125,12 @@ def divided(
     send([program.outputs[i] for i in shared], SHARED)
     count = 1 + max([*sent.values(), *level.values(), -1])
     rounds = tuple(tuple(v for v, at in sent.items() if at == k) for k in range(count))
-    return Tail(owners, rounds, tuple(map(tuple, pairs)), shared)
+    together = () if spread is None else spread.exchanges
+    exchanged = tuple(
+        tuple(v for op in step.tail.ops if op in together for v in op.outputs if level[v] == k)
+        for k in range(-1, count)
+    )
+    return Tail(owners, rounds, exchanged, tuple(map(tuple, pairs)), shared)
 
 
 def needed(tail: Program, values: Iterable[Value], known: Iterable[Value]) -> Program:

@@ -84,7 +84,9 @@ def staged(dependence: Dependence, segments: Segments) -> StagedStep:
     program, count = dependence.program, segments.count
     passes: dict[Task, list[Op]] = {}
     for segment in range(count):
-        passes[segment, "forward"], passes[segment, "backward"] = [], []
+        passes[segment, "forward"] = []
+        if segment not in segments.forward_only:
+            passes[segment, "backward"] = []
     for op in dependence.forward:
         passes[segments.of[op], "forward"].append(op)
     for op in dependence.backward:

@@ -10,45 +10,77 @@ from ...decide.sharding import Decisions
 from ...ir.program import Op, Program
 from ...simulator.attach import Simulator
 from .cells import StagedStep, staged
+from .chains import forward_passes
 from .conditions import conditions_apart
 from .dependence import Dependence
 from .microbatches import microbatched
-from .segments import cut
+from .segments import cut, is_product
+from .spread import Spread
 
 
-def staged_step(
-    graph: Graph,
-    state: Decisions,
-    segments: int,
-    microbatches: int,
-    simulator: Simulator,
-    inputs: Sequence[str] = (),
-    dim: int = 0,
-    ends: Sequence[int] | None = None,
-    cuts: Sequence[str] = (),
-) -> StagedStep:
-    """Cuts a step into segments and micro-batches.
+def split_step(
+    graph: Graph, state: Decisions, microbatches: int, inputs: Sequence[str] = (), dim: int = 0
+) -> Dependence:
+    """Splits a step into micro-batches, and tells what depends on what.
 
     Args:
       graph: the traced step.
-      state: the decisions over the axes of the mesh; none is of the stages.
-      segments: into how many parts the forward pass is cut, and the backward pass with it.
+      state: the decisions over the axes of the mesh.
       microbatches: into how many parts each device's part of the batch is split.
-      simulator: predicts the time of every op.
       inputs: names of the arguments that are split; by default every argument that is not state.
       dim: the batch dimension of those.
-      ends: `segments.ends` of the same step before, instead of a prediction.
-      cuts: as of `Pipeline`.
 
     Raises:
-      ValueError: the batch cannot be split so, an op mixes its rows, there are fewer products than
-        segments, or no product is where a cut should be.
+      ValueError: the batch cannot be split so, or an op mixes its rows.
     """
     program = microbatched(graph, state, microbatches, inputs, dim)
     conditions_apart(program)
-    dependence = Dependence(program)
-    seconds = functools.partial(op_seconds, program, simulator, state)
-    return staged(dependence, cut(dependence, segments, seconds if ends is None else ends, cuts))
+    return Dependence(program)
+
+
+def staged_step(
+    dependence: Dependence,
+    state: Decisions,
+    segments: int,
+    simulator: Simulator,
+    ends: Sequence[int] | None = None,
+    cuts: Sequence[str] = (),
+    forwards: int = 1,
+    spread: Spread | None = None,
+) -> StagedStep:
+    """Cuts a step of micro-batches into segments.
+
+    Args:
+      dependence: of the program of a micro-batch.
+      state: the decisions over the axes of the mesh.
+      segments: into how many parts each forward pass is cut, and the backward pass with it; those
+        that run on all devices of the axis are further ones.
+      simulator: predicts the time of every op.
+      ends: `segments.ends` of the same step before, instead of a prediction.
+      cuts: as of `Pipeline`.
+      forwards: how many forward passes have segments of their own; see `forward_passes`.
+      spread: the work of all devices of the axis at once.
+
+    Raises:
+      ValueError: there are fewer products than segments, no product is where a cut should be, or
+        there are not so many forward passes.
+    """
+    chains = None
+    if forwards > 1:
+        chains = forward_passes(dependence, is_product, segments)
+        if chains.count != forwards:
+            raise ValueError(
+                f"the table is of {forwards} forward passes, the step has {chains.count} that are "
+                f"at least {segments} products deep, the differentiated one included"
+            )
+    seconds = functools.partial(op_seconds, dependence.program, simulator, state)
+    known = seconds if ends is None else ends
+    step = staged(dependence, cut(dependence, segments, known, cuts, chains, spread))
+    if spread is not None:
+        for (segment, _), cell in step.cells.items():
+            if segment not in step.segments.whole:
+                spread.check_alone(segment, cell.program.ops)
+    return step
 
 
 def op_seconds(program: Program, simulator: Simulator, state: Decisions) -> dict[Op, float]:
