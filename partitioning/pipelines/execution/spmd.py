@@ -133,7 +133,10 @@ class PipelineProgram:
                 if pool[1]:
                     pairs = self._pairs(pool)
                     parcel = {n: lax.ppermute(x, self.axis, pairs) for n, x in parcel.items()}
-                pools = {**pools, pool: _written(pools[pool], parcel, writes[pool][place])}
+                number = writes[pool][place]
+                if pool[1]:
+                    parcel = _kept(pools[pool], parcel, number)
+                pools = {**pools, pool: _written(pools[pool], parcel, number)}
             return (pools, sums), None
 
         table_rows = (kinds, rows, routes.read_slots, dict(routes.write_slots))
@@ -146,13 +149,19 @@ class PipelineProgram:
         size = self.table.devices
         return sorted({((p.device - pool[1]) % size, p.device) for p in made})
 
-    def _nothing(self) -> dict[Pool, Flat]:
-        return {pool: zeros(sizes) for pool, sizes in self.routes.sizes.items()}
+    def _nothing(self, pools: Mapping[Pool, Flat]) -> dict[Pool, Flat]:
+        """The parcels of a cell that makes none: what stays is the first slot as it is, which is
+        written where it was.
+        """
+        return {
+            pool: zeros(sizes) if pool[1] else {n: x[0] for n, x in pools[pool].items()}
+            for pool, sizes in self.routes.sizes.items()
+        }
 
     def _idle(
         self, pools: Any, sums: Flat, microbatch: Any, reads: Any
     ) -> tuple[dict[Pool, Flat], Flat]:
-        return self._nothing(), sums
+        return self._nothing(pools), sums
 
     def _cell(
         self,
@@ -182,7 +191,7 @@ class PipelineProgram:
             alone = here != EVERY and value in self.owned[here].place
             have[value] = self.owned[here].read(flat, value) if alone else known[value]
         made = run_cell(cell, have, microbatch, self.table.microbatches, self.mesh)
-        parcels = self._nothing()
+        parcels = self._nothing(pools)
         for parcel in self.routes.parcels[task]:
             parcels[parcel.pool] = parcel.layout.pack(made, self.routes.sizes[parcel.pool])
         return parcels, self._added(cell, here, sums, made, microbatch)
@@ -307,14 +316,15 @@ def _sent(array: Any, is_there: Any, axis: str) -> Any:
     return lax.psum(part, axis).astype(array.dtype)
 
 
+def _kept(pool: Flat, slot: Flat, number: Any) -> Flat:
+    """What is written to the slot of a number; what is there where the number is negative."""
+    return {name: jnp.where(number < 0, x[0], slot[name]) for name, x in pool.items()}
+
+
 def _written(pool: Flat, slot: Flat, number: Any) -> Flat:
-    """A pool with a slot written; as it is where the number is negative."""
-    found = {}
-    for name, x in pool.items():
-        at = jnp.maximum(number, 0)
-        value = jnp.where(number < 0, x[at], slot[name])
-        found[name] = lax.dynamic_update_index_in_dim(x, value, at, 0)
-    return found
+    """A pool with a slot written, which is the first one where the number is negative."""
+    at = jnp.maximum(number, 0)
+    return {n: lax.dynamic_update_index_in_dim(x, slot[n], at, 0) for n, x in pool.items()}
 
 
 def _neutral(op: Op, name: str) -> Any:
