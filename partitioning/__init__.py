@@ -27,6 +27,7 @@ from .placement.matrix import placements as placements
 from .placement.place import laid_out as laid_out
 from .plan import Plan as Plan
 from .record import PlanStep as PlanStep
+from .rematerialization.parts import CoShard as CoShard
 from .rematerialization.recompute import Recompute as Recompute
 from .simulator import Calibration as Calibration
 from .simulator import Device as Device

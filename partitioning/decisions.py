@@ -69,6 +69,7 @@ class PlanDecisions:
             simulate=Simulator.from_json(self.simulator),
             bundle=given.bundle,
             weights=given.weights,
+            co_shard=given.co_shard,
             recompute=None if self.recompute is None else Recompute(self.recompute),
             placement=self.placement,
             reductions=self.reductions,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+from .rematerialization.parts import CoShard
 from .rematerialization.recompute import Recompute
 from .simulator.attach import Simulator
 
@@ -26,6 +27,7 @@ class PlanOptions:
         show it.
       recompute: how much of a device's memory the step may need; activations are computed again in
         the backward pass where that takes it. By default nothing is computed again.
+      co_shard: layers that run in parts, in turn on the same device; by default none do.
       placement: "auto" to lay the axes of the mesh onto the levels of the simulator's topology as
         is predicted to be quickest, which changes the order of the devices; by default they lie in
         mesh order. The devices are taken to be given as the topology joins them: those of one host
@@ -43,6 +45,7 @@ class PlanOptions:
     simulate: Simulator | None = None
     bundle: bool = False
     recompute: Recompute | None = None
+    co_shard: CoShard | None = None
     placement: str | None = None
     reductions: str = "flat"
 
@@ -55,6 +58,8 @@ class PlanOptions:
             raise TypeError(f"simulate is {self.simulate!r}; write e.g. pt.Simulator('h200')")
         if self.recompute is not None and not isinstance(self.recompute, Recompute):
             raise TypeError(f"recompute is {self.recompute!r}; write e.g. pt.Recompute(memory=0.9)")
+        if self.co_shard is not None and not isinstance(self.co_shard, CoShard):
+            raise TypeError(f"co_shard is {self.co_shard!r}; write e.g. pt.CoShard(parts=4)")
         if self.placement not in (None, "auto"):
             raise ValueError(f"placement is 'auto' or None, not {self.placement!r}")
         if self.reductions not in REDUCTIONS:

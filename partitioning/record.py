@@ -25,6 +25,7 @@ from .mesh import Mesh
 from .options import PlanOptions
 from .pipelines.execution.spmd import PipelineProgram
 from .placement.matrix import PlacementMatrix
+from .rematerialization.coshard import co_shard
 from .rewritten import Rewritten
 from .rules.canonical import canonicalize
 from .simulator.presets import get_device
@@ -221,6 +222,9 @@ def graph_of(program: Program, options: PlanOptions) -> Graph:
     if get_device(options.simulator.device).kind != "tpu":
         write_ragged(program)
     canonicalize(program)
+    if options.co_shard is not None:
+        co_shard(program, options.co_shard, options.weights)
+        canonicalize(program)
     return Graph(program, options.weights)
 
 

@@ -69,10 +69,15 @@ class PhaseCosts:
         return running(cell) + device.loop_seconds + device.branch_seconds
 
     def _link(self, cell: PipelineCell, source: int, target: int) -> float:
-        """Seconds of a message, whose size is that of the largest one."""
-        del cell
-        shift = (target - source) % self.program.table.devices
-        nbytes = self.program.routes.nbytes(("message", shift))
+        """Seconds of a message, whose size is that of the largest one of its kind."""
+        routes, devices = self.program.routes, self.program.table.devices
+        pool = ("message", (target - source) % devices)
+        if source < 0:
+            if len(self.program.table.placement[cell.segment]) > 1:
+                return 0.0  # It lies on every device.
+            # It goes to all devices, within the cell that reads it.
+            pool = ("forward" if cell.work == "forward" else "backward", 0)
+        nbytes = routes.nbytes(pool)
         segments = self.simulator.place(self.program.mesh)[self.program.axis]
         return max([s.level.latency + nbytes * s.sharing / s.level.bandwidth for s in segments])
 
@@ -114,7 +119,7 @@ class PhaseCosts:
         working = [
             cell.memory.temporaries + cell.memory.outputs
             for task, cell in self.cells.items()
-            if self.program.table.placement[task[0]][0] == place
+            if place in self.program.table.placement[task[0]]
         ]
         cells = buffers + parcels + max(working, default=0)
         # Sums pass through the switch of cells, which writes them anew.

@@ -18,9 +18,14 @@ from .costs import PipelineCosts
 from .execution.flat import nbytes_of
 from .execution.spmd import PipelineProgram
 from .pipeline import Pipeline
+from .schedules.named import passes_of
+from .schedules.transformations import interlaced
+from .stages.chains import forward_passes
 from .stages.dependence import in_microbatches
 from .stages.microbatches import rows_of_device, without_microbatches
-from .stages.staging import staged_step
+from .stages.segments import is_product
+from .stages.spread import Spread
+from .stages.staging import split_step, staged_step
 
 
 def cut(
@@ -43,24 +48,41 @@ def cut(
       ValueError: it cannot be cut so, or the table cannot run it.
     """
     axis = pipeline.axis
-    used = {a for tiles in state.tiles.values() for a in tiles}
-    if axis in used:
-        raise ValueError(
-            f"tactic {pipeline.name!r}: another tactic tiles arrays over axis {axis!r}; stages "
-            "need an axis of their own"
-        )
     inputs, dim = pipeline.inputs, pipeline.dim
-    table = pipeline.table(state.mesh[axis], rows_of_device(graph, state, inputs, dim))
+    stages = state.mesh[axis]
+    count = pipeline.count(stages, rows_of_device(graph, state, inputs, dim))
+    split = split_step(graph, state, count, inputs, dim)
+    forwards = 1
+    if pipeline.schedule == "3f1b":
+        forwards = forward_passes(split.dependence, is_product, stages).count
+    table = pipeline.table(stages, count, forwards)
+    forwards = passes_of(table)
+    spread = None
+    if any(axis in tiles for tiles in state.tiles.values()):
+        spread = Spread(split.parts, axis)
+        if forwards > 1:
+            raise ValueError(
+                f"another tactic tiles arrays over axis {axis!r}, and the table is of {forwards} "
+                "forward passes; with these stages need an axis of their own"
+            )
+    alone = sum(len(places) == 1 for places in table.placement) if stages > 1 else table.segments
     ends = None if saved is None else saved["recipe"]["ends"]
     step = staged_step(
-        graph, state, table.segments, table.microbatches, simulator, inputs, dim, ends,
-        pipeline.cuts,
-    )  # fmt: skip
-    for phase in step.phases:
-        check_table(table, phase.edges)
+        split, state, alone // forwards, simulator, ends, pipeline.cuts, forwards, spread
+    )
+    whole = step.segments.whole
+    if whole and alone == table.segments:
+        table = interlaced(table, step.edges, whole)
+    on_all = tuple(i for i, places in enumerate(table.placement) if len(places) > 1)
+    if on_all != whole:
+        raise ValueError(
+            f"the table runs segments {[*on_all]} on all devices of axis {axis!r}, and the tactics "
+            f"before the pipeline tile the work of segments {[*whole]} over it"
+        )
+    check_table(table, step.edges)
     positions = {value: i for i, value in enumerate(graph.program.inputs)}
     pairs = [(positions[before], at) for before, _, at in graph.state]
-    return PipelineProgram(step, table, axis, state.mesh, pairs)
+    return PipelineProgram(step, table, axis, state.mesh, pairs, spread)
 
 
 def rewritten(
@@ -147,7 +169,7 @@ def _shown(program: PipelineProgram, place: int) -> Program:
         if not phase.is_empty:
             dependence = phase.dependence
             results = tuple(op.outputs[0] for op in (*dependence.prepared, *dependence.totals))
-            own = [t for t in one.routes.parcels if table.placement[t[0]][0] == place]
+            own = [t for t in one.routes.parcels if place in table.placement[t[0]]]
             regions = tuple(phase.cells[task].program for task in own)
             params: dict[str, Any] = {"length": table.microbatches * times, "stage": place}
             read = tuple(whole.get(v, v) for v in phase.program.inputs)

@@ -6,11 +6,16 @@ import dataclasses
 
 from ..decide.actions import Action, Context
 from .checks import check_table
-from .schedules.named import SCHEDULES, named_schedule
+from .schedules.named import (
+    SCHEDULES,
+    named_schedule,
+    passes_of,
+    several_forwards,
+    stage_chains,
+)
 from .table import PipelineTable
 
-#: Schedules of one forward chain; a step is not cut into several yet, as 3F1B would have it.
-NAMES = tuple(name for name in SCHEDULES if name != "3f1b")
+NAMES = tuple(SCHEDULES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,24 +73,42 @@ class Pipeline:
         del context
         return []
 
-    def table(self, devices: int, rows: int) -> PipelineTable:
-        """The table for an axis of so many devices, each with so many rows of the batch.
+    def count(self, devices: int, rows: int) -> int:
+        """The number of micro-batches, for an axis of so many devices, each with so many rows."""
+        if isinstance(self.schedule, PipelineTable):
+            return self.schedule.microbatches
+        if self.microbatches is not None:
+            return self.microbatches
+        most = min(4 * devices, rows)
+        return next(n for n in range(most, 0, -1) if rows % n == 0)
+
+    def table(self, devices: int, microbatches: int, forwards: int = 1) -> PipelineTable:
+        """The table for an axis of so many devices.
+
+        Args:
+          forwards: how many forward passes the step has, of which one is differentiated; for 3F1B.
 
         Raises:
           ValueError: it is of another number, cannot run, there is none of so many, or its segments
-        are not those of the cuts.
+            are not those of the cuts.
         """
         table = self.schedule
-        if not isinstance(table, PipelineTable):
-            count = self.microbatches
-            if count is None:
-                most = min(4 * devices, rows)
-                count = next(n for n in range(most, 0, -1) if rows % n == 0)
-            table, _ = named_schedule(table, devices, count)
-        check_table(table, devices=devices)
-        if self.cuts and len(self.cuts) != table.segments - 1:
+        if table == "3f1b":
+            if forwards < 2:
+                raise ValueError(
+                    "Pipeline(schedule='3f1b'): the step has one forward pass; there are several "
+                    "where a target, a reference or an older network is computed beside the one "
+                    f"that is differentiated, each at least {devices} products deep. Choose '1f1b'"
+                )
+            table = several_forwards(devices, microbatches, forwards)
+        elif not isinstance(table, PipelineTable):
+            table, _ = named_schedule(table, devices, microbatches)
+        passes = passes_of(table)
+        stages = table.segments // passes
+        check_table(table, stage_chains(stages, passes), devices=devices)
+        if self.cuts and len(self.cuts) != stages - 1:
             raise ValueError(
-                f"Pipeline(cuts=...) has {len(self.cuts)} paths, and the table {table.segments} "
+                f"Pipeline(cuts=...) has {len(self.cuts)} paths, and the table {stages} "
                 "segments; name one path for each segment but the first"
             )
         return table

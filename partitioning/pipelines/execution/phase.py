@@ -21,7 +21,7 @@ from ..table import PipelineTable
 from .flat import Flat, FlatLayout, flattened, largest, shaped, zeros
 from .held import Held
 from .interpret import COMBINE, joined, prepare, run_cell
-from .routes import Pool, cell_numbers, routed
+from .routes import EVERY, Pool, cell_numbers, routed
 from .tail import SHARED, Owners, divided, needed
 
 
@@ -77,7 +77,9 @@ class PhaseProgram:
         """The results of `accumulate` and `collect` on a device; one copy a micro-batch of the
         rows that are collected.
         """
-        own = [op for op in self.phase.dependence.totals if self._owner(op) == place]
+        totals = self.phase.dependence.totals
+        # Those of all devices have the same place on each.
+        own = [op for who in (SHARED, place) for op in totals if self._owner(op) == who]
         many = {self._term[op]: self.table.microbatches for op in own if op.name == "collect"}
         return FlatLayout.of([self._term[op] for op in own], many)
 
@@ -125,7 +127,10 @@ class PhaseProgram:
                 if pool[1]:
                     pairs = self._pairs(pool)
                     parcel = {n: lax.ppermute(x, self.axis, pairs) for n, x in parcel.items()}
-                pools = {**pools, pool: _written(pools[pool], parcel, writes[pool][place])}
+                number = writes[pool][place]
+                if pool[1]:
+                    parcel = _kept(pools[pool], parcel, number)
+                pools = {**pools, pool: _written(pools[pool], parcel, number)}
             return (pools, sums), None
 
         table_rows = (kinds, rows, routes.read_slots, dict(routes.write_slots))
@@ -138,13 +143,19 @@ class PhaseProgram:
         size = self.table.devices
         return sorted({((p.device - pool[1]) % size, p.device) for p in made})
 
-    def _nothing(self) -> dict[Pool, Flat]:
-        return {pool: zeros(sizes) for pool, sizes in self.routes.sizes.items()}
+    def _nothing(self, pools: Mapping[Pool, Flat]) -> dict[Pool, Flat]:
+        """The parcels of a cell that makes none: what stays is the first slot as it is, which is
+        written where it was.
+        """
+        return {
+            pool: zeros(sizes) if pool[1] else {n: x[0] for n, x in pools[pool].items()}
+            for pool, sizes in self.routes.sizes.items()
+        }
 
     def _idle(
         self, pools: Any, sums: Flat, microbatch: Any, reads: Any
     ) -> tuple[dict[Pool, Flat], Flat]:
-        return self._nothing(), sums
+        return self._nothing(pools), sums
 
     def _cell(
         self,
@@ -162,12 +173,16 @@ class PhaseProgram:
         wanted = set(cell.read)
         for i, parcel in enumerate(self.routes.reads[task]):
             slot = {n: x[reads[i]] for n, x in pools[parcel.pool].items()}
+            if here == EVERY and parcel.device != EVERY:
+                # All devices run this cell in one step: one of them sends what it has.
+                is_there = lax.axis_index(self.axis) == parcel.device
+                slot = {n: _sent(x, is_there, self.axis) for n, x in slot.items()}
             for value in parcel.layout.values:
                 if value in wanted:
                     have[value] = parcel.layout.read(slot, value)
         have.update({v: held.read(here, v) for v in cell.given})
         made = run_cell(cell, have, microbatch, self.table.microbatches, self.mesh)
-        parcels = self._nothing()
+        parcels = self._nothing(pools)
         for parcel in self.routes.parcels[task]:
             parcels[parcel.pool] = parcel.layout.pack(made, self.routes.sizes[parcel.pool])
         return parcels, self._added(cell, here, sums, made, microbatch)
@@ -229,6 +244,8 @@ class PhaseProgram:
     def _run_tail(self, held: Held, sums: Flat) -> tuple[Flat, list[Any]]:
         tail, program, place = self.tail, self.phase.tail, held.place
         totals = {op.outputs[0]: op for op in self.phase.dependence.totals}
+        everywhere = [value for value in totals if tail.owners[value] == SHARED]
+        held = held.with_shared({v: self._total(totals[v], 0, sums) for v in everywhere})
 
         def compute(here: int, wanted: Sequence[Value], held: Held) -> list[Any]:
             """Values of the tail on a device, from what it has and what is shared."""
@@ -241,7 +258,8 @@ class PhaseProgram:
             return self._evaluate_tail(part, have)
 
         devices = range(self.table.devices)
-        for sent in tail.rounds:
+        held = self._exchanged(held, tail.exchanged[0])
+        for sent, exchanged in zip(tail.rounds, tail.exchanged[1:], strict=True):
 
             def round_of(here: int, sent: tuple[Value, ...] = sent, held: Held = held) -> list[Any]:
                 mine = [v for v in sent if tail.owners[v] == here]
@@ -254,6 +272,7 @@ class PhaseProgram:
             parts = lax.switch(place, [functools.partial(round_of, here) for here in devices])
             summed = zip(sent, lax.psum(parts, self.axis), strict=True)
             held = held.with_shared({v: part.astype(v.dtype) for v, part in summed})
+            held = self._exchanged(held, exchanged)
 
         def kept(here: int) -> Flat:
             results = compute(here, tail.kept[here], held)
@@ -261,29 +280,41 @@ class PhaseProgram:
             return layout.pack(dict(zip(layout.values, results, strict=True)), self.sizes)
 
         flat = lax.switch(place, [functools.partial(kept, here) for here in devices])
-        part = needed(program, tail.shared, held.shared)
-        found = dict(
-            zip(
-                part.outputs,
-                self._evaluate_tail(part, [held.shared[v] for v in part.inputs]),
-                strict=True,
-            )
-        )
+        found = self._from_shared(held, tail.shared)
         return flat, [found[v] for v in tail.shared]
+
+    def _exchanged(self, held: Held, values: Sequence[Value]) -> Held:
+        """What a device has, with values that all devices exchange parts of, outside of any
+        branch.
+        """
+        return held.with_shared(self._from_shared(held, values)) if values else held
+
+    def _from_shared(self, held: Held, values: Sequence[Value]) -> dict[Value, Any]:
+        """Values of the tail from what all devices have."""
+        part = needed(self.phase.tail, values, held.shared)
+        results = self._evaluate_tail(part, [held.shared[v] for v in part.inputs])
+        return dict(zip(part.outputs, results, strict=True))
 
     def _evaluate_tail(self, program: Any, have: Sequence[Any]) -> list[Any]:
         here = Coordinates(self.mesh, {axis: lax.axis_index(axis) for axis in self.mesh})
         return evaluate(program, have, here)
 
 
+def _sent(array: Any, is_there: Any, axis: str) -> Any:
+    """An array of one device on all devices of an axis."""
+    part = _summable(jnp.where(is_there, array, jnp.zeros_like(array)))
+    return lax.psum(part, axis).astype(array.dtype)
+
+
+def _kept(pool: Flat, slot: Flat, number: Any) -> Flat:
+    """What is written to the slot of a number; what is there where the number is negative."""
+    return {name: jnp.where(number < 0, x[0], slot[name]) for name, x in pool.items()}
+
+
 def _written(pool: Flat, slot: Flat, number: Any) -> Flat:
-    """A pool with a slot written; as it is where the number is negative."""
-    found = {}
-    for name, x in pool.items():
-        at = jnp.maximum(number, 0)
-        value = jnp.where(number < 0, x[at], slot[name])
-        found[name] = lax.dynamic_update_index_in_dim(x, value, at, 0)
-    return found
+    """A pool with a slot written, which is the first one where the number is negative."""
+    at = jnp.maximum(number, 0)
+    return {n: lax.dynamic_update_index_in_dim(x, slot[n], at, 0) for n, x in pool.items()}
 
 
 def _neutral(op: Op, name: str) -> Any:

@@ -7,6 +7,7 @@ holds at once lie in different slots of a pool, and take a slot again once they 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -16,6 +17,9 @@ from ..edges import Task
 from ..stages.cells import StagedPhase
 from ..table import PipelineCell, PipelineTable
 from .flat import FlatLayout, largest, nbytes_of
+
+#: The device of a segment, or of a parcel, that all devices of the axis have.
+EVERY = -1
 
 #: (kind, shift): how far along the axis parcels of a pool come; those of shift 0 stay.
 Pool = tuple[str, int]
@@ -27,7 +31,8 @@ class Parcel:
 
     Attributes:
       maker: the task that makes it.
-      device: where it is read.
+      device: where it is read; EVERY of a segment that runs on all devices. What such a segment
+        reads of one device stays there, and comes to the others within the cell.
       pool: where it lies there.
       layout: the values in it.
     """
@@ -68,19 +73,12 @@ def routed(phase: StagedPhase, table: PipelineTable) -> Routes:
 
     Args:
       phase: the cells.
-      table: its cells have one device each.
+      table: its cells have one device each, or all.
 
     Raises:
-      ValueError: a segment that several devices run at once.
+      ValueError: a segment that some devices run at once, but not all.
     """
-    device = []
-    for segment, places in enumerate(table.placement):
-        if len(places) > 1:
-            raise ValueError(
-                f"segment {segment} is placed on devices {[*places]}; a segment that several "
-                "devices run at once is not executed yet: place it on one"
-            )
-        device.append(places[0])
+    device = devices_of(table)
     tasks = sorted({(c.segment, c.work) for c in table.step_of})
     readers: dict[Value, list[Task]] = {}
     for task in tasks:
@@ -88,7 +86,7 @@ def routed(phase: StagedPhase, table: PipelineTable) -> Routes:
             readers.setdefault(value, []).append(task)
     parcels: dict[Task, list[Parcel]] = {task: [] for task in tasks}
     for segment in range(phase.count):
-        for maker in _makers(segment):
+        for maker in filter(phase.cells.__contains__, _makers(segment)):
             values = phase.cells[maker].made
             # Whichever of them makes the gradients of inputs, they are one parcel.
             twin: Task = (segment, "inputs") if maker[1] == "backward" else maker
@@ -99,11 +97,31 @@ def routed(phase: StagedPhase, table: PipelineTable) -> Routes:
     reads: dict[Task, tuple[Parcel, ...]] = {}
     for task in tasks:
         wanted = set(phase.cells[task].read)
-        here = [p for p in every if p.device == device[task[0]]]
+        place = device[task[0]]
+        here = [
+            p for p in every if p.device in (EVERY, device[p.maker[0]] if place == EVERY else place)
+        ]
         reads[task] = tuple(p for p in here if not wanted.isdisjoint(p.layout.values))
     pools = {parcel.pool for parcel in every}
     sizes = {pool: largest(p.layout for p in every if p.pool == pool) for pool in sorted(pools)}
     return _slotted(table, parcels, reads, sizes)
+
+
+def devices_of(table: PipelineTable) -> list[int]:
+    """The device of each segment, or EVERY.
+
+    Raises:
+      ValueError: a segment that some devices run at once, but not all.
+    """
+    device = []
+    for segment, places in enumerate(table.placement):
+        if 1 < len(places) < table.devices:
+            raise ValueError(
+                f"segment {segment} is placed on devices {[*places]}; a segment runs on one "
+                f"device, or on all {table.devices}"
+            )
+        device.append(places[0] if len(places) == 1 else EVERY)
+    return device
 
 
 def _makers(segment: int) -> tuple[Task, ...]:
@@ -127,7 +145,10 @@ def _parcels(
     for value in values:
         for reader in readers.get(value, ()):
             if work == "forward" or (reader == (segment, "weights")) == (work == "inputs"):
-                wanted.setdefault(device[reader[0]], {})[value] = None
+                place = device[reader[0]]
+                if EVERY in (place, device[segment]):
+                    place = device[segment]
+                wanted.setdefault(place, {})[value] = None
     for place, found in wanted.items():
         shift = (place - device[segment]) % devices
         kind = work if shift == 0 else "message"
@@ -159,15 +180,19 @@ def _slotted(
                 continue
             for i, parcel in enumerate(reads[busy_cell.segment, busy_cell.work]):
                 read_slots[at, place, i] = slot[parcel, busy_cell.microbatch]
-        for cell in filter(None, row):
+        for cell in dict.fromkeys(filter(None, row)):
             for parcel in parcels[cell.segment, cell.work]:
                 key = parcel, cell.microbatch
-                taken = busy.setdefault((parcel.pool, parcel.device), {})
+                places = range(devices) if parcel.device == EVERY else (parcel.device,)
+                taken = [busy.setdefault((parcel.pool, place), {}) for place in places]
                 # A cell reads before it writes, and messages arrive at the end of a step.
-                free = [k for k, until in taken.items() if until <= at]
-                number = min(free, default=len(taken))
-                slot[key], taken[number] = number, last.get(key, at)
-                write_slots[parcel.pool][at, parcel.device] = number
+                number = next(
+                    k for k in itertools.count() if all(one.get(k, -1) <= at for one in taken)
+                )
+                slot[key] = number
+                for one in taken:
+                    one[number] = last.get(key, at)
+                write_slots[parcel.pool][at, [*places]] = number
                 slots[parcel.pool] = max(slots[parcel.pool], number + 1)
     return Routes(parcels, reads, sizes, slots, read_slots, write_slots)
 

@@ -13,10 +13,12 @@ from ...ir.program import Value
 from ..stages.cells import StagedLoop, StagedPart, StagedPhase, StagedStep
 from ..stages.dependence import in_microbatches
 from ..stages.microbatches import MICROBATCH
+from ..stages.spread import Spread
 from ..table import PipelineTable
 from .flat import Flat, FlatLayout, largest
 from .held import Held
 from .phase import PhaseProgram
+from .routes import devices_of
 from .tail import SHARED, Owners
 
 #: (a value, the device that keeps it or SHARED, its name where that one holds it).
@@ -32,6 +34,7 @@ class PipelineProgram:
       axis: the mesh axis of the stages.
       mesh: sizes of the axes of the mesh.
       state: positions of inputs that come out again updated, and of those outputs.
+      spread: the work of all devices of the axis at once.
 
     Attributes:
       owned: for each device of the axis the inputs that it alone holds.
@@ -50,10 +53,11 @@ class PipelineProgram:
         axis: str,
         mesh: Mapping[str, int],
         state: Sequence[tuple[int, int]],
+        spread: Spread | None = None,
     ):
         self.step, self.table, self.axis, self.mesh = step, table, axis, dict(mesh)
         inputs, outputs = step.program.inputs, step.program.outputs
-        self.owners = Owners(step, [places[0] for places in table.placement])
+        self.owners = Owners(step, devices_of(table), spread)
         looped = {v for part in step.parts if isinstance(part, StagedLoop) for v in part.op.inputs}
         given = dict.fromkeys(inputs, SHARED)
         for i, _ in state:

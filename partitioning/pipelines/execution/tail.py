@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...ir.program import Op, Program, Value
 from ..stages.cells import StagedPhase, StagedStep
 from ..stages.owners import Groups
+from ..stages.spread import Spread
+from .routes import EVERY
 
-#: The owner of what every device has.
-SHARED = -1
+#: The owner of what every device has, or its part of.
+SHARED = EVERY
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,12 +26,15 @@ class Tail:
     Attributes:
       owners: the device that has a value, or SHARED: of inputs, of totals, and of all results.
       rounds: in each, the values that their owners send to all devices.
+      exchanged: before the first round, and after each, the values that all devices then exchange
+        parts of, within a program that all of them run.
       kept: for each device the outputs that it alone keeps.
       shared: the other outputs, which every device has.
     """
 
     owners: Mapping[Value, int]
     rounds: tuple[tuple[Value, ...], ...]
+    exchanged: tuple[tuple[Value, ...], ...]
     kept: tuple[tuple[Value, ...], ...]
     shared: tuple[Value, ...]
 
@@ -39,11 +44,12 @@ class Owners:
 
     Args:
       step: the step.
-      device: of each segment.
+      device: of each segment, or EVERY.
+      spread: the work of all devices at once.
     """
 
-    def __init__(self, step: StagedStep, device: Sequence[int]):
-        self.device = device
+    def __init__(self, step: StagedStep, device: Sequence[int], spread: Spread | None = None):
+        self.device, self.spread = device, spread
         self._trained = step.dependence.trained
         readers: dict[Value, set[int]] = {}
         for phase in step.phases:
@@ -78,7 +84,7 @@ def divided(
       given: for each input the device that has it, or SHARED.
       wanted: (output, the device that keeps it, or SHARED).
     """
-    device, owner_of = owners.device, owners.of
+    device, owner_of, spread = owners.device, owners.of, owners.spread
     owned: dict[Value, int] = dict(given)
     owned.update(dict.fromkeys(phase.program.constants, SHARED))
     owned.update((op.outputs[0], SHARED) for op in phase.dependence.prepared)
@@ -117,7 +123,8 @@ def divided(
         if not places and all(level.get(v, -1) < 0 or owned[v] != SHARED for v in read):
             # A further sum of what every device has is not sent once more.
             places = {owned[v] for v in read} - {SHARED}
-        reader = places.pop() if len(places) == 1 else SHARED
+        alone = len(places) == 1 and (spread is None or op not in spread.ops)
+        reader = places.pop() if alone else SHARED
         now = send(op.inputs, reader)
         for value in op.outputs:
             owned[value], level[value] = reader, now
@@ -131,7 +138,12 @@ def divided(
     shared = tuple(v for v, place in wanted if place == SHARED)
     count = 1 + max([*sent.values(), *level.values(), -1])
     rounds = tuple(tuple(v for v, at in sent.items() if at == k) for k in range(count))
-    return Tail(owned, rounds, tuple(map(tuple, kept)), shared)
+    together = () if spread is None else spread.exchanges
+    exchanged = tuple(
+        tuple(v for op in phase.tail.ops if op in together for v in op.outputs if level[v] == k)
+        for k in range(-1, count)
+    )
+    return Tail(owned, rounds, exchanged, tuple(map(tuple, kept)), shared)
 
 
 def needed(tail: Program, values: Iterable[Value], known: Iterable[Value]) -> Program:

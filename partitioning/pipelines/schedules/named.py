@@ -146,6 +146,19 @@ def stage_chains(stages: int, forwards: int, *, recycled: bool = False) -> Edges
     return forward_chains([range(s, s + stages) for s in starts], recycled=recycled)
 
 
+def passes_of(table: PipelineTable) -> int:
+    """The number of forward passes of a table, which are chains of as many segments each.
+
+    Segments that never run backward belong to passes that are not differentiated; those of the last
+    pass do.
+    """
+    turned = {cell.segment for cell in table.step_of if cell.work != "forward"}
+    chained = turned == {*range(table.segments - len(turned), table.segments)}
+    if not turned or not chained or table.segments % len(turned):
+        return 1
+    return table.segments // len(turned)
+
+
 def straight(stages: int) -> list[tuple[int, ...]]:
     """The placement of segment s on device s."""
     return [(stage,) for stage in range(stages)]

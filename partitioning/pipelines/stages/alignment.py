@@ -11,9 +11,10 @@ from __future__ import annotations
 import graphlib
 import heapq
 import itertools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ...ir.program import Op, Value
+from .chains import ForwardChains
 from .dependence import Dependences
 from .owners import Groups
 
@@ -21,18 +22,21 @@ from .owners import Groups
 Node = Value | Op
 
 
-def aligned(dependence: Dependences, heavy: Collection[Op]) -> tuple[list[Op], dict[Op, int]]:
+def aligned(
+    dependence: Dependences, heavy: Collection[Op], chains: ForwardChains | None = None
+) -> tuple[list[Op], dict[Op, int]]:
     """Orders the forward pass.
 
     Args:
       dependence: of a step.
       heavy: the products among its ops.
+      chains: its forward passes, of which products at the same depth have the same place.
 
     Returns:
       The ops, each behind those that it reads, and for each the number of its place; products with
       the same parameters have the same one.
     """
-    nodes = _nodes(dependence, heavy)
+    nodes = _nodes(dependence, heavy, chains)
     while True:
         before = _edges(dependence, nodes)
         try:
@@ -56,7 +60,9 @@ def aligned(dependence: Dependences, heavy: Collection[Op]) -> tuple[list[Op], d
     return sorted(dependence.forward, key=level.__getitem__), level
 
 
-def _nodes(dependence: Dependences, heavy: Collection[Op]) -> dict[Op, Node]:
+def _nodes(
+    dependence: Dependences, heavy: Collection[Op], chains: ForwardChains | None
+) -> dict[Op, Node]:
     """The node of each op that reads parameters or is a product."""
     groups = Groups(dependence)
     parameters = {v for v in dependence.inputs if v in dependence.trained and v.ndim}
@@ -75,6 +81,10 @@ def _nodes(dependence: Dependences, heavy: Collection[Op]) -> dict[Op, Node]:
         for one, other in itertools.pairwise(own):
             if root(one) is not root(other):
                 joined[root(other)] = root(one)
+    for heavy_op, other in () if chains is None else _of_like_depth(chains, heavy, found):
+        first, second = root(found[heavy_op][0]), root(found[other][0])
+        if first is not second:
+            joined[second] = first
     nodes: dict[Op, Node] = {}
     for op, own in found.items():
         if own:
@@ -82,6 +92,24 @@ def _nodes(dependence: Dependences, heavy: Collection[Op]) -> dict[Op, Node]:
         elif op in heavy:
             nodes[op] = op
     return nodes
+
+
+def _of_like_depth(
+    chains: ForwardChains, heavy: Collection[Op], parameters: Mapping[Op, Sequence[Value]]
+) -> Iterator[tuple[Op, Op]]:
+    """Products of each chain with those of the last one at the same depth.
+
+    A chain that reads parameters of the last one, or such as follow them, stands with it anyway.
+    """
+    every = [op for op in chains.products(chains.count - 1, heavy) if parameters[op]]
+    known = {v for op in every for v in parameters[op]}
+    # A later phase computes with the same network again.
+    last = [*{frozenset(parameters[op]): op for op in reversed(every)}.values()][::-1]
+    for chain in range(chains.count - 1):
+        own = [op for op in chains.products(chain, heavy) if parameters[op]]
+        if last and known.isdisjoint(v for op in own for v in parameters[op]):
+            for i, op in enumerate(own):
+                yield op, last[i * len(last) // len(own)]
 
 
 def _edges(dependence: Dependences, nodes: Mapping[Op, Node]) -> dict[Node, dict[Node, None]]:

@@ -132,6 +132,15 @@ class StagedStep:
         """All phases, each with how often it runs in a step."""
         return _counted(self.parts, 1)
 
+    @functools.cached_property
+    def edges(self) -> Edges:
+        """The tasks that each pass of each segment reads values of, in any phase."""
+        found: dict[Task, dict[Task, None]] = {}
+        for phase in self.phases:
+            for task, read in phase.edges.reads:
+                found.setdefault(task, {}).update(dict.fromkeys(read))
+        return Edges(tuple((task, tuple(sorted(read))) for task, read in found.items()))
+
     @property
     def count(self) -> int:
         """The number of segments."""
@@ -151,7 +160,9 @@ def staged(dependence: Dependence, segments: Segments, guard: Program | None = N
     program, count = dependence.program, segments.count
     passes: dict[Task, list[Op]] = {}
     for segment in range(count):
-        passes[segment, "forward"], passes[segment, "backward"] = [], []
+        passes[segment, "forward"] = []
+        if segment not in segments.forward_only:
+            passes[segment, "backward"] = []
     for op in dependence.forward:
         passes[segments.of[op], "forward"].append(op)
     for op in dependence.backward:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from ...ir.program import Op, Value
 from ...rules import traits_of
 from ...tactics.manual import path_pattern
 from .alignment import aligned
+from .chains import ForwardChains
 from .dependence import Dependences
 from .owners import Groups
+from .spread import Spread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +33,17 @@ class Segments:
       count: how many there are.
       of: the segment of each op of `Dependence.forward` and `Dependence.backward`.
       readers: for each input of the program the segments that compute with it.
-      ends: the number past the last atom of each segment.
+      ends: the number past the last atom of each segment; of several chains, of each stage.
+      forward_only: the segments that are not differentiated.
+      whole: the segments that run on all devices of the axis at once.
     """
 
     count: int
     of: Mapping[Op, int]
     readers: Mapping[Value, tuple[int, ...]]
     ends: tuple[int, ...]
+    forward_only: Collection[int] = ()
+    whole: tuple[int, ...] = ()
 
     def grouped(self, ends: Sequence[int]) -> Segments:
         """Neighbouring segments as one; `ends` are the numbers past the last of each group."""
@@ -47,7 +53,14 @@ class Segments:
 
         readers = {v: tuple(sorted({*map(group, one)})) for v, one in self.readers.items()}
         of = {op: group(k) for op, k in self.of.items()}
-        return Segments(len(ends), of, readers, tuple(ends))
+        whole = tuple(map(group, self.whole))
+        return Segments(len(ends), of, readers, tuple(ends), whole=whole)
+
+    def apart(self, chains: ForwardChains) -> Segments:
+        """Each segment as one of every chain: that of stage s of chain c is c * stages + s."""
+        stages, last = self.count, chains.count - 1
+        of = {op: chains.of.get(op, last) * stages + k for op, k in self.of.items()}
+        return Segments(stages * chains.count, of, {}, self.ends, range(stages * last))
 
 
 def cut(
@@ -55,22 +68,47 @@ def cut(
     count: int,
     seconds: Callable[[], Mapping[Op, float]] | Sequence[int],
     cuts: Sequence[str] = (),
+    chains: ForwardChains | None = None,
+    spread: Spread | None = None,
 ) -> Segments:
     """Cuts a step into segments of about equal time, where little crosses.
 
     Args:
       dependence: of the step.
-      count: how many segments.
+      count: how many segments; of several chains, how many of each. Those that run on all devices
+        are further ones.
       seconds: tells how long each op takes, others take none; or `ends` of the same cut before.
       cuts: as of `Pipeline`, instead of equal times.
+      chains: the forward passes whose segments are apart; by default all are one chain.
+      spread: the work of all devices at once, which is a segment of its own wherever it stands.
 
     Raises:
       ValueError: there are fewer products to cut between than segments, or none at a cut.
     """
-    atoms, crossing = _atoms(dependence)
-    if count > atoms.count:
+    if chains is not None and chains.count > 1:
+        return _stages(dependence, count, seconds, cuts, chains, None).apart(chains)
+    return _stages(dependence, count, seconds, cuts, None, spread)
+
+
+def _stages(
+    dependence: Dependences,
+    count: int,
+    seconds: Callable[[], Mapping[Op, float]] | Sequence[int],
+    cuts: Sequence[str],
+    chains: ForwardChains | None,
+    spread: Spread | None,
+) -> Segments:
+    """Cuts a step into segments, of which each has a part of every chain."""
+    atoms, crossing = _atoms(dependence, chains, spread)
+    apart = atoms.count - len(atoms.whole)
+    if spread is not None and apart < 1:
         raise ValueError(
-            f"the pipeline has {count} segments, but the step can be cut into {atoms.count} at "
+            f"another tactic tiles every product over axis {spread.axis!r}; stages need an axis of "
+            "their own, or products that it leaves alone"
+        )
+    if count > apart:
+        raise ValueError(
+            f"the pipeline has {count} segments, but the step can be cut into {apart} at "
             "most, each with a product of its own; use fewer stages, or a deeper network"
         )
     if count < 1:
@@ -82,7 +120,7 @@ def cut(
     times, known = np.zeros(atoms.count), seconds()
     for op, segment in atoms.of.items():
         times[segment] += known.get(op, 0.0)
-    return atoms.grouped(balanced(times, crossing, count))
+    return atoms.grouped(_balanced_between(times, crossing, count, atoms.whole))
 
 
 def _named(dependence: Dependences, atoms: Segments, cuts: Sequence[str]) -> list[int]:
@@ -97,7 +135,7 @@ def _named(dependence: Dependences, atoms: Segments, cuts: Sequence[str]) -> lis
         wanted = {v for v in dependence.inputs if pattern.fullmatch(v.path)}
         found = [
             atoms.of[op]
-            for op in filter(_is_product, dependence.forward)
+            for op in filter(is_product, dependence.forward)
             if not wanted.isdisjoint(_read(dependence, op))
         ]
         if not found:
@@ -117,6 +155,23 @@ def _named(dependence: Dependences, atoms: Segments, cuts: Sequence[str]) -> lis
 def _read(dependence: Dependences, op: Op) -> list[Value]:
     """The values that an op reads, and those that they are computed from in no segment."""
     return [*op.inputs, *(v for o in dependence.closure(op.inputs) for v in o.inputs)]
+
+
+def _balanced_between(
+    times: np.ndarray, crossing: np.ndarray, count: int, whole: Collection[int]
+) -> list[int]:
+    """Groups of neighbouring atoms, but for those that are groups of their own."""
+    atoms = range(len(times))
+    runs = [[*run] for alone, run in itertools.groupby(atoms, whole.__contains__) if not alone]
+    share = [1] * len(runs)
+    for _ in range(count - len(runs)):
+        # The next segment is for the run with the slowest ones, of those that can be cut further.
+        open_ = [i for i, run in enumerate(runs) if share[i] < len(run)]
+        share[max(open_, key=lambda i: times[runs[i]].sum() / share[i])] += 1
+    ends = [atom + 1 for atom in whole]
+    for run, groups in zip(runs, share, strict=True):
+        ends += [run[0] + end for end in balanced(times[run], crossing[run], groups)]
+    return sorted(ends)
 
 
 def balanced(times: np.ndarray, crossing: np.ndarray, count: int) -> list[int]:
@@ -169,16 +224,21 @@ def balanced(times: np.ndarray, crossing: np.ndarray, count: int) -> list[int]:
     return ends[::-1]
 
 
-def _atoms(dependence: Dependences) -> tuple[Segments, np.ndarray]:
+def _atoms(
+    dependence: Dependences, chains: ForwardChains | None, spread: Spread | None
+) -> tuple[Segments, np.ndarray]:
     """The finest segments, each with a product; and the bytes that cross behind each, or are read
     on both sides.
     """
-    forward, places = aligned(dependence, {op for op in dependence.forward if _is_product(op)})
-    ends, crossing = _cuts(forward, places)
+    heavy = {op for op in dependence.forward if is_product(op)}
+    forward, places = aligned(dependence, heavy, chains)
+    together = set() if spread is None else spread.ops
+    ends, crossing = _cuts(forward, places, together)
     of = {op: bisect.bisect_right(ends, i) for i, op in enumerate(forward)}
+    whole = sorted({of[op] for op in forward if op in together})
     uses = _forward_uses(dependence, of)
     count = len(ends) + 1
-    of.update(_backward(dependence, of, uses, count))
+    of.update(_backward(dependence, of, uses, count, together, whole))
     inputs = dependence.inputs
     readers = {value: tuple(sorted(uses.get(value, ()))) for value in inputs}
     for value, segments in readers.items():
@@ -186,17 +246,20 @@ def _atoms(dependence: Dependences) -> tuple[Segments, np.ndarray]:
         if segments and value in dependence.trained:
             for end in range(segments[0], segments[-1]):
                 crossing[end] += value.nbytes
-    return Segments(count, of, readers, tuple(range(1, count + 1))), np.array([*crossing, 0.0])
+    atoms = Segments(count, of, readers, tuple(range(1, count + 1)), whole=tuple(whole))
+    return atoms, np.array([*crossing, 0.0])
 
 
-def _cuts(forward: Sequence[Op], places: Mapping[Op, int]) -> tuple[list[int], list[float]]:
+def _cuts(
+    forward: Sequence[Op], places: Mapping[Op, int], together: Collection[Op]
+) -> tuple[list[int], list[float]]:
     """Positions in the forward pass, one between every two products of different places, and the
-    bytes that cross them.
+    bytes that cross them. Ops that run on all devices `together` stand apart from others.
 
     Of positions that the same bytes cross, the last one is taken: what is added to a product or
     applied to it stays with it.
     """
-    heavy = [i for i, op in enumerate(forward) if _is_product(op)]
+    heavy = [i for i, op in enumerate(forward) if is_product(op) or op in together]
     made = {v: i for i, op in enumerate(forward) for v in op.outputs}
     last: dict[Value, int] = {}
     for i, op in enumerate(forward):
@@ -210,7 +273,10 @@ def _cuts(forward: Sequence[Op], places: Mapping[Op, int]) -> tuple[list[int], l
     held = np.cumsum(held)
     ends, crossing = [], []
     for first, following in itertools.pairwise(heavy):
-        if places[forward[first]] == places[forward[following]]:
+        one, other = forward[first], forward[following]
+        if one in together and other in together:
+            continue
+        if places[one] == places[other] and (one in together) == (other in together):
             continue
         span = held[first:following]
         at = first + len(span) - 1 - int(np.argmin(span[::-1]))
@@ -219,7 +285,8 @@ def _cuts(forward: Sequence[Op], places: Mapping[Op, int]) -> tuple[list[int], l
     return ends, crossing
 
 
-def _is_product(op: Op) -> bool:
+def is_product(op: Op) -> bool:
+    """True if an op, or one inside of it, is a product of matrices or a convolution."""
     inner = [op, *(o for region in op.regions for o in region.walk())]
     return any(traits_of(o.name).flops in ("matmul", "convolution") for o in inner)
 
@@ -238,12 +305,18 @@ def _forward_uses(dependence: Dependences, of: Mapping[Op, int]) -> dict[Value, 
 
 
 def _backward(
-    dependence: Dependences, of: Mapping[Op, int], uses: Mapping[Value, set[int]], count: int
+    dependence: Dependences,
+    of: Mapping[Op, int],
+    uses: Mapping[Value, set[int]],
+    count: int,
+    together: Collection[Op],
+    whole: Sequence[int],
 ) -> dict[Op, int]:
     """The segment of each op of the backward pass.
 
     An op stands no later than the cotangents that it reads. Within that bound it stands with the
-    activations and parameters that it reads; if it reads none, with its readers.
+    activations and parameters that it reads; if it reads none, with its readers. Ops that run on
+    all devices `together` stand in the segments `whole`.
     """
     ops = dependence.backward
     made: dict[Value, int] = {}
@@ -254,6 +327,9 @@ def _backward(
         kept = [uses[v] for v in op.inputs if v not in made and v in uses and _decides(v)]
         natural = set.intersection(*kept) if kept else set()
         within = [k for k in natural if k <= bound]
+        if op in together:
+            within = [k for k in within if k in whole] or [k for k in whole if k <= bound]
+            within = within or [bound]
         if within:
             found[op] = max(within)
         elif kept:
@@ -271,6 +347,8 @@ def _backward(
         for value in op.inputs:
             reads.setdefault(value, []).append(op)
     for op in reversed(ops):
+        if op in together:
+            continue
         readers = [found[o] for v in op.outputs for o in reads.get(v, ())]
         ends = [gradients[v] for v in op.outputs if len(gradients.get(v, ())) == 1]
         if readers and op in free:

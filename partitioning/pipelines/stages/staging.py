@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...decide.graph import Graph
 from ...decide.sharding import Decisions
 from ...ir.program import Op, Program
 from ...simulator.attach import Simulator
 from .cells import StagedLoop, StagedPart, StagedStep, staged
+from .chains import forward_passes
 from .dependence import Dependence, Dependences
 from .microbatches import microbatched
 from .phases import Loop, Part, Phase, is_loop, parts_of, phases
-from .segments import cut
+from .segments import cut, is_product
+from .spread import Spread
 
 
-def staged_step(
-    graph: Graph,
-    state: Decisions,
-    segments: int,
-    microbatches: int,
-    simulator: Simulator,
-    inputs: Sequence[str] = (),
-    dim: int = 0,
-    ends: Sequence[int] | None = None,
-    cuts: Sequence[str] = (),
-) -> StagedStep:
-    """Cuts a step into segments and micro-batches.
+@dataclasses.dataclass(frozen=True, eq=False)
+class SplitStep:
+    """A step divided into micro-batches and phases.
+
+    Attributes:
+      program: of a micro-batch.
+      parts: phases, and loops over such.
+      dependences: of each phase.
+      dependence: of all of them.
+    """
+
+    program: Program
+    parts: tuple[Part, ...]
+    dependences: Mapping[Phase, Dependence]
+    dependence: Dependences
+
+
+def split_step(
+    graph: Graph, state: Decisions, microbatches: int, inputs: Sequence[str] = (), dim: int = 0
+) -> SplitStep:
+    """Splits a step into micro-batches and phases, and tells what depends on what.
 
     Args:
       graph: the traced step.
-      state: the decisions over the axes of the mesh; none is of the stages.
-      segments: into how many parts the forward pass is cut, and the backward pass with it.
+      state: the decisions over the axes of the mesh.
       microbatches: into how many parts each device's part of the batch is split.
-      simulator: predicts the time of every op.
       inputs: names of the arguments that are split; by default every argument that is not state.
       dim: the batch dimension of those.
-      ends: `segments.ends` of the same step before, instead of a prediction.
-      cuts: as of `Pipeline`.
 
     Raises:
-      ValueError: the batch cannot be split so, an op mixes its rows, there are fewer products than
-        segments, or no product is where a cut should be.
+      ValueError: the batch cannot be split so, or an op mixes its rows.
     """
     program = microbatched(graph, state, microbatches, inputs, dim)
     parts = phases(program, microbatches)
@@ -55,15 +62,61 @@ def staged_step(
         {v for phase in every for v in phase.data},
         [tie for loop in loops for tie in loop.ties()],
     )
-    seconds = functools.partial(op_seconds, program, simulator, state)
-    segments_ = cut(dependence, segments, seconds if ends is None else ends, cuts)
+    return SplitStep(program, parts, known, dependence)
+
+
+def staged_step(
+    split: SplitStep,
+    state: Decisions,
+    segments: int,
+    simulator: Simulator,
+    ends: Sequence[int] | None = None,
+    cuts: Sequence[str] = (),
+    forwards: int = 1,
+    spread: Spread | None = None,
+) -> StagedStep:
+    """Cuts a step of micro-batches into segments.
+
+    Args:
+      split: the step.
+      state: the decisions over the axes of the mesh.
+      segments: into how many parts each forward pass is cut, and the backward pass with it; those
+        that run on all devices of the axis are further ones.
+      simulator: predicts the time of every op.
+      ends: `segments.ends` of the same step before, instead of a prediction.
+      cuts: as of `Pipeline`.
+      forwards: how many forward passes have segments of their own; see `forward_passes`.
+      spread: the work of all devices of the axis at once.
+
+    Raises:
+      ValueError: there are fewer products than segments, no product is where a cut should be, or
+        there are not so many forward passes.
+    """
+    chains = None
+    if forwards > 1:
+        chains = forward_passes(split.dependence, is_product, segments)
+        if chains.count != forwards:
+            raise ValueError(
+                f"the table is of {forwards} forward passes, the step has {chains.count} that are "
+                f"at least {segments} products deep, the differentiated one included"
+            )
+    seconds = functools.partial(op_seconds, split.program, simulator, state)
+    known = seconds if ends is None else ends
+    cut_ = cut(split.dependence, segments, known, cuts, chains, spread)
 
     def staged_part(part: Part) -> StagedPart:
         if isinstance(part, Loop):
             return StagedLoop(part.op, tuple(map(staged_part, part.parts)))
-        return staged(known[part], segments_, part.guard)
+        return staged(split.dependences[part], cut_, part.guard)
 
-    return StagedStep(program, dependence, segments_, tuple(map(staged_part, parts)))
+    parts = tuple(map(staged_part, split.parts))
+    step = StagedStep(split.program, split.dependence, cut_, parts)
+    if spread is not None:
+        for phase in step.phases:
+            for (segment, _), cell in phase.cells.items():
+                if segment not in cut_.whole:
+                    spread.check_alone(segment, cell.program.ops)
+    return step
 
 
 def op_seconds(program: Program, simulator: Simulator, state: Decisions) -> dict[Op, float]:

@@ -14,7 +14,7 @@ from troupe.partitioning.decide.sharding import Decisions
 from troupe.partitioning.ir.trace import trace
 from troupe.partitioning.options import PlanOptions
 from troupe.partitioning.pipelines.stages.cells import StagedStep
-from troupe.partitioning.pipelines.stages.staging import staged_step
+from troupe.partitioning.pipelines.stages.staging import split_step, staged_step
 from troupe.partitioning.record import graph_of
 from troupe.partitioning.simulator.attach import Simulator
 
@@ -39,8 +39,12 @@ def graph(update: Callable[..., Any], arguments: tuple[Tree, ...]) -> Graph:
 
 
 def cut(
-    update: Callable[..., Any], arguments: tuple[Tree, ...], segments: int, microbatches: int
+    update: Callable[..., Any],
+    arguments: tuple[Tree, ...],
+    segments: int,
+    microbatches: int,
+    forwards: int = 1,
 ) -> StagedStep:
-    return staged_step(
-        graph(update, arguments), Decisions({}), segments, microbatches, Simulator("h100")
-    )
+    decisions = Decisions({})
+    dependence = split_step(graph(update, arguments), decisions, microbatches)
+    return staged_step(dependence, decisions, segments, Simulator("h100"), forwards=forwards)

@@ -19,9 +19,10 @@ from troupe.partitioning.pipelines.schedules.named import (
     gpipe,
     interleaved,
     one_f_one_b,
+    passes_of,
     zero_bubble,
 )
-from troupe.partitioning.pipelines.stages.staging import staged_step
+from troupe.partitioning.pipelines.stages.staging import split_step, staged_step
 from troupe.partitioning.pipelines.table import PipelineTable
 from troupe.partitioning.simulator.attach import Simulator
 from troupe.partitioning.tactics import parse_schedule
@@ -41,7 +42,9 @@ def pipelined(
         decisions.tactic = index
         context = Context(made, decisions, (tactic.name,) * (index + 1))
         apply_tactic(context, tactic.actions(context), tactic.axis, made.work)
-    step = staged_step(made, decisions, table.segments, table.microbatches, Simulator("h100"))
+    dependence, forwards = split_step(made, decisions, table.microbatches), passes_of(table)
+    stages = table.segments // forwards
+    step = staged_step(dependence, decisions, stages, Simulator("h100"), forwards=forwards)
     state = [(list(made.program.inputs).index(before), at) for before, _, at in made.state]
     return PipelineRun(PipelineProgram(step, table, "stage", mesh.axes, state), mesh)
 

@@ -80,6 +80,18 @@ def test_phases_behind_other_tactics(agent: str, name: str, tactics: str) -> Non
     follow(step, update, state, batch)
 
 
+@pytest.mark.parametrize("agent", ["dqn", pytest.param("mpo", marks=LONG)])
+def test_several_forwards_of_agents(agent: str) -> None:
+    update, state, batch = example(agent)
+    schedule = [pt.Pipeline("stage", 2, "3f1b")]
+    step = pt.partition(update, STAGES, schedule, donate=("state",), simulate=H100)
+    figures = json.loads(step.plan(state, batch).to_json())["steps"][-1]["pipeline"]
+    # Double Q-learning runs the online network on what follows, too.
+    assert figures["segments"] == 2 * {"dqn": 3, "mpo": 2}[agent]
+    assert figures["shared_state_bytes"] == PIPELINED[agent]
+    follow(step, update, state, batch)
+
+
 def test_cuts_are_where_they_are_named() -> None:
     update, state, batch = example("mlp", num_layers=4)
     schedule = [pt.Pipeline("stage", 4, cuts=("state/params/layer_1/**",))]
@@ -179,7 +191,7 @@ def test_memory_of_a_stage_is_what_the_compiler_needs() -> None:
         (lambda: pt.Pipeline("stage", 8, gpipe(2, 4)), "with a table of 4"),
         (lambda: pt.Pipeline("stage", 0), "at least 1"),
         (lambda: pt.Pipeline("stage", 4, "2f2b"), "there are gpipe, 1f1b"),
-        (lambda: pt.Pipeline("stage", 4, "3f1b"), "there are gpipe, 1f1b"),
+        (lambda: pt.Pipeline("stage", 4, "3f1b"), "the step has one forward pass"),
         (lambda: pt.Pipeline("stage", 4, cuts=("a", "b")), "has 2 paths, and the table 2 segments"),
         (lambda: pt.Pipeline("stage", 4, cuts=("**/layer_7/*",)), "no product of the step"),
         (lambda: pt.Pipeline("stage", 4, cuts=("**/layer_0/**",)), "nothing stands before it"),

@@ -14,8 +14,7 @@ from troupe.partitioning.decide.sharding import Decisions
 from troupe.partitioning.pipelines.execution.interpret import interpret
 from troupe.partitioning.pipelines.schedules.named import gpipe, one_f_one_b, zero_bubble
 from troupe.partitioning.pipelines.stages.segments import balanced
-from troupe.partitioning.pipelines.stages.staging import staged_step
-from troupe.partitioning.simulator.attach import Simulator
+from troupe.partitioning.pipelines.stages.staging import split_step
 
 from ...results import assert_equal_results
 from .steps import cut, doubles, example, graph, wide
@@ -222,4 +221,4 @@ def test_micro_batches_that_do_not_divide() -> None:
     for value in made.structure.data:
         decisions.set_value(value, "data", 0, None)
     with pytest.raises(ValueError, match=r"each device has 4 rows.* 8 micro-batches"):
-        staged_step(made, decisions, 2, 8, Simulator("h100"))
+        split_step(made, decisions, 8)

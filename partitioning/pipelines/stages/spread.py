@@ -1,0 +1,94 @@
+"""Finds the work that another tactic spreads over the axis of the stages: it is interlaced.
+
+An embedding or a head that is tiled over the axis is computed by all of its devices at once, in
+steps of their own between those of the stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ...ir.program import COLLECTIVES, LOCAL, Op, Program, Value
+from .phases import Loop, Part
+
+
+class Spread:
+    """The work of a step that differs from device to device of an axis.
+
+    Args:
+      parts: of the step, or of a loop's body.
+      axis: the axis.
+
+    Attributes:
+      axis: the axis.
+      ops: those that read or make values of which each device has its own, or exchange them.
+      exchanges: those among them that exchange values over the axis.
+    """
+
+    def __init__(self, parts: Sequence[Part], axis: str):
+        self.axis = axis
+        self.ops: set[Op] = set()
+        self.exchanges: set[Op] = set()
+        self._values: set[Value] = set()
+        self._find(parts)
+
+    def _find(self, parts: Sequence[Part]) -> None:
+        """Finds the work of parts, in order."""
+        for part in parts:
+            if not isinstance(part, Loop):
+                self._find_in(part.program)
+                continue
+            for tie in part.ties():
+                if any(map(self._is_own, tie)):
+                    self._values.update(tie)
+            self._find(part.parts)
+            results = zip(part.op.outputs, part.body.outputs, strict=True)
+            self._values.update(outer for outer, inner in results if inner in self._values)
+
+    def _find_in(self, program: Program) -> None:
+        values = self._values
+        values.update(filter(self._is_tiled, (*program.inputs, *program.constants)))
+        for op in program.ops:
+            inside = [op, *_inner(op)]
+            exchanged = any(one.name in COLLECTIVES and self._names(one) for one in inside)
+            own = exchanged or any(self._names(one) for one in inside)
+            if not (own or not values.isdisjoint(op.inputs) or any(map(self._owes, op.outputs))):
+                continue
+            self.ops.add(op)
+            if exchanged:
+                self.exchanges.add(op)
+            whole = op.name in ("all_reduce", "all_gather") and self._names(op)
+            values.update(v for v in op.outputs if not whole or self._is_tiled(v))
+
+    def _is_own(self, value: Value) -> bool:
+        return value in self._values or self._is_tiled(value)
+
+    def _is_tiled(self, value: Value) -> bool:
+        return any(self.axis in axes for axes in value.layout or ())
+
+    def _owes(self, value: Value) -> bool:
+        tiled = self._is_tiled(value)
+        return tiled or (value.partial is not None and self.axis in value.partial[0])
+
+    def _names(self, op: Op) -> bool:
+        """True if a collective or local op is over the axis."""
+        if op.name in LOCAL:
+            named = op.params.get("slices") or op.params.get("parts") or (op.params.get("axes"),)
+            return any(self.axis in (axes or ()) for axes in named)
+        return op.name in COLLECTIVES and self.axis in op.params["axes"]
+
+    def check_alone(self, segment: int, ops: Iterable[Op]) -> None:
+        """Raises ValueError if one device alone were to run an op of several."""
+        for op in ops:
+            if op in self.ops:
+                raise ValueError(
+                    f"segment {segment} of the pipeline computes with an array that another "
+                    f"tactic tiles over axis {self.axis!r} ({op.name} at "
+                    f"{op.source or 'an unknown line'}); what several stages compute with lies "
+                    "whole on each of them: tile it over another axis"
+                )
+
+
+def _inner(op: Op) -> Iterator[Op]:
+    for region in op.regions:
+        yield from region.walk()
