@@ -121,6 +121,52 @@ def test_forward_passes_keep_no_activations() -> None:
     assert [*step.edges.sources[5, "forward"]] == [(1, "forward"), (3, "forward"), (4, "forward")]
 
 
+def critics_then_policy(state: Any, batch: Any) -> Any:
+    """A critic learns from its target, and then the policy from the critic of that step."""
+
+    def value(critic: Any, x: Any) -> Any:
+        return jnp.tanh(x @ critic["in"]) @ critic["out"]
+
+    def apply(policy: Any, x: Any) -> Any:
+        return jnp.tanh(x + jnp.tanh(x @ policy["in"]) @ policy["out"])
+
+    wanted = value(state["target"], apply(state["policy"], batch["after"]))
+
+    def critic_loss(critic: Any) -> Any:
+        return jnp.mean((value(critic, batch["before"]) - jax.lax.stop_gradient(wanted)) ** 2)
+
+    def policy_loss(policy: Any, critic: Any) -> Any:
+        return -jnp.mean(value(critic, apply(policy, batch["before"])))
+
+    def stepped(params: Any, grads: Any) -> Any:
+        return jax.tree.map(lambda w, g: w - 0.1 * g, params, grads)
+
+    loss, grads = jax.value_and_grad(critic_loss)(state["critic"])
+    critic = stepped(state["critic"], grads)
+    policy = stepped(state["policy"], jax.grad(policy_loss)(state["policy"], critic))
+    target = jax.tree.map(lambda t, w: 0.9 * t + 0.1 * w, state["target"], critic)
+    return {"critic": critic, "policy": policy, "target": target}, loss
+
+
+def test_phases_have_several_forwards() -> None:
+    keys = iter(jax.random.split(jax.random.PRNGKey(1), 8))
+    shapes = {"critic": ((4, 8), (8, 1)), "target": ((4, 8), (8, 1)), "policy": ((4, 8), (8, 4))}
+    state = {
+        name: {"in": jax.random.normal(next(keys), i), "out": jax.random.normal(next(keys), o)}
+        for name, (i, o) in shapes.items()
+    }
+    batch = {name: jax.random.normal(next(keys), (16, 4)) for name in ("before", "after")}
+    with doubles(True):
+        state, batch = wide(state), wide(batch)
+        schedule = [pt.Pipeline("stage", 4, "3f1b")]
+        step = pt.partition(critics_then_policy, pt.Mesh({"stage": 2}), schedule, simulate=H100)
+        figures = json.loads(step.plan(state, batch).to_json())["steps"][-1]["pipeline"]
+        assert (figures["segments"], figures["phases"]) == (4, 2)
+        assert_equal_results(
+            raw(step(state, batch)), raw(jax.jit(critics_then_policy)(state, batch)), 1e-9
+        )
+
+
 def test_an_edited_table_is_taken() -> None:
     update, (state, batch) = of_mlps()
     mesh = pt.Mesh({"stage": 2})

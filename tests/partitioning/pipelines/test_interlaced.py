@@ -53,6 +53,50 @@ def test_updates_are_those_of_the_whole_step(
     assert [s for s, places in enumerate(placement) if places == [0, 1]] == whole
 
 
+def critic_then_policy(state: Any, batch: Any) -> Any:
+    """A policy that climbs the critic which the same step has updated; both embed tokens."""
+
+    def apply(params: Any, x: Any) -> Any:
+        return jnp.tanh(jnp.tanh(x @ params["in"]) @ params["mid"]) @ params["out"]
+
+    def critic_loss(critic: Any) -> Any:
+        error = apply(critic, critic["embed"][batch["tokens"]]) - batch["y"]
+        return jnp.mean(error**2)
+
+    def policy_loss(policy: Any, critic: Any) -> Any:
+        x = critic["embed"][batch["tokens"]]
+        return -jnp.mean(apply(critic, x + apply(policy, x)))
+
+    def stepped(params: Any, grads: Any) -> Any:
+        norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(grads)))
+        return jax.tree.map(lambda w, g: w - 0.1 * g / jnp.maximum(norm, 1.0), params, grads)
+
+    loss, grads = jax.value_and_grad(critic_loss)(state["critic"])
+    critic = stepped(state["critic"], grads)
+    policy = stepped(state["policy"], jax.grad(policy_loss)(state["policy"], critic))
+    return {"critic": critic, "policy": policy}, loss
+
+
+def test_phases_are_interlaced() -> None:
+    keys = iter(jax.random.split(jax.random.PRNGKey(2), 9))
+
+    def normal(*shape: int) -> Any:
+        return jax.random.normal(next(keys), shape)
+
+    def layers(out: int) -> Any:
+        return {"in": normal(4, 8), "mid": normal(8, 8), "out": normal(8, out)}
+
+    state = {"critic": {"embed": normal(16, 4), **layers(1)}, "policy": layers(4)}
+    batch = {"tokens": jax.random.randint(next(keys), (16,), 0, 16), "y": normal(16, 1)}
+    embedding = pt.Manual("embedding", {"state/critic/embed": 0}, "stage")
+    with doubles(True):
+        arguments = wide((state, batch))
+        plan = follow(critic_then_policy, arguments, [embedding, pt.Pipeline("stage", 4)], 1e-6)
+        figures = json.loads(plan.to_json())["steps"][-1]["pipeline"]
+    assert figures["phases"] == 2
+    assert [0, 1] in figures["table"]["placement"]
+
+
 def test_an_edited_table_is_taken() -> None:
     update, arguments = example("transformer", num_layers=2, vocabulary=16, tied=True)
     schedule = [*EMBEDDING, pt.Pipeline("stage", 4)]

@@ -88,7 +88,7 @@ def test_several_forwards_of_agents(agent: str) -> None:
     figures = json.loads(step.plan(state, batch).to_json())["steps"][-1]["pipeline"]
     # Double Q-learning runs the online network on what follows, too.
     assert figures["segments"] == 2 * {"dqn": 3, "mpo": 2}[agent]
-    assert figures["shared_state_bytes"] == PIPELINED[agent]
+    assert figures["shared_state_bytes"] == PIPELINED[agent][0]
     follow(step, update, state, batch)
 
 
