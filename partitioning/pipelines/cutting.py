@@ -24,8 +24,7 @@ from .stages.chains import forward_passes
 from .stages.dependence import in_microbatches
 from .stages.microbatches import rows_of_device, without_microbatches
 from .stages.segments import is_product
-from .stages.spread import Spread
-from .stages.staging import split_step, staged_step
+from .stages.staging import cut_step, split_step, spread_over
 
 
 def cut(
@@ -51,35 +50,35 @@ def cut(
     inputs, dim = pipeline.inputs, pipeline.dim
     stages = state.mesh[axis]
     count = pipeline.count(stages, rows_of_device(graph, state, inputs, dim))
-    dependence = split_step(graph, state, count, inputs, dim)
+    split = split_step(graph, state, count, inputs, dim)
     forwards = 1
     if pipeline.schedule == "3f1b":
-        forwards = forward_passes(dependence, is_product, stages).count
+        forwards = forward_passes(split.dependence, is_product, stages).count
     table = pipeline.table(stages, count, forwards)
     forwards = passes_of(table)
-    spread = None
-    if any(axis in tiles for tiles in state.tiles.values()):
-        spread = Spread(dependence.program, axis)
-        if forwards > 1:
-            raise ValueError(
-                f"another tactic tiles arrays over axis {axis!r}, and the table is of {forwards} "
-                "forward passes; with these stages need an axis of their own"
-            )
+    spread = spread_over(split, state, axis)
+    if spread is not None and forwards > 1:
+        raise ValueError(
+            f"another tactic tiles arrays over axis {axis!r}, and the table is of {forwards} "
+            "forward passes; with these stages need an axis of their own"
+        )
     alone = sum(len(places) == 1 for places in table.placement) if stages > 1 else table.segments
     ends = None if saved is None else saved["recipe"]["ends"]
-    step = staged_step(
-        dependence, state, alone // forwards, simulator, ends, pipeline.cuts, forwards, spread
+    step = cut_step(
+        split, state, alone // forwards, simulator, ends, pipeline.cuts, forwards, spread
     )
     whole = step.segments.whole
     if whole and alone == table.segments:
-        table = interlaced(table, step.edges, whole)
+        (phase,) = step.phases
+        table = interlaced(table, phase.edges, whole)
     on_all = tuple(i for i, places in enumerate(table.placement) if len(places) > 1)
     if on_all != whole:
         raise ValueError(
             f"the table runs segments {[*on_all]} on all devices of axis {axis!r}, and the tactics "
             f"before the pipeline tile the work of segments {[*whole]} over it"
         )
-    check_table(table, step.edges)
+    for phase in step.phases:
+        check_table(table, phase.edges)
     positions = {value: i for i, value in enumerate(graph.program.inputs)}
     pairs = [(positions[before], at) for before, _, at in graph.state]
     return PipelineProgram(step, table, axis, state.mesh, pairs, spread)
@@ -109,14 +108,19 @@ def rewritten(
     table = program.table
     place = max(range(table.devices), key=costs.peaks.__getitem__)
     peaks = ", ".join(amount(peak, "B", 1024) for peak in costs.peaks)
-    busy = ", ".join(f"{time / costs.timing.total:.2f}" for time in costs.timing.busy)
-    message = max((program.routes.nbytes(p) for p in program.routes.slots if p[1]), default=0)
+    busy = ", ".join(f"{time / costs.seconds:.2f}" for time in costs.busy)
+    message = max(
+        (one.routes.nbytes(p) for one, _ in program.phases for p in one.routes.slots if p[1]),
+        default=0,
+    )
+    count = sum(times for one, times in program.phases if not one.phase.is_empty)
+    passes = f" in each of {count} phases" if count > 1 else ""
     own = ", ".join(amount(nbytes_of(one.sizes), "B", 1024) for one in program.owned)
     updated = {program.step.program.inputs[i] for i in program.shared} & set(program.state)
     everywhere = sum(value.nbytes for value in updated)
     note = (
         f"{table.segments} segments on {table.devices} stages, {table.microbatches} micro-batches "
-        f"in {table.steps} steps; busy {busy} of the time; state {own} by stage and "
+        f"in {table.steps} steps{passes}; busy {busy} of the time; state {own} by stage and "
         f"{amount(everywhere, 'B', 1024)} on all; peaks {peaks}; messages of at most "
         f"{amount(message, 'B', 1024)}"
     )
@@ -125,8 +129,9 @@ def rewritten(
         "segments": table.segments,
         "microbatches": table.microbatches,
         "steps": table.steps,
-        "seconds": costs.timing.total,
-        "busy": list(costs.timing.busy),
+        "phases": count,
+        "seconds": costs.seconds,
+        "busy": list(costs.busy),
         "peak_memory_bytes": list(costs.peaks),
         "state_bytes": [nbytes_of(packing.sizes) for packing in program.owned],
         "shared_state_bytes": everywhere,
@@ -157,13 +162,18 @@ def _shown(program: PipelineProgram, place: int) -> Program:
         for v in step.program.inputs
     }
     inputs = tuple(whole[v] for v in step.program.inputs)
-    dependence = step.dependence
-    results = tuple(op.outputs[0] for op in (*dependence.prepared, *dependence.totals))
-    own = [t for t in program.routes.parcels if place in table.placement[t[0]]]
-    regions = tuple(step.cells[task].program for task in own)
-    params: dict[str, Any] = {"length": table.microbatches, "stage": place}
-    cells = Op("pipeline", None, inputs, results, params, regions)
+    ops: list[Op] = []
+    for one, times in program.phases:
+        phase = one.phase
+        if not phase.is_empty:
+            dependence = phase.dependence
+            results = tuple(op.outputs[0] for op in (*dependence.prepared, *dependence.totals))
+            own = [t for t in one.routes.parcels if place in table.placement[t[0]]]
+            regions = tuple(phase.cells[task].program for task in own)
+            params: dict[str, Any] = {"length": table.microbatches * times, "stage": place}
+            read = tuple(whole.get(v, v) for v in phase.program.inputs)
+            ops.append(Op("pipeline", None, read, results, params, regions))
+        ops += [op for op in phase.tail.ops if op not in ops]
     return Program(
-        inputs, step.program.outputs, [cells, *step.tail.ops], step.program.constants,
-        step.program.signature,
-    )  # fmt: skip
+        inputs, step.program.outputs, ops, step.program.constants, step.program.signature
+    )

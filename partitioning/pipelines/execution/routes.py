@@ -14,7 +14,7 @@ import numpy as np
 
 from ...ir.program import Value
 from ..edges import Task
-from ..stages.cells import StagedStep
+from ..stages.cells import StagedPhase
 from ..table import PipelineCell, PipelineTable
 from .flat import FlatLayout, largest, nbytes_of
 
@@ -68,11 +68,11 @@ class Routes:
         return nbytes_of(self.sizes.get(pool, {}))
 
 
-def routed(step: StagedStep, table: PipelineTable) -> Routes:
+def routed(phase: StagedPhase, table: PipelineTable) -> Routes:
     """Lays out the buffers of a table.
 
     Args:
-      step: the cells.
+      phase: the cells.
       table: its cells have one device each, or all.
 
     Raises:
@@ -82,12 +82,12 @@ def routed(step: StagedStep, table: PipelineTable) -> Routes:
     tasks = sorted({(c.segment, c.work) for c in table.step_of})
     readers: dict[Value, list[Task]] = {}
     for task in tasks:
-        for value in step.cells[task].read:
+        for value in phase.cells[task].read:
             readers.setdefault(value, []).append(task)
     parcels: dict[Task, list[Parcel]] = {task: [] for task in tasks}
-    for segment in range(step.count):
-        for maker in filter(step.cells.__contains__, _makers(segment)):
-            values = step.cells[maker].made
+    for segment in range(phase.count):
+        for maker in filter(phase.cells.__contains__, _makers(segment)):
+            values = phase.cells[maker].made
             # Whichever of them makes the gradients of inputs, they are one parcel.
             twin: Task = (segment, "inputs") if maker[1] == "backward" else maker
             for parcel in _parcels(maker, values, readers, device, table.devices):
@@ -96,7 +96,7 @@ def routed(step: StagedStep, table: PipelineTable) -> Routes:
     every = list(dict.fromkeys(parcel for made in parcels.values() for parcel in made))
     reads: dict[Task, tuple[Parcel, ...]] = {}
     for task in tasks:
-        wanted = set(step.cells[task].read)
+        wanted = set(phase.cells[task].read)
         place = device[task[0]]
         here = [
             p for p in every if p.device in (EVERY, device[p.maker[0]] if place == EVERY else place)

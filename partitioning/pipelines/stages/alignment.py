@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ...ir.program import Op, Value
 from .chains import ForwardChains
-from .dependence import Dependence
+from .dependence import Dependences
 from .owners import Groups
 
 #: What has a place of its own in the order: the group of some parameters, or a single op.
@@ -23,12 +23,12 @@ Node = Value | Op
 
 
 def aligned(
-    dependence: Dependence, heavy: Collection[Op], chains: ForwardChains | None = None
+    dependence: Dependences, heavy: Collection[Op], chains: ForwardChains | None = None
 ) -> tuple[list[Op], dict[Op, int]]:
     """Orders the forward pass.
 
     Args:
-      dependence: of a micro-batch's program.
+      dependence: of a step.
       heavy: the products among its ops.
       chains: its forward passes, of which products at the same depth have the same place.
 
@@ -61,11 +61,11 @@ def aligned(
 
 
 def _nodes(
-    dependence: Dependence, heavy: Collection[Op], chains: ForwardChains | None
+    dependence: Dependences, heavy: Collection[Op], chains: ForwardChains | None
 ) -> dict[Op, Node]:
     """The node of each op that reads parameters or is a product."""
     groups = Groups(dependence)
-    parameters = {v for v in dependence.program.inputs if v in dependence.trained and v.ndim}
+    parameters = {v for v in dependence.inputs if v in dependence.trained and v.ndim}
     found: dict[Op, list[Value]] = {}
     joined: dict[Value, Value] = {}
 
@@ -110,7 +110,7 @@ def _of_like_depth(
                 yield op, last[i * len(last) // len(own)]
 
 
-def _edges(dependence: Dependence, nodes: Mapping[Op, Node]) -> dict[Node, dict[Node, None]]:
+def _edges(dependence: Dependences, nodes: Mapping[Op, Node]) -> dict[Node, dict[Node, None]]:
     """For each node, in the order of the program, those whose results it reads."""
     behind: dict[Value, dict[Node, None]] = {}
     before: dict[Node, dict[Node, None]] = {}

@@ -11,16 +11,16 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from ...ir.program import Op, Value
-from .dependence import Dependence
+from .dependence import Dependences
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ForwardChains:
-    """The forward passes of a micro-batch's program.
+    """The forward passes of a step.
 
     Attributes:
-      of: the number of the chain of each op of `Dependence.forward`; the last chain is the one that
-        is differentiated, and makes the loss.
+      of: the number of the chain of each op of `Dependences.forward`; the last chain is the
+        differentiated one, and makes the loss.
       count: how many chains there are.
     """
 
@@ -33,12 +33,12 @@ class ForwardChains:
 
 
 def forward_passes(
-    dependence: Dependence, is_product: Callable[[Op], bool], stages: int
+    dependence: Dependences, is_product: Callable[[Op], bool], stages: int
 ) -> ForwardChains:
     """Finds the chains of a step.
 
     Args:
-      dependence: of a micro-batch's program.
+      dependence: of a step.
       is_product: tells the ops that segments are cut between.
       stages: a chain with fewer products than there are stages is part of the last one.
     """
@@ -90,7 +90,7 @@ def _alone(roots: Collection[Op]) -> bool:
 
 
 def _differentiated(
-    dependence: Dependence, is_product: Callable[[Op], bool], found: Mapping[Op, set[Op]]
+    dependence: Dependences, is_product: Callable[[Op], bool], found: Mapping[Op, set[Op]]
 ) -> Iterator[Op]:
     """The chains of which products of the backward pass read activations."""
     maker = {v: op for op in dependence.forward for v in op.outputs}

@@ -20,9 +20,9 @@ from ...rules import traits_of
 from ...tactics.manual import path_pattern
 from .alignment import aligned
 from .chains import ForwardChains
-from .dependence import Dependence
+from .dependence import Dependences
 from .owners import Groups
-from .spread import Spread
+from .spread import SpreadWork
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,17 +64,17 @@ class Segments:
 
 
 def cut(
-    dependence: Dependence,
+    dependence: Dependences,
     count: int,
     seconds: Callable[[], Mapping[Op, float]] | Sequence[int],
     cuts: Sequence[str] = (),
     chains: ForwardChains | None = None,
-    spread: Spread | None = None,
+    spread: SpreadWork | None = None,
 ) -> Segments:
-    """Cuts a program into segments of about equal time, where little crosses.
+    """Cuts a step into segments of about equal time, where little crosses.
 
     Args:
-      dependence: of the program.
+      dependence: of the step.
       count: how many segments; of several chains, how many of each. Those that run on all devices
         are further ones.
       seconds: tells how long each op takes, others take none; or `ends` of the same cut before.
@@ -91,12 +91,12 @@ def cut(
 
 
 def _stages(
-    dependence: Dependence,
+    dependence: Dependences,
     count: int,
     seconds: Callable[[], Mapping[Op, float]] | Sequence[int],
     cuts: Sequence[str],
     chains: ForwardChains | None,
-    spread: Spread | None,
+    spread: SpreadWork | None,
 ) -> Segments:
     """Cuts a program into segments, of which each has a part of every chain."""
     atoms, crossing = _atoms(dependence, chains, spread)
@@ -123,7 +123,7 @@ def _stages(
     return atoms.grouped(_balanced_between(times, crossing, count, atoms.whole))
 
 
-def _named(dependence: Dependence, atoms: Segments, cuts: Sequence[str]) -> list[int]:
+def _named(dependence: Dependences, atoms: Segments, cuts: Sequence[str]) -> list[int]:
     """The number past the last atom of each segment, where cuts are named.
 
     Raises:
@@ -132,7 +132,7 @@ def _named(dependence: Dependence, atoms: Segments, cuts: Sequence[str]) -> list
     ends: list[int] = []
     for path in cuts:
         pattern = path_pattern(path)
-        wanted = {v for v in dependence.program.inputs if pattern.fullmatch(v.path)}
+        wanted = {v for v in dependence.inputs if pattern.fullmatch(v.path)}
         found = [
             atoms.of[op]
             for op in filter(is_product, dependence.forward)
@@ -152,7 +152,7 @@ def _named(dependence: Dependence, atoms: Segments, cuts: Sequence[str]) -> list
     return [*ends, atoms.count]
 
 
-def _read(dependence: Dependence, op: Op) -> list[Value]:
+def _read(dependence: Dependences, op: Op) -> list[Value]:
     """The values that an op reads, and those that they are computed from in no segment."""
     return [*op.inputs, *(v for o in dependence.closure(op.inputs) for v in o.inputs)]
 
@@ -225,7 +225,7 @@ def balanced(times: np.ndarray, crossing: np.ndarray, count: int) -> list[int]:
 
 
 def _atoms(
-    dependence: Dependence, chains: ForwardChains | None, spread: Spread | None
+    dependence: Dependences, chains: ForwardChains | None, spread: SpreadWork | None
 ) -> tuple[Segments, np.ndarray]:
     """The finest segments, each with a product; and the bytes that cross behind each, or are read
     on both sides.
@@ -239,7 +239,7 @@ def _atoms(
     uses = _forward_uses(dependence, of)
     count = len(ends) + 1
     of.update(_backward(dependence, of, uses, count, together, whole))
-    inputs = dependence.program.inputs
+    inputs = dependence.inputs
     readers = {value: tuple(sorted(uses.get(value, ()))) for value in inputs}
     for value, segments in readers.items():
         # Parameters that are read on both sides would lie on both, and their gradients cross.
@@ -291,7 +291,7 @@ def is_product(op: Op) -> bool:
     return any(traits_of(o.name).flops in ("matmul", "convolution") for o in inner)
 
 
-def _forward_uses(dependence: Dependence, of: Mapping[Op, int]) -> dict[Value, set[int]]:
+def _forward_uses(dependence: Dependences, of: Mapping[Op, int]) -> dict[Value, set[int]]:
     """For each value the segments of the forward pass that make it or compute with it."""
     uses: dict[Value, set[int]] = {}
     for op, segment in of.items():
@@ -305,7 +305,7 @@ def _forward_uses(dependence: Dependence, of: Mapping[Op, int]) -> dict[Value, s
 
 
 def _backward(
-    dependence: Dependence,
+    dependence: Dependences,
     of: Mapping[Op, int],
     uses: Mapping[Value, set[int]],
     count: int,
@@ -319,7 +319,6 @@ def _backward(
     all devices `together` stand in the segments `whole`.
     """
     ops = dependence.backward
-    program = dependence.program
     made: dict[Value, int] = {}
     found: dict[Op, int] = {}
     free: set[Op] = set()
@@ -341,7 +340,7 @@ def _backward(
         made.update(dict.fromkeys(op.outputs, found[op]))
 
     groups = Groups(dependence)
-    homes = groups.segments(program, uses)
+    homes = groups.segments(uses)
     gradients = {op.inputs[0]: homes(op.outputs[0]) for op in dependence.totals}
     reads: dict[Value, list[Op]] = {}
     for op in ops:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from ...ir.program import COLLECTIVES, LOCAL, Op, Program, Value
 
 
-class Spread:
-    """The work of a local program that differs from device to device of an axis.
+class SpreadWork:
+    """The work of local programs that differs from device to device of an axis.
 
     Args:
-      program: the program.
+      programs: the programs.
       axis: the axis.
 
     Attributes:
@@ -24,10 +24,14 @@ class Spread:
       exchanges: those among them that exchange values over the axis.
     """
 
-    def __init__(self, program: Program, axis: str):
+    def __init__(self, programs: Iterable[Program], axis: str):
         self.axis = axis
         self.ops: set[Op] = set()
         self.exchanges: set[Op] = set()
+        for program in programs:
+            self._enter(program)
+
+    def _enter(self, program: Program) -> None:
         values = set(filter(self._is_tiled, (*program.inputs, *program.constants)))
         for op in program.ops:
             inside = [op, *_inner(op)]
@@ -40,7 +44,6 @@ class Spread:
                 self.exchanges.add(op)
             whole = op.name in ("all_reduce", "all_gather") and self._names(op)
             values.update(v for v in op.outputs if not whole or self._is_tiled(v))
-        self.values = values
 
     def _is_tiled(self, value: Value) -> bool:
         return any(self.axis in axes for axes in value.layout or ())

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...decide.graph import Graph
 from ...decide.sharding import Decisions
 from ...ir.program import Op, Program
 from ...simulator.attach import Simulator
-from .cells import StagedStep, staged
+from .cells import StagedLoop, StagedPart, StagedStep, staged
 from .chains import forward_passes
-from .conditions import conditions_apart
-from .dependence import Dependence
+from .dependence import Dependence, Dependences
 from .microbatches import microbatched
+from .phases import Loop, Part, Phase, is_loop, parts_of, phases
 from .segments import cut, is_product
-from .spread import Spread
+from .spread import SpreadWork
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SplitStep:
+    """A step of micro-batches, before it is cut.
+
+    Attributes:
+      program: of the micro-batch.
+      parts: phases, and loops over such.
+      known: the dependences of each phase.
+      dependence: those of all phases.
+    """
+
+    program: Program
+    parts: Sequence[Part]
+    known: Mapping[Phase, Dependence]
+    dependence: Dependences
 
 
 def split_step(
     graph: Graph, state: Decisions, microbatches: int, inputs: Sequence[str] = (), dim: int = 0
-) -> Dependence:
+) -> SplitStep:
     """Splits a step into micro-batches, and tells what depends on what.
 
     Args:
@@ -34,24 +52,49 @@ def split_step(
       ValueError: the batch cannot be split so, or an op mixes its rows.
     """
     program = microbatched(graph, state, microbatches, inputs, dim)
-    conditions_apart(program)
-    return Dependence(program)
+    parts = phases(program, microbatches)
+    every = [part for part in parts_of(parts) if isinstance(part, Phase)]
+    loops = [part for part in parts_of(parts) if isinstance(part, Loop)]
+    known = {phase: Dependence(phase.program, phase.data) for phase in every}
+    dependence = Dependences(
+        [*known.values()],
+        list(dict.fromkeys(v for phase in every for v in phase.program.inputs)),
+        {v for phase in every for v in phase.data},
+        [tie for loop in loops for tie in loop.ties()],
+    )
+    return SplitStep(program, parts, known, dependence)
 
 
-def staged_step(
-    dependence: Dependence,
+def spread_over(step: SplitStep, state: Decisions, axis: str) -> SpreadWork | None:
+    """The work that earlier tactics spread over the axis of the stages; None if there is none.
+
+    Raises:
+      ValueError: the step is of several phases.
+    """
+    if not any(axis in tiles for tiles in state.tiles.values()):
+        return None
+    if len(step.known) > 1:
+        raise ValueError(
+            f"another tactic tiles arrays over axis {axis!r}, and the step has {len(step.known)} "
+            "phases, one behind the other; with these stages need an axis of their own"
+        )
+    return SpreadWork([phase.program for phase in step.known], axis)
+
+
+def cut_step(
+    step: SplitStep,
     state: Decisions,
     segments: int,
     simulator: Simulator,
     ends: Sequence[int] | None = None,
     cuts: Sequence[str] = (),
     forwards: int = 1,
-    spread: Spread | None = None,
+    spread: SpreadWork | None = None,
 ) -> StagedStep:
     """Cuts a step of micro-batches into segments.
 
     Args:
-      dependence: of the program of a micro-batch.
+      step: the step.
       state: the decisions over the axes of the mesh.
       segments: into how many parts each forward pass is cut, and the backward pass with it; those
         that run on all devices of the axis are further ones.
@@ -67,26 +110,39 @@ def staged_step(
     """
     chains = None
     if forwards > 1:
-        chains = forward_passes(dependence, is_product, segments)
+        chains = forward_passes(step.dependence, is_product, segments)
         if chains.count != forwards:
             raise ValueError(
                 f"the table is of {forwards} forward passes, the step has {chains.count} that are "
                 f"at least {segments} products deep, the differentiated one included"
             )
-    seconds = functools.partial(op_seconds, dependence.program, simulator, state)
+    seconds = functools.partial(op_seconds, step.program, simulator, state)
     known = seconds if ends is None else ends
-    step = staged(dependence, cut(dependence, segments, known, cuts, chains, spread))
-    if spread is not None:
-        for (segment, _), cell in step.cells.items():
-            if segment not in step.segments.whole:
-                spread.check_alone(segment, cell.program.ops)
-    return step
+    segments_ = cut(step.dependence, segments, known, cuts, chains, spread)
+
+    def staged_part(part: Part) -> StagedPart:
+        if isinstance(part, Loop):
+            return StagedLoop(part.op, tuple(map(staged_part, part.parts)))
+        phase = staged(step.known[part], segments_, part.guard)
+        if spread is not None:
+            for (segment, _), cell in phase.cells.items():
+                if segment not in segments_.whole:
+                    spread.check_alone(segment, cell.program.ops)
+        return phase
+
+    parts = tuple(map(staged_part, step.parts))
+    return StagedStep(step.program, step.dependence, segments_, parts)
 
 
 def op_seconds(program: Program, simulator: Simulator, state: Decisions) -> dict[Op, float]:
-    """The predicted seconds of the kernels at whose root an op is; others have none."""
+    """The predicted seconds of the kernels at whose root an op is, in all turns of loops over
+    steps; others have none.
+    """
     found: dict[Op, float] = {}
     for event in simulator.predict(program, state.mesh).timing.events:
         if event.op is not None:
             found[event.op] = found.get(event.op, 0.0) + event.seconds
+    for op in filter(is_loop, program.ops):
+        for inner, inner_seconds in op_seconds(op.regions[0], simulator, state).items():
+            found[inner] = found.get(inner, 0.0) + op.trips * inner_seconds
     return found

@@ -22,7 +22,7 @@ from troupe.partitioning.pipelines.schedules.named import (
     passes_of,
     zero_bubble,
 )
-from troupe.partitioning.pipelines.stages.staging import split_step, staged_step
+from troupe.partitioning.pipelines.stages.staging import cut_step, split_step
 from troupe.partitioning.pipelines.table import PipelineTable
 from troupe.partitioning.simulator.attach import Simulator
 from troupe.partitioning.tactics import parse_schedule
@@ -44,7 +44,7 @@ def pipelined(
         apply_tactic(context, tactic.actions(context), tactic.axis, made.work)
     dependence, forwards = split_step(made, decisions, table.microbatches), passes_of(table)
     stages = table.segments // forwards
-    step = staged_step(dependence, decisions, stages, Simulator("h100"), forwards=forwards)
+    step = cut_step(dependence, decisions, stages, Simulator("h100"), forwards=forwards)
     state = [(list(made.program.inputs).index(before), at) for before, _, at in made.state]
     return PipelineRun(PipelineProgram(step, table, "stage", mesh.axes, state), mesh)
 
@@ -123,7 +123,7 @@ def test_live_activations_are_those_of_the_table() -> None:
     update, arguments = example("mlp", num_layers=4)
     for table, live in ((gpipe(4, 4), 4), (one_f_one_b(4, 4), 4), (one_f_one_b(4, 8), 4)):
         run = pipelined(update, arguments, STAGES, table)
-        assert run.program.routes.slots["forward", 0] == live
+        assert run.program.phases[0][0].routes.slots["forward", 0] == live
 
 
 def test_the_program_does_not_grow_with_micro_batches() -> None:
