@@ -24,8 +24,7 @@ from .stages.chains import forward_passes
 from .stages.dependence import in_microbatches
 from .stages.microbatches import rows_of_device, without_microbatches
 from .stages.segments import is_product
-from .stages.spread import Spread
-from .stages.staging import split_step, staged_step
+from .stages.staging import cut_step, split_step, spread_over
 
 
 def cut(
@@ -57,17 +56,15 @@ def cut(
         forwards = forward_passes(split.dependence, is_product, stages).count
     table = pipeline.table(stages, count, forwards)
     forwards = passes_of(table)
-    spread = None
-    if any(axis in tiles for tiles in state.tiles.values()):
-        spread = Spread(split.parts, axis)
-        if forwards > 1:
-            raise ValueError(
-                f"another tactic tiles arrays over axis {axis!r}, and the table is of {forwards} "
-                "forward passes; with these stages need an axis of their own"
-            )
+    spread = spread_over(split, state, axis)
+    if spread is not None and forwards > 1:
+        raise ValueError(
+            f"another tactic tiles arrays over axis {axis!r}, and the table is of {forwards} "
+            "forward passes; with these stages need an axis of their own"
+        )
     alone = sum(len(places) == 1 for places in table.placement) if stages > 1 else table.segments
     ends = None if saved is None else saved["recipe"]["ends"]
-    step = staged_step(
+    step = cut_step(
         split, state, alone // forwards, simulator, ends, pipeline.cuts, forwards, spread
     )
     whole = step.segments.whole

@@ -88,7 +88,8 @@ def _chosen(graph: Graph, actions: Sequence[Action], wanted: CoShard) -> list[Ac
 
 def _layers(program: Program, graph: Graph, state: Decisions) -> list[tuple[list[Op], list[Op]]]:
     """For each layer its ops of the forward and of the backward pass, in order."""
-    tiled = {op for op in program.ops if PART in state.factors.get(graph.of.get(op), {})}  # type: ignore[call-overload]
+    nodes = ((op, graph.of.get(op)) for op in program.ops)
+    tiled = {op for op, node in nodes if node is not None and PART in state.factors.get(node, {})}
     depends = set(graph.structure.data)
     after: set[Value] = set()
     forward: set[Op] = set()

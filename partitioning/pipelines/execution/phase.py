@@ -17,6 +17,7 @@ from ...ir.execute import Coordinates, evaluate
 from ...ir.program import Op, Value
 from ..edges import Task
 from ..stages.cells import CellProgram, StagedPhase
+from ..stages.spread import SpreadWork
 from ..table import PipelineTable
 from .flat import Flat, FlatLayout, flattened, largest, shaped, zeros
 from .held import Held
@@ -36,6 +37,7 @@ class PhaseProgram:
       owners: of the step.
       given: for each input the device that has it, or SHARED.
       wanted: (output, the device that keeps it or SHARED, its name where that one holds it).
+      spread: the work of all devices of the axis at once.
 
     Attributes:
       phase, table: the same.
@@ -55,12 +57,13 @@ class PhaseProgram:
         owners: Owners,
         given: Mapping[Value, int],
         wanted: Sequence[tuple[Value, int, Value]],
+        spread: SpreadWork | None = None,
     ):
         self.phase, self.table, self.axis, self.mesh = phase, table, axis, dict(mesh)
         self.routes = routed(phase, table)
         self._device = owners.device
         pairs = [(value, place) for value, place, _ in wanted]
-        self.tail = divided(phase, owners, table.devices, given, pairs)
+        self.tail = divided(phase, owners, table.devices, given, pairs, spread)
         devices = range(table.devices)
         self.layouts = [
             FlatLayout.of(name for _, place, name in wanted if place == here) for here in devices
@@ -244,8 +247,6 @@ class PhaseProgram:
     def _run_tail(self, held: Held, sums: Flat) -> tuple[Flat, list[Any]]:
         tail, program, place = self.tail, self.phase.tail, held.place
         totals = {op.outputs[0]: op for op in self.phase.dependence.totals}
-        everywhere = [value for value in totals if tail.owners[value] == SHARED]
-        held = held.with_shared({v: self._total(totals[v], 0, sums) for v in everywhere})
 
         def compute(here: int, wanted: Sequence[Value], held: Held) -> list[Any]:
             """Values of the tail on a device, from what it has and what is shared."""
@@ -257,8 +258,16 @@ class PhaseProgram:
             ]
             return self._evaluate_tail(part, have)
 
+        def exchange(values: Sequence[Value], held: Held) -> Held:
+            """Computes values that all devices exchange parts of, outside of any branch."""
+            part = needed(program, values, held.shared)
+            found = self._evaluate_tail(part, [held.shared[v] for v in part.inputs])
+            return held.with_shared(dict(zip(part.outputs, found, strict=True)))
+
+        everywhere = [v for v in totals if tail.owners[v] == SHARED]
+        held = held.with_shared({v: self._total(totals[v], 0, sums) for v in everywhere})
         devices = range(self.table.devices)
-        held = self._exchanged(held, tail.exchanged[0])
+        held = exchange(tail.exchanged[0], held)
         for sent, exchanged in zip(tail.rounds, tail.exchanged[1:], strict=True):
 
             def round_of(here: int, sent: tuple[Value, ...] = sent, held: Held = held) -> list[Any]:
@@ -272,7 +281,7 @@ class PhaseProgram:
             parts = lax.switch(place, [functools.partial(round_of, here) for here in devices])
             summed = zip(sent, lax.psum(parts, self.axis), strict=True)
             held = held.with_shared({v: part.astype(v.dtype) for v, part in summed})
-            held = self._exchanged(held, exchanged)
+            held = exchange(exchanged, held)
 
         def kept(here: int) -> Flat:
             results = compute(here, tail.kept[here], held)
@@ -280,20 +289,15 @@ class PhaseProgram:
             return layout.pack(dict(zip(layout.values, results, strict=True)), self.sizes)
 
         flat = lax.switch(place, [functools.partial(kept, here) for here in devices])
-        found = self._from_shared(held, tail.shared)
+        part = needed(program, tail.shared, held.shared)
+        found = dict(
+            zip(
+                part.outputs,
+                self._evaluate_tail(part, [held.shared[v] for v in part.inputs]),
+                strict=True,
+            )
+        )
         return flat, [found[v] for v in tail.shared]
-
-    def _exchanged(self, held: Held, values: Sequence[Value]) -> Held:
-        """What a device has, with values that all devices exchange parts of, outside of any
-        branch.
-        """
-        return held.with_shared(self._from_shared(held, values)) if values else held
-
-    def _from_shared(self, held: Held, values: Sequence[Value]) -> dict[Value, Any]:
-        """Values of the tail from what all devices have."""
-        part = needed(self.phase.tail, values, held.shared)
-        results = self._evaluate_tail(part, [held.shared[v] for v in part.inputs])
-        return dict(zip(part.outputs, results, strict=True))
 
     def _evaluate_tail(self, program: Any, have: Sequence[Any]) -> list[Any]:
         here = Coordinates(self.mesh, {axis: lax.axis_index(axis) for axis in self.mesh})

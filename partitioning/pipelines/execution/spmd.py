@@ -13,7 +13,7 @@ from ...ir.program import Value
 from ..stages.cells import StagedLoop, StagedPart, StagedPhase, StagedStep
 from ..stages.dependence import in_microbatches
 from ..stages.microbatches import MICROBATCH
-from ..stages.spread import Spread
+from ..stages.spread import SpreadWork
 from ..table import PipelineTable
 from .flat import Flat, FlatLayout, largest
 from .held import Held
@@ -53,11 +53,12 @@ class PipelineProgram:
         axis: str,
         mesh: Mapping[str, int],
         state: Sequence[tuple[int, int]],
-        spread: Spread | None = None,
+        spread: SpreadWork | None = None,
     ):
         self.step, self.table, self.axis, self.mesh = step, table, axis, dict(mesh)
+        self.spread = spread
         inputs, outputs = step.program.inputs, step.program.outputs
-        self.owners = Owners(step, devices_of(table), spread)
+        self.owners = Owners(step, devices_of(table))
         looped = {v for part in step.parts if isinstance(part, StagedLoop) for v in part.op.inputs}
         given = dict.fromkeys(inputs, SHARED)
         for i, _ in state:
@@ -134,7 +135,14 @@ class _Parts:
             found = wanted if number == len(parts) - 1 else _handed(part, program.owners)
             self._programs.append(
                 PhaseProgram(
-                    part, program.table, program.axis, program.mesh, program.owners, known, found
+                    part,
+                    program.table,
+                    program.axis,
+                    program.mesh,
+                    program.owners,
+                    known,
+                    found,
+                    program.spread,
                 )
             )
             known.update((name, place) for _, place, name in found)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...ir.program import Op, Program, Value
 from ..stages.cells import StagedPhase, StagedStep
 from ..stages.owners import Groups
-from ..stages.spread import Spread
+from ..stages.spread import SpreadWork
 from .routes import EVERY
 
 #: The owner of what every device has, or its part of.
@@ -45,11 +45,10 @@ class Owners:
     Args:
       step: the step.
       device: of each segment, or EVERY.
-      spread: the work of all devices at once.
     """
 
-    def __init__(self, step: StagedStep, device: Sequence[int], spread: Spread | None = None):
-        self.device, self.spread = device, spread
+    def __init__(self, step: StagedStep, device: Sequence[int]):
+        self.device = device
         self._trained = step.dependence.trained
         readers: dict[Value, set[int]] = {}
         for phase in step.phases:
@@ -74,6 +73,7 @@ def divided(
     devices: int,
     given: Mapping[Value, int],
     wanted: Sequence[tuple[Value, int]],
+    spread: SpreadWork | None = None,
 ) -> Tail:
     """Divides the tail of a phase.
 
@@ -83,8 +83,9 @@ def divided(
       devices: how many there are.
       given: for each input the device that has it, or SHARED.
       wanted: (output, the device that keeps it, or SHARED).
+      spread: the work of all devices at once.
     """
-    device, owner_of, spread = owners.device, owners.of, owners.spread
+    device, owner_of = owners.device, owners.of
     owned: dict[Value, int] = dict(given)
     owned.update(dict.fromkeys(phase.program.constants, SHARED))
     owned.update((op.outputs[0], SHARED) for op in phase.dependence.prepared)

@@ -81,10 +81,10 @@ def _nodes(
         for one, other in itertools.pairwise(own):
             if root(one) is not root(other):
                 joined[root(other)] = root(one)
-    for heavy_op, other in () if chains is None else _of_like_depth(chains, heavy, found):
-        first, second = root(found[heavy_op][0]), root(found[other][0])
-        if first is not second:
-            joined[second] = first
+    for op, like in () if chains is None else _of_like_depth(chains, heavy, found):
+        here, there = root(found[op][0]), root(found[like][0])
+        if here is not there:
+            joined[there] = here
     nodes: dict[Op, Node] = {}
     for op, own in found.items():
         if own:

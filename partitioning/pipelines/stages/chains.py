@@ -19,8 +19,8 @@ class ForwardChains:
     """The forward passes of a step.
 
     Attributes:
-      of: the number of the chain of each op of `Dependences.forward`; the last chain is what is
-        differentiated, and makes the losses.
+      of: the number of the chain of each op of `Dependences.forward`; the last chain is the
+        differentiated one, and makes the loss.
       count: how many chains there are.
     """
 
@@ -38,7 +38,7 @@ def forward_passes(
     """Finds the chains of a step.
 
     Args:
-      dependence: of the step.
+      dependence: of a step.
       is_product: tells the ops that segments are cut between.
       stages: a chain with fewer products than there are stages is part of the last one.
     """

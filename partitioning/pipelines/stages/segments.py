@@ -22,7 +22,7 @@ from .alignment import aligned
 from .chains import ForwardChains
 from .dependence import Dependences
 from .owners import Groups
-from .spread import Spread
+from .spread import SpreadWork
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ def cut(
     seconds: Callable[[], Mapping[Op, float]] | Sequence[int],
     cuts: Sequence[str] = (),
     chains: ForwardChains | None = None,
-    spread: Spread | None = None,
+    spread: SpreadWork | None = None,
 ) -> Segments:
     """Cuts a step into segments of about equal time, where little crosses.
 
@@ -96,9 +96,9 @@ def _stages(
     seconds: Callable[[], Mapping[Op, float]] | Sequence[int],
     cuts: Sequence[str],
     chains: ForwardChains | None,
-    spread: Spread | None,
+    spread: SpreadWork | None,
 ) -> Segments:
-    """Cuts a step into segments, of which each has a part of every chain."""
+    """Cuts a program into segments, of which each has a part of every chain."""
     atoms, crossing = _atoms(dependence, chains, spread)
     apart = atoms.count - len(atoms.whole)
     if spread is not None and apart < 1:
@@ -225,7 +225,7 @@ def balanced(times: np.ndarray, crossing: np.ndarray, count: int) -> list[int]:
 
 
 def _atoms(
-    dependence: Dependences, chains: ForwardChains | None, spread: Spread | None
+    dependence: Dependences, chains: ForwardChains | None, spread: SpreadWork | None
 ) -> tuple[Segments, np.ndarray]:
     """The finest segments, each with a product; and the bytes that cross behind each, or are read
     on both sides.

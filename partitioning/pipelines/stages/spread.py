@@ -12,7 +12,7 @@ from ...ir.program import COLLECTIVES, LOCAL, Op, Program, Value
 from .phases import Loop, Part
 
 
-class Spread:
+class SpreadWork:
     """The work of a step that differs from device to device of an axis.
 
     Args:
@@ -40,7 +40,7 @@ class Spread:
                 continue
             for tie in part.ties():
                 if any(map(self._is_own, tie)):
-                    self._values.update(tie)
+                    self._values.update(v for v in tie if v.data is None)
             self._find(part.parts)
             results = zip(part.op.outputs, part.body.outputs, strict=True)
             self._values.update(outer for outer, inner in results if inner in self._values)

@@ -16,30 +16,30 @@ from .dependence import Dependence, Dependences
 from .microbatches import microbatched
 from .phases import Loop, Part, Phase, is_loop, parts_of, phases
 from .segments import cut, is_product
-from .spread import Spread
+from .spread import SpreadWork
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SplitStep:
-    """A step divided into micro-batches and phases.
+    """A step of micro-batches, before it is cut.
 
     Attributes:
-      program: of a micro-batch.
+      program: of the micro-batch.
       parts: phases, and loops over such.
-      dependences: of each phase.
-      dependence: of all of them.
+      known: the dependences of each phase.
+      dependence: those of all phases.
     """
 
     program: Program
-    parts: tuple[Part, ...]
-    dependences: Mapping[Phase, Dependence]
+    parts: Sequence[Part]
+    known: Mapping[Phase, Dependence]
     dependence: Dependences
 
 
 def split_step(
     graph: Graph, state: Decisions, microbatches: int, inputs: Sequence[str] = (), dim: int = 0
 ) -> SplitStep:
-    """Splits a step into micro-batches and phases, and tells what depends on what.
+    """Splits a step into micro-batches, and tells what depends on what.
 
     Args:
       graph: the traced step.
@@ -65,20 +65,27 @@ def split_step(
     return SplitStep(program, parts, known, dependence)
 
 
-def staged_step(
-    split: SplitStep,
+def spread_over(step: SplitStep, state: Decisions, axis: str) -> SpreadWork | None:
+    """The work that earlier tactics spread over the axis of the stages; None if there is none."""
+    if not any(axis in tiles for tiles in state.tiles.values()):
+        return None
+    return SpreadWork(step.parts, axis)
+
+
+def cut_step(
+    step: SplitStep,
     state: Decisions,
     segments: int,
     simulator: Simulator,
     ends: Sequence[int] | None = None,
     cuts: Sequence[str] = (),
     forwards: int = 1,
-    spread: Spread | None = None,
+    spread: SpreadWork | None = None,
 ) -> StagedStep:
     """Cuts a step of micro-batches into segments.
 
     Args:
-      split: the step.
+      step: the step.
       state: the decisions over the axes of the mesh.
       segments: into how many parts each forward pass is cut, and the backward pass with it; those
         that run on all devices of the axis are further ones.
@@ -94,29 +101,28 @@ def staged_step(
     """
     chains = None
     if forwards > 1:
-        chains = forward_passes(split.dependence, is_product, segments)
+        chains = forward_passes(step.dependence, is_product, segments)
         if chains.count != forwards:
             raise ValueError(
                 f"the table is of {forwards} forward passes, the step has {chains.count} that are "
                 f"at least {segments} products deep, the differentiated one included"
             )
-    seconds = functools.partial(op_seconds, split.program, simulator, state)
+    seconds = functools.partial(op_seconds, step.program, simulator, state)
     known = seconds if ends is None else ends
-    cut_ = cut(split.dependence, segments, known, cuts, chains, spread)
+    segments_ = cut(step.dependence, segments, known, cuts, chains, spread)
 
     def staged_part(part: Part) -> StagedPart:
         if isinstance(part, Loop):
             return StagedLoop(part.op, tuple(map(staged_part, part.parts)))
-        return staged(split.dependences[part], cut_, part.guard)
-
-    parts = tuple(map(staged_part, split.parts))
-    step = StagedStep(split.program, split.dependence, cut_, parts)
-    if spread is not None:
-        for phase in step.phases:
+        phase = staged(step.known[part], segments_, part.guard)
+        if spread is not None:
             for (segment, _), cell in phase.cells.items():
-                if segment not in cut_.whole:
+                if segment not in segments_.whole:
                     spread.check_alone(segment, cell.program.ops)
-    return step
+        return phase
+
+    parts = tuple(map(staged_part, step.parts))
+    return StagedStep(step.program, step.dependence, segments_, parts)
 
 
 def op_seconds(program: Program, simulator: Simulator, state: Decisions) -> dict[Op, float]:

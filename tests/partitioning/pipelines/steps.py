@@ -14,7 +14,7 @@ from troupe.partitioning.decide.sharding import Decisions
 from troupe.partitioning.ir.trace import trace
 from troupe.partitioning.options import PlanOptions
 from troupe.partitioning.pipelines.stages.cells import StagedStep
-from troupe.partitioning.pipelines.stages.staging import split_step, staged_step
+from troupe.partitioning.pipelines.stages.staging import cut_step, split_step
 from troupe.partitioning.record import graph_of
 from troupe.partitioning.simulator.attach import Simulator
 
@@ -47,4 +47,4 @@ def cut(
 ) -> StagedStep:
     decisions = Decisions({})
     dependence = split_step(graph(update, arguments), decisions, microbatches)
-    return staged_step(dependence, decisions, segments, Simulator("h100"), forwards=forwards)
+    return cut_step(dependence, decisions, segments, Simulator("h100"), forwards=forwards)
