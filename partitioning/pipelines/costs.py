@@ -16,10 +16,115 @@ from ..simulator.timing import Event, Seconds, Timing
 from .accounting import SegmentCost, TableTiming, lockstep_time
 from .edges import Task
 from .execution.flat import nbytes_of
+from .execution.phase import PhaseProgram
 from .execution.spmd import PipelineProgram
 from .execution.tail import needed
 from .stages.dependence import in_microbatches
 from .table import PipelineCell
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PhaseCosts:
+    """The predicted costs of a phase.
+
+    Args:
+      program: the phase.
+      simulator: predicts for a device and a topology.
+    """
+
+    program: PhaseProgram
+    simulator: Simulator
+
+    @property
+    def device(self) -> Device:
+        """The device that is predicted for."""
+        return get_device(self.simulator.device)
+
+    @functools.cached_property
+    def cells(self) -> Mapping[Task, Simulation]:
+        """The simulation of each cell that the table has."""
+        if self.program.phase.is_empty:
+            return {}
+        cells = self.program.phase.cells
+        return {task: self._predict(cells[task].program) for task in self.program.routes.parcels}
+
+    def _predict(self, program: Program) -> Simulation:
+        return self.simulator.predict(program, self.program.mesh)
+
+    @functools.cached_property
+    def segments(self) -> tuple[SegmentCost, ...]:
+        """Seconds of each segment's work on one micro-batch."""
+        found = []
+        for segment in range(self.program.phase.count):
+            times = {w: self._seconds((segment, w)) for w in ("forward", "inputs", "weights")}
+            whole = self._seconds((segment, "backward"))
+            found.append(SegmentCost(**times, backward=whole))
+        return tuple(found)
+
+    def _seconds(self, task: Task) -> float:
+        cell = self.cells.get(task)
+        if cell is None:
+            return 0.0
+        device = self.device
+        return running(cell) + device.loop_seconds + device.branch_seconds
+
+    def _link(self, cell: PipelineCell, source: int, target: int) -> float:
+        """Seconds of a message, whose size is that of the largest one."""
+        del cell
+        shift = (target - source) % self.program.table.devices
+        nbytes = self.program.routes.nbytes(("message", shift))
+        segments = self.simulator.place(self.program.mesh)[self.program.axis]
+        return max([s.level.latency + nbytes * s.sharing / s.level.bandwidth for s in segments])
+
+    @functools.cached_property
+    def timing(self) -> TableTiming:
+        """The times of each cell, where all devices take each step together."""
+        program = self.program
+        if program.phase.is_empty:
+            return TableTiming(0.0, {}, {}, (0.0,) * program.table.devices)
+        return lockstep_time(program.table, program.phase.edges, self.segments, self._link)
+
+    @functools.cached_property
+    def updates(self) -> tuple[Simulation, ...]:
+        """For each device the update of its own state."""
+        tail, program = self.program.tail, self.program.phase.tail
+        found = []
+        for place, after in enumerate(tail.kept):
+            shared = {v for v, own in tail.owners.items() if own in (place, -1)}
+            known = [v for v in program.inputs if v in shared]
+            sent = [v for values in tail.rounds for v in values]
+            found.append(self._predict(needed(program, after, [*known, *sent])))
+        return tuple(found)
+
+    @functools.cached_property
+    def update_seconds(self) -> float:
+        """Seconds of the slowest update."""
+        return max(map(running, self.updates))
+
+    def temporaries(self, place: int, behind: int) -> int:
+        """Bytes of a device while the phase runs; `behind` of them while its state is unpacked."""
+        routes = self.program.routes
+        update = self.updates[place].memory
+        after = max(update.temporaries + update.outputs, behind)
+        if self.program.phase.is_empty:
+            return after
+        buffers = sum(routes.nbytes(pool) * count for pool, count in routes.slots.items())
+        # What a cell makes, and what arrives, lies beside the pools for a while.
+        parcels = sum(routes.nbytes(pool) * (2 if pool[1] else 1) for pool in routes.slots)
+        working = [
+            cell.memory.temporaries + cell.memory.outputs
+            for task, cell in self.cells.items()
+            if self.program.table.placement[task[0]][0] == place
+        ]
+        cells = buffers + parcels + max(working, default=0)
+        # Sums pass through the switch of cells, which writes them anew.
+        sums = nbytes_of(self.program.sums)
+        return max(2 * sums + cells, sums + after)
+
+    @property
+    def handed(self) -> int:
+        """Bytes that a device holds of what the phase hands on."""
+        return nbytes_of(self.program.sizes) + sum(v.nbytes for v in self.program.shared)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,63 +141,20 @@ class PipelineCosts:
     simulator: Simulator
     donated: bool
 
-    @property
-    def device(self) -> Device:
-        """The device that is predicted for."""
-        return get_device(self.simulator.device)
+    @functools.cached_property
+    def _phases(self) -> tuple[tuple[PhaseCosts, int], ...]:
+        return tuple((PhaseCosts(one, self.simulator), n) for one, n in self.program.phases)
 
     @functools.cached_property
-    def _cells(self) -> Mapping[Task, Simulation]:
-        """The simulation of each cell that the table has."""
-        cells = self.program.step.cells
-        return {task: self._predict(cells[task].program) for task in self.program.routes.parcels}
-
-    def _predict(self, program: Program) -> Simulation:
-        return self.simulator.predict(program, self.program.mesh)
+    def seconds(self) -> float:
+        """Seconds of the tables of all phases, where all devices take each step together."""
+        return sum(one.timing.total * times for one, times in self._phases)
 
     @functools.cached_property
-    def segments(self) -> tuple[SegmentCost, ...]:
-        """Seconds of each segment's work on one micro-batch."""
-        found = []
-        for segment in range(self.program.step.count):
-            times = {w: self._seconds((segment, w)) for w in ("forward", "inputs", "weights")}
-            whole = self._seconds((segment, "backward"))
-            found.append(SegmentCost(**times, backward=whole))
-        return tuple(found)
-
-    def _seconds(self, task: Task) -> float:
-        cell = self._cells.get(task)
-        if cell is None:
-            return 0.0
-        device = self.device
-        return _running(cell) + device.loop_seconds + device.branch_seconds
-
-    def _link(self, cell: PipelineCell, source: int, target: int) -> float:
-        """Seconds of a message, whose size is that of the largest one."""
-        del cell
-        shift = (target - source) % self.program.table.devices
-        nbytes = self.program.routes.nbytes(("message", shift))
-        segments = self.simulator.place(self.program.mesh)[self.program.axis]
-        return max([s.level.latency + nbytes * s.sharing / s.level.bandwidth for s in segments])
-
-    @functools.cached_property
-    def timing(self) -> TableTiming:
-        """The times of each cell, where all devices take each step together."""
-        program = self.program
-        return lockstep_time(program.table, program.step.edges, self.segments, self._link)
-
-    @functools.cached_property
-    def _updates(self) -> tuple[Simulation, ...]:
-        """For each device the update of its own state."""
-        program = self.program
-        found = []
-        for place, pairs in enumerate(program.tail.state):
-            shared = [v for v, own in program.tail.owners.items() if own in (place, -1)]
-            known = [v for v in program.step.tail.inputs if v in set(shared)]
-            sent = [v for values in program.tail.rounds for v in values]
-            after = [after for _, after in pairs]
-            found.append(self._predict(needed(program.step.tail, after, [*known, *sent])))
-        return tuple(found)
+    def busy(self) -> tuple[float, ...]:
+        """For each device the seconds of its cells."""
+        busy = [[t * times for t in one.timing.busy] for one, times in self._phases]
+        return tuple(map(sum, zip(*busy, strict=True)))
 
     @functools.cached_property
     def peaks(self) -> tuple[int, ...]:
@@ -102,26 +164,17 @@ class PipelineCosts:
     def _parts(self, place: int) -> tuple[int, int, int]:
         """Bytes of a device: arguments, results, temporaries."""
         program = self.program
-        routes, step = program.routes, program.step.program
+        step = program.step.program
         packed = nbytes_of(program.sizes)
         arguments = packed + sum(v.nbytes * self._rows(v) for v in self._shared)
         outputs = sum(step.outputs[i].nbytes for i in program.returned)
-        buffers = sum(routes.nbytes(pool) * count for pool, count in routes.slots.items())
-        # What a cell makes, and what arrives, lies beside the pools for a while.
-        parcels = sum(routes.nbytes(pool) * (2 if pool[1] else 1) for pool in routes.slots)
-        working = [
-            self._cells[task].memory.temporaries + self._cells[task].memory.outputs
-            for task in self._cells
-            if program.table.placement[task[0]][0] == place
-        ]
-        cells = buffers + parcels + max(working, default=0)
-        update = self._updates[place].memory
+        *others, (last, _) = self._phases
         # The packed state is unpacked behind it.
-        behind = max(update.temporaries + update.outputs, packed)
-        # Sums pass through the switch of cells, which writes them anew.
-        sums = nbytes_of(program.sums)
-        temporaries = max(2 * sums + cells, sums + behind)
-        return arguments + (0 if self.donated else packed), outputs, temporaries
+        most = max(
+            [last.temporaries(place, packed), *(one.temporaries(place, 0) for one, _ in others)]
+        )
+        handed = sum(one.handed for one, _ in others)
+        return arguments + (0 if self.donated else packed), outputs, most + handed
 
     @property
     def _shared(self) -> list[Value]:
@@ -132,17 +185,18 @@ class PipelineCosts:
 
     def simulation(self) -> Simulation:
         """The cost of the device that needs most memory, and of the step's time."""
-        program, timing = self.program, self.timing
+        program = self.program
         place = max(range(program.table.devices), key=self.peaks.__getitem__)
         arguments, outputs, temporaries = self._parts(place)
         events, flops = self._events(place)
-        update = max(_running(one) for one in self._updates)
-        busy = timing.busy[place] + update
-        total = timing.total + update
+        update = sum(one.update_seconds * times for one, times in self._phases)
+        busy = self.busy[place] + update
+        total = self.seconds + update
         by_kind: dict[str, float] = {}
         for event in events:
             by_kind[event.kind] = by_kind.get(event.kind, 0.0) + event.seconds
-        seconds = Seconds(busy, total - busy, total - busy, self.device.step_seconds)
+        device = get_device(self.simulator.device)
+        seconds = Seconds(busy, total - busy, total - busy, device.step_seconds)
         owners = tuple(
             Owner(name, nbytes, "", kind, "")
             for name, nbytes, kind in (
@@ -153,24 +207,38 @@ class PipelineCosts:
         )
         memory = Memory(arguments, outputs, temporaries, 0, 0, owners, (self.peaks[place],))
         times = Timing(seconds, by_kind, tuple(events), (), 0.0)
-        return Simulation(self.device, memory, flops, times)
+        return Simulation(device, memory, flops, times)
 
     def _events(self, place: int) -> tuple[list[Event], float]:
         """Events of one device over time, and its floating point operations."""
+        events: list[Event] = []
+        flops, start = 0.0, 0.0
+        for one, times in self._phases:
+            for _ in range(times):
+                more, work = self._events_of(one, place, start)
+                events += more
+                flops += work
+                start += one.timing.total + one.update_seconds
+        return events, flops
+
+    def _events_of(self, one: PhaseCosts, place: int, start: float) -> tuple[list[Event], float]:
+        """The same of a phase that begins at `start`."""
         events, flops = [], 0.0
-        for row in self.program.table.cells:
+        for row in self.program.table.cells if one.cells else ():
             cell = row[place]
             if cell is not None:
-                one = self._cells[cell.segment, cell.work]
-                begin, end = self.timing.starts[cell], self.timing.ends[cell]
-                events.append(Event(str(cell), cell.work, begin, end - begin, 0.0, one.flops))
-                flops += one.flops
-        update = self._updates[place]
-        begin = self.timing.total
-        events.append(Event("update", "update", begin, _running(update), 0.0, update.flops))
+                cost = one.cells[cell.segment, cell.work]
+                begin, end = one.timing.starts[cell], one.timing.ends[cell]
+                events.append(
+                    Event(str(cell), cell.work, start + begin, end - begin, 0.0, cost.flops)
+                )
+                flops += cost.flops
+        update = one.updates[place]
+        begin = start + one.timing.total
+        events.append(Event("update", "update", begin, running(update), 0.0, update.flops))
         return events, flops + update.flops
 
 
-def _running(cost: Simulation) -> float:
+def running(cost: Simulation) -> float:
     """Seconds of kernels and of what is exposed of collectives, within a larger program."""
     return cost.predicted_seconds.compute + cost.predicted_seconds.exposed

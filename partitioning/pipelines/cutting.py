@@ -56,7 +56,8 @@ def cut(
         graph, state, table.segments, table.microbatches, simulator, inputs, dim, ends,
         pipeline.cuts,
     )  # fmt: skip
-    check_table(table, step.edges)
+    for phase in step.phases:
+        check_table(table, phase.edges)
     positions = {value: i for i, value in enumerate(graph.program.inputs)}
     pairs = [(positions[before], at) for before, _, at in graph.state]
     return PipelineProgram(step, table, axis, state.mesh, pairs)
@@ -86,14 +87,19 @@ def rewritten(
     table = program.table
     place = max(range(table.devices), key=costs.peaks.__getitem__)
     peaks = ", ".join(amount(peak, "B", 1024) for peak in costs.peaks)
-    busy = ", ".join(f"{time / costs.timing.total:.2f}" for time in costs.timing.busy)
-    message = max((program.routes.nbytes(p) for p in program.routes.slots if p[1]), default=0)
+    busy = ", ".join(f"{time / costs.seconds:.2f}" for time in costs.busy)
+    message = max(
+        (one.routes.nbytes(p) for one, _ in program.phases for p in one.routes.slots if p[1]),
+        default=0,
+    )
+    count = sum(times for one, times in program.phases if not one.phase.is_empty)
+    passes = f" in each of {count} phases" if count > 1 else ""
     own = ", ".join(amount(nbytes_of(one.sizes), "B", 1024) for one in program.owned)
     updated = {program.step.program.inputs[i] for i in program.shared} & set(program.state)
     everywhere = sum(value.nbytes for value in updated)
     note = (
         f"{table.segments} segments on {table.devices} stages, {table.microbatches} micro-batches "
-        f"in {table.steps} steps; busy {busy} of the time; state {own} by stage and "
+        f"in {table.steps} steps{passes}; busy {busy} of the time; state {own} by stage and "
         f"{amount(everywhere, 'B', 1024)} on all; peaks {peaks}; messages of at most "
         f"{amount(message, 'B', 1024)}"
     )
@@ -102,8 +108,9 @@ def rewritten(
         "segments": table.segments,
         "microbatches": table.microbatches,
         "steps": table.steps,
-        "seconds": costs.timing.total,
-        "busy": list(costs.timing.busy),
+        "phases": count,
+        "seconds": costs.seconds,
+        "busy": list(costs.busy),
         "peak_memory_bytes": list(costs.peaks),
         "state_bytes": [nbytes_of(packing.sizes) for packing in program.owned],
         "shared_state_bytes": everywhere,
@@ -134,13 +141,18 @@ def _shown(program: PipelineProgram, place: int) -> Program:
         for v in step.program.inputs
     }
     inputs = tuple(whole[v] for v in step.program.inputs)
-    dependence = step.dependence
-    results = tuple(op.outputs[0] for op in (*dependence.prepared, *dependence.totals))
-    own = [t for t in program.routes.parcels if table.placement[t[0]][0] == place]
-    regions = tuple(step.cells[task].program for task in own)
-    params: dict[str, Any] = {"length": table.microbatches, "stage": place}
-    cells = Op("pipeline", None, inputs, results, params, regions)
+    ops: list[Op] = []
+    for one, times in program.phases:
+        phase = one.phase
+        if not phase.is_empty:
+            dependence = phase.dependence
+            results = tuple(op.outputs[0] for op in (*dependence.prepared, *dependence.totals))
+            own = [t for t in one.routes.parcels if table.placement[t[0]][0] == place]
+            regions = tuple(phase.cells[task].program for task in own)
+            params: dict[str, Any] = {"length": table.microbatches * times, "stage": place}
+            read = tuple(whole.get(v, v) for v in phase.program.inputs)
+            ops.append(Op("pipeline", None, read, results, params, regions))
+        ops += [op for op in phase.tail.ops if op not in ops]
     return Program(
-        inputs, step.program.outputs, [cells, *step.tail.ops], step.program.constants,
-        step.program.signature,
-    )  # fmt: skip
+        inputs, step.program.outputs, ops, step.program.constants, step.program.signature
+    )

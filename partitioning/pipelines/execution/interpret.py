@@ -13,7 +13,7 @@ from jax import lax
 
 from ...ir.execute import Coordinates, evaluate
 from ...ir.program import Op, Value
-from ..stages.cells import CellProgram, StagedStep
+from ..stages.cells import CellProgram, StagedLoop, StagedPart, StagedPhase, StagedStep
 from ..stages.dependence import in_microbatches
 from ..stages.microbatches import MICROBATCH
 from ..table import PipelineTable
@@ -36,39 +36,78 @@ def interpret(step: StagedStep, table: PipelineTable, args: Sequence[Any]) -> li
     Returns:
       An array for each output of the step.
     """
-    count = table.microbatches
     given = dict(zip(step.program.inputs, args, strict=True))
-    given.update(prepare(step, given, count, {}))
+    return _run_parts(step.parts, table, given)
+
+
+def _run_parts(
+    parts: Sequence[StagedPart], table: PipelineTable, given: Mapping[Value, Any]
+) -> list[Any]:
+    """Runs parts in order; returns the outputs of the last one."""
+    known, results = dict(given), []
+    for part in parts:
+        if isinstance(part, StagedPhase):
+            results = _run_phase(part, table, known)
+            known.update(zip(part.program.outputs, results, strict=True))
+        else:
+            operands = [v.data if v.data is not None else known[v] for v in part.op.inputs]
+            known.update(zip(part.op.outputs, _run_loop(part, table, operands), strict=True))
+    return results
+
+
+def _run_loop(loop: StagedLoop, table: PipelineTable, operands: list[Any]) -> list[Any]:
+    consts, carries = loop.op.params["num_consts"], loop.op.params["num_carry"]
+    fixed, carry, xs = (
+        operands[:consts],
+        operands[consts : consts + carries],
+        operands[consts + carries :],
+    )
+    length = loop.op.params["length"]
+    turns = range(length)[:: -1 if loop.op.params["reverse"] else 1]
+    stacked: list[list[Any]] = []
+    for turn in turns:
+        inputs = [*fixed, *carry, *(x[turn] for x in xs)]
+        results = _run_parts(loop.parts, table, dict(zip(loop.body.inputs, inputs, strict=True)))
+        carry, ys = results[:carries], results[carries:]
+        stacked.append(ys)
+    stacked = stacked[:: -1 if loop.op.params["reverse"] else 1]
+    return [*carry, *(jnp.stack(ys) for ys in zip(*stacked, strict=True))]
+
+
+def _run_phase(phase: StagedPhase, table: PipelineTable, args: Mapping[Value, Any]) -> list[Any]:
+    """Runs a phase's cells in the order of a table; returns its outputs."""
+    count = table.microbatches
+    given = {**args, **prepare(phase, args, count, {})}
     values: dict[tuple[Value, int], Any] = {}
     for row in table.cells:
         for cell in row:
             if cell is None:
                 continue
-            work, number = step.cells[cell.segment, cell.work], cell.microbatch
+            work, number = phase.cells[cell.segment, cell.work], cell.microbatch
             read = {v: values[v, number] for v in work.read}
             for value, result in run_cell(work, {**given, **read}, number, count, {}).items():
                 values[value, number] = result
     totals = {
         op.outputs[0]: joined(op, jnp.stack([values[op.inputs[0], i] for i in range(count)]))
-        for op in step.dependence.totals
+        for op in phase.dependence.totals
     }
     known = {**given, **totals}
-    return evaluate(step.tail, [known[v] for v in step.tail.inputs])
+    return evaluate(phase.tail, [known[v] for v in phase.tail.inputs])
 
 
 def prepare(
-    step: StagedStep, given: Mapping[Value, Any], count: int, mesh: Mapping[str, int]
+    phase: StagedPhase, given: Mapping[Value, Any], count: int, mesh: Mapping[str, int]
 ) -> dict[Value, Any]:
     """Results of the whole batch that are computed before the first micro-batch.
 
     Args:
-      step: the step.
+      phase: the phase.
       given: an array for each of its inputs that this reads.
       count: how many micro-batches there are.
       mesh: sizes of axes; within `shard_map` if there are any.
     """
     found: dict[Value, Any] = {}
-    for op, cell in zip(step.dependence.prepared, step.prepared, strict=True):
+    for op, cell in zip(phase.dependence.prepared, phase.prepared, strict=True):
         have = {**given, **found}
 
         def part(number: Any, cell: CellProgram = cell, have: Any = have, op: Op = op) -> Any:

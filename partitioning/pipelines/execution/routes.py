@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir.program import Value
 from ..edges import Task
-from ..stages.cells import StagedStep
+from ..stages.cells import StagedPhase
 from ..table import PipelineCell, PipelineTable
 from .flat import FlatLayout, largest, nbytes_of
 
@@ -63,11 +63,11 @@ class Routes:
         return nbytes_of(self.sizes.get(pool, {}))
 
 
-def routed(step: StagedStep, table: PipelineTable) -> Routes:
+def routed(phase: StagedPhase, table: PipelineTable) -> Routes:
     """Lays out the buffers of a table.
 
     Args:
-      step: the cells.
+      phase: the cells.
       table: its cells have one device each.
 
     Raises:
@@ -84,12 +84,12 @@ def routed(step: StagedStep, table: PipelineTable) -> Routes:
     tasks = sorted({(c.segment, c.work) for c in table.step_of})
     readers: dict[Value, list[Task]] = {}
     for task in tasks:
-        for value in step.cells[task].read:
+        for value in phase.cells[task].read:
             readers.setdefault(value, []).append(task)
     parcels: dict[Task, list[Parcel]] = {task: [] for task in tasks}
-    for segment in range(step.count):
+    for segment in range(phase.count):
         for maker in _makers(segment):
-            values = step.cells[maker].made
+            values = phase.cells[maker].made
             # Whichever of them makes the gradients of inputs, they are one parcel.
             twin: Task = (segment, "inputs") if maker[1] == "backward" else maker
             for parcel in _parcels(maker, values, readers, device, table.devices):
@@ -98,7 +98,7 @@ def routed(step: StagedStep, table: PipelineTable) -> Routes:
     every = list(dict.fromkeys(parcel for made in parcels.values() for parcel in made))
     reads: dict[Task, tuple[Parcel, ...]] = {}
     for task in tasks:
-        wanted = set(step.cells[task].read)
+        wanted = set(phase.cells[task].read)
         here = [p for p in every if p.device == device[task[0]]]
         reads[task] = tuple(p for p in here if not wanted.isdisjoint(p.layout.values))
     pools = {parcel.pool for parcel in every}

@@ -1,29 +1,26 @@
-"""Runs a pipeline's table in one program of all devices: a loop over steps, a switch on the cell,
-and messages along the axis outside of the switch.
-"""
+"""A pipelined step in one program of all devices: its phases, and the loops over such."""
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from ...ir.execute import Coordinates, evaluate
-from ...ir.program import Op, Value
-from ..edges import Task
-from ..stages.cells import CellProgram, StagedStep
+from ...ir.program import Value
+from ..stages.cells import StagedLoop, StagedPart, StagedPhase, StagedStep
+from ..stages.dependence import in_microbatches
 from ..stages.microbatches import MICROBATCH
 from ..table import PipelineTable
-from .flat import Flat, FlatLayout, flattened, largest, shaped, zeros
-from .interpret import COMBINE, joined, prepare, run_cell
-from .routes import Pool, cell_numbers, routed
-from .tail import divided, needed
+from .flat import Flat, FlatLayout, largest
+from .held import Held
+from .phase import PhaseProgram
+from .tail import SHARED, Owners
+
+#: (a value, the device that keeps it or SHARED, its name where that one holds it).
+Wanted = tuple[Value, int, Value]
 
 
 class PipelineProgram:
@@ -39,7 +36,6 @@ class PipelineProgram:
     Attributes:
       owned: for each device of the axis the inputs that it alone holds.
       sizes: elements of the flat arrays, by dtype, that hold the inputs of any device.
-      sums: the same of what is summed up and collected over micro-batches.
       shared: positions of the inputs that every device holds.
       returned: positions of the outputs that every device returns.
       state: the inputs that come out again updated.
@@ -55,35 +51,35 @@ class PipelineProgram:
         mesh: Mapping[str, int],
         state: Sequence[tuple[int, int]],
     ):
-        self.step, self.table, self.axis = step, table, axis
-        self.mesh = dict(mesh)
-        self.routes = routed(step, table)
-        self._device = [places[0] for places in table.placement]
-        self.tail = divided(step, self._device, table.devices, state)
-        self.owned = [FlatLayout.of(v for v, _ in pairs) for pairs in self.tail.state]
+        self.step, self.table, self.axis, self.mesh = step, table, axis, dict(mesh)
+        inputs, outputs = step.program.inputs, step.program.outputs
+        self.owners = Owners(step, [places[0] for places in table.placement])
+        looped = {v for part in step.parts if isinstance(part, StagedLoop) for v in part.op.inputs}
+        given = dict.fromkeys(inputs, SHARED)
+        for i, _ in state:
+            value = inputs[i]
+            if not in_microbatches(value):
+                of = self.owners.of_handed if value in looped else self.owners.of
+                given[value] = of(value)
+        self.owned = [
+            FlatLayout.of(inputs[i] for i, _ in state if given[inputs[i]] == here)
+            for here in range(table.devices)
+        ]
         self.sizes = largest(self.owned)
-        held = {v for packing in self.owned for v in packing.values}
-        self.shared = [i for i, v in enumerate(step.program.inputs) if v not in held]
-        self.returned = self.tail.shared
-        self.after = {step.program.inputs[i]: o for i, o in state}
+        self.shared = [i for i, v in enumerate(inputs) if given[v] == SHARED]
+        self.after = {inputs[i]: o for i, o in state}
         self.state = tuple(self.after)
-        self.kept = {value: o for value, o in self.after.items() if value in held}
-        # Two of them may read one value: each has a place of its own.
-        self._term = {op: op.inputs[0].like() for op in step.dependence.totals}
-        self._totals = [self._sums_of(place) for place in range(table.devices)]
-        self.sums = largest(self._totals)
-        self._numbers = cell_numbers(table)
+        self.kept = {v: o for v, o in self.after.items() if given[v] != SHARED}
+        own = set(self.kept.values())
+        self.returned = tuple(i for i in range(len(outputs)) if i not in own)
+        wanted: list[Wanted] = [(outputs[o], given[v], v) for v, o in self.kept.items()]
+        wanted += [(outputs[i], SHARED, outputs[i]) for i in self.returned]
+        self._parts = _Parts(self, step.parts, given, wanted)
 
-    def _sums_of(self, place: int) -> FlatLayout:
-        """The results of `accumulate` and `collect` on a device; one copy a micro-batch of the
-        rows that are collected.
-        """
-        own = [op for op in self.step.dependence.totals if self._owner(op) == place]
-        many = {self._term[op]: self.table.microbatches for op in own if op.name == "collect"}
-        return FlatLayout.of([self._term[op] for op in own], many)
-
-    def _owner(self, op: Op) -> int:
-        return self.tail.owners[op.outputs[0]]
+    @property
+    def phases(self) -> tuple[tuple[PhaseProgram, int], ...]:
+        """The programs of all phases, each with how often it runs in a step."""
+        return tuple(self._parts.counted(1))
 
     def whole_shape(self, value: Value) -> tuple[int, ...]:
         """The shape of an input on the whole mesh, with the rows of all micro-batches."""
@@ -102,212 +98,143 @@ class PipelineProgram:
           The same of the outputs.
         """
         place = lax.axis_index(self.axis)
-        known = dict(zip((self.step.program.inputs[i] for i in self.shared), shared, strict=True))
-        known.update(prepare(self.step, known, self.table.microbatches, self.mesh))
-        sums = self._run_cells(place, flat, known)
-        return self._run_tail(place, flat, known, sums)
+        known = zip((self.step.program.inputs[i] for i in self.shared), shared, strict=True)
+        return self._parts(Held(place, dict(known), [(self.owned, flat)]))
 
-    # The loop over the table.
 
-    def _run_cells(self, place: Any, flat: Flat, known: Mapping[Value, Any]) -> Flat:
-        routes = self.routes
-        numbers, kinds, rows = self._numbers
-        pools = {pool: zeros(sizes, (routes.slots[pool],)) for pool, sizes in routes.sizes.items()}
-        sums = self._start(place)
-        branches = [self._idle] + [
-            functools.partial(self._cell, task, flat, known) for task in numbers
-        ]
+class _Parts:
+    """The programs of the parts of a step, or of a loop's body.
 
-        def turn(carry: Any, row: Any) -> tuple[Any, None]:
-            pools, sums = carry
-            kinds, microbatches, reads, writes = row
-            kind, microbatch = kinds[place], microbatches[place]
-            made, sums = lax.switch(kind, branches, pools, sums, microbatch, reads[place])
-            # Pools do not pass through the switch, which would copy them.
-            for pool, parcel in made.items():
-                if pool[1]:
-                    pairs = self._pairs(pool)
-                    parcel = {n: lax.ppermute(x, self.axis, pairs) for n, x in parcel.items()}
-                pools = {**pools, pool: _written(pools[pool], parcel, writes[pool][place])}
-            return (pools, sums), None
+    Args:
+      program: of the step.
+      parts: in order; the last one is a phase, and makes the outputs.
+      given: for each input the device that has it, or SHARED.
+      wanted: of the outputs.
+    """
 
-        table_rows = (kinds, rows, routes.read_slots, dict(routes.write_slots))
-        (_, sums), _ = lax.scan(turn, (pools, sums), jax.tree.map(jnp.asarray, table_rows))
-        return sums
-
-    def _pairs(self, pool: Pool) -> list[tuple[int, int]]:
-        """The pairs of devices between which messages of a pool go."""
-        made = [p for one in self.routes.parcels.values() for p in one if p.pool == pool]
-        size = self.table.devices
-        return sorted({((p.device - pool[1]) % size, p.device) for p in made})
-
-    def _nothing(self) -> dict[Pool, Flat]:
-        return {pool: zeros(sizes) for pool, sizes in self.routes.sizes.items()}
-
-    def _idle(
-        self, pools: Any, sums: Flat, microbatch: Any, reads: Any
-    ) -> tuple[dict[Pool, Flat], Flat]:
-        return self._nothing(), sums
-
-    def _cell(
+    def __init__(
         self,
-        task: Task,
-        flat: Flat,
-        known: Mapping[Value, Any],
-        pools: Mapping[Pool, Flat],
-        sums: Flat,
-        microbatch: Any,
-        reads: Any,
-    ) -> tuple[dict[Pool, Flat], Flat]:
-        """Runs a cell; returns its parcels, and sums with what it adds."""
-        cell = self.step.cells[task]
-        here = self._device[task[0]]
-        have: dict[Value, Any] = {}
-        wanted = set(cell.read)
-        for i, parcel in enumerate(self.routes.reads[task]):
-            slot = {n: x[reads[i]] for n, x in pools[parcel.pool].items()}
-            for value in parcel.layout.values:
-                if value in wanted:
-                    have[value] = parcel.layout.read(slot, value)
-        own = self.owned[here]
-        have.update({v: own.read(flat, v) if v in own.place else known[v] for v in cell.given})
-        made = run_cell(cell, have, microbatch, self.table.microbatches, self.mesh)
-        parcels = self._nothing()
-        for parcel in self.routes.parcels[task]:
-            parcels[parcel.pool] = parcel.layout.pack(made, self.routes.sizes[parcel.pool])
-        return parcels, self._added(cell, here, sums, made, microbatch)
-
-    # Sums over micro-batches.
-
-    def _start(self, place: Any) -> Flat:
-        """The first values of sums, on this device."""
-        sizes = self.sums
-        starts = []
-        for packing in self._totals:
-            start = {name: np.zeros(size, name) for name, size in sizes.items()}
-            for op in self.step.dependence.totals:
-                value = self._term[op]
-                if value in packing.place and op.name == "accumulate":
-                    name, first = packing.place[value]
-                    start[name][first : first + value.size] = _neutral(op, name)
-            starts.append(start)
-        return {
-            name: jnp.asarray(np.stack([start[name] for start in starts]))[place]
-            if any(start[name].any() for start in starts)
-            else jnp.zeros(size, name)
-            for name, size in sizes.items()
-        }
-
-    def _added(
-        self, cell: CellProgram, place: int, sums: Flat, made: Mapping[Value, Any], microbatch: Any
-    ) -> Flat:
-        """Sums with what a cell adds to them."""
-        sums, packing = dict(sums), self._totals[place]
-        for op in self.step.dependence.totals:
-            value = op.inputs[0]
-            if value not in cell.added:
+        program: PipelineProgram,
+        parts: Sequence[StagedPart],
+        given: Mapping[Value, int],
+        wanted: Sequence[Wanted],
+    ):
+        known = dict(given)
+        self._programs: list[PhaseProgram | _LoopProgram] = []
+        for number, part in enumerate(parts):
+            if isinstance(part, StagedLoop):
+                loop = _LoopProgram(program, part, known)
+                known.update(loop.placed)
+                self._programs.append(loop)
                 continue
-            name, first = packing.place[self._term[op]]
-            more = flattened(value, made[value])
-            if op.name == "collect":
-                at = first + microbatch * more.size
-                sums[name] = lax.dynamic_update_slice_in_dim(sums[name], more, at, 0)
-                continue
-            have = lax.slice_in_dim(sums[name], first, first + more.size)
-            both = COMBINE[op.params["monoid"]](have, more).astype(have.dtype)
-            sums[name] = lax.dynamic_update_slice_in_dim(sums[name], both, first, 0)
-        return sums
+            found = wanted if number == len(parts) - 1 else _handed(part, program.owners)
+            self._programs.append(
+                PhaseProgram(
+                    part, program.table, program.axis, program.mesh, program.owners, known, found
+                )
+            )
+            known.update((name, place) for _, place, name in found)
 
-    def _total(self, op: Op, place: int, sums: Flat) -> Any:
-        """The result of an `accumulate` or `collect` on its device."""
-        value, packing = self._term[op], self._totals[place]
-        if op.name != "collect":
-            return packing.read(sums, value)
-        name, first = packing.place[value]
-        count = self.table.microbatches
-        size = FlatLayout.of([value]).sizes[name]
-        rows = jnp.reshape(sums[name][first : first + count * size], (count, size))
-        return joined(op, jax.vmap(functools.partial(shaped, value))(rows))
+    def counted(self, times: int) -> Iterator[tuple[PhaseProgram, int]]:
+        """Every phase, with how often it runs."""
+        for one in self._programs:
+            if isinstance(one, PhaseProgram):
+                yield one, times
+            else:
+                yield from one.counted(times)
 
-    # Behind the last micro-batch.
-
-    def _run_tail(
-        self, place: Any, flat: Flat, known: Mapping[Value, Any], sums: Flat
-    ) -> tuple[Flat, list[Any]]:
-        tail, step = self.tail, self.step
-        shared: dict[Value, Any] = dict(known)
-        totals = {op.outputs[0]: op for op in step.dependence.totals}
-
-        def compute(here: int, wanted: Sequence[Value]) -> list[Any]:
-            """Values of the tail on a device, from what it has and what is shared."""
-            own = {v for v, place in tail.owners.items() if place == here and v in totals}
-            inputs = {*self.owned[here].values, *own, *shared}
-            program = needed(step.tail, wanted, inputs)
-            have = dict(shared)
-            for value in program.inputs:
-                if value in own:
-                    have[value] = self._total(totals[value], here, sums)
-                elif value not in have:
-                    have[value] = self.owned[here].read(flat, value)
-            return self._evaluate_tail(program, have)
-
-        devices = range(self.table.devices)
-        for sent in tail.rounds:
-
-            def round_of(here: int, sent: tuple[Value, ...] = sent) -> list[Any]:
-                mine = [v for v in sent if tail.owners[v] == here]
-                found = dict(zip(mine, compute(here, mine), strict=True))
-                return [
-                    _summable(found[v]) if v in found else jnp.zeros(v.shape, _summable_dtype(v))
-                    for v in sent
-                ]
-
-            parts = lax.switch(place, [functools.partial(round_of, here) for here in devices])
-            for value, part in zip(sent, lax.psum(parts, self.axis), strict=True):
-                shared[value] = part.astype(value.dtype)
-
-        def updated(here: int) -> Flat:
-            pairs = tail.state[here]
-            results = compute(here, [after for _, after in pairs])
-            found = {v: x for (v, _), x in zip(pairs, results, strict=True)}
-            return self.owned[here].pack(found, self.sizes)
-
-        after = lax.switch(place, [functools.partial(updated, here) for here in devices])
-        outputs = [step.program.outputs[i] for i in self.returned]
-        program = needed(step.tail, outputs, shared)
-        return after, self._evaluate_tail(program, shared)
-
-    def _evaluate_tail(self, program: Any, have: Mapping[Value, Any]) -> list[Any]:
-        here = Coordinates(self.mesh, {axis: lax.axis_index(axis) for axis in self.mesh})
-        return evaluate(program, [have[v] for v in program.inputs], here)
+    def __call__(self, held: Held) -> tuple[Flat, list[Any]]:
+        """Runs the parts; returns what the last one does."""
+        for one in self._programs[:-1]:
+            if isinstance(one, PhaseProgram):
+                flat, results = one(held)
+                held = held.with_store(one.layouts, flat)
+                held = held.with_shared(dict(zip(one.shared, results, strict=True)))
+            else:
+                held = one(held)
+        last = self._programs[-1]
+        assert isinstance(last, PhaseProgram)
+        return last(held)
 
 
-def _written(pool: Flat, slot: Flat, number: Any) -> Flat:
-    """A pool with a slot written; as it is where the number is negative."""
-    found = {}
-    for name, x in pool.items():
-        at = jnp.maximum(number, 0)
-        value = jnp.where(number < 0, x[at], slot[name])
-        found[name] = lax.dynamic_update_index_in_dim(x, value, at, 0)
-    return found
+def _handed(phase: StagedPhase, owners: Owners) -> list[Wanted]:
+    """What a phase hands on to others."""
+    return [(v, owners.of_handed(v), v) for v in dict.fromkeys(phase.program.outputs)]
 
 
-def _neutral(op: Op, name: str) -> Any:
-    """The identity of a reduction, which leaves every value as it is."""
-    monoid = op.params["monoid"]
-    if monoid in ("sum", "or"):
-        return 0
-    if monoid == "and":
-        return 1
-    info: Any = jnp.finfo(name) if jnp.issubdtype(name, jnp.floating) else jnp.iinfo(name)
-    if jnp.issubdtype(name, jnp.floating):
-        return -np.inf if monoid == "max" else np.inf
-    return info.min if monoid == "max" else info.max
+class _LoopProgram:
+    """The program of a loop over steps.
+
+    Args:
+      program: of the step.
+      loop: the loop.
+      given: the devices that have what was made before, or SHARED.
+    """
+
+    def __init__(self, program: PipelineProgram, loop: StagedLoop, given: Mapping[Value, int]):
+        self._op, self._program, body = loop.op, program, loop.body
+        consts, carries = self._op.params["num_consts"], self._op.params["num_carry"]
+        of = program.owners.of_handed
+        self._consts = dict(zip(body.inputs[:consts], self._op.inputs[:consts], strict=True))
+        self._carries = body.inputs[consts : consts + carries]
+        self._xs = body.inputs[consts + carries :]
+        outputs = self._op.outputs
+        inner = {b: given.get(v, SHARED) for b, v in self._consts.items()}
+        inner.update((b, of(b)) for b in self._carries)
+        inner.update(dict.fromkeys(self._xs, SHARED))
+        devices = range(program.table.devices)
+        self._layouts = [
+            FlatLayout.of(b for b in self._carries if inner[b] == here) for here in devices
+        ]
+        self._sizes = largest(self._layouts)
+        updated = zip(body.outputs[:carries], self._carries, strict=True)
+        wanted: list[Wanted] = [(after, inner[b], b) for after, b in updated]
+        wanted += [(y, SHARED, y) for y in body.outputs[carries:]]
+        self._body = _Parts(program, loop.parts, inner, wanted)
+        behind = dict(zip(self._carries, outputs[:carries], strict=True))
+        self._behind = [FlatLayout.of(behind[b] for b in one.values) for one in self._layouts]
+        self._shared = [b for b in self._carries if inner[b] == SHARED]
+        self._returned = [behind[b] for b in self._shared]
+        #: For each result the device that has it, or SHARED.
+        self.placed = {v: inner[b] for b, v in behind.items()}
+        self.placed.update(dict.fromkeys(outputs[carries:], SHARED))
+
+    def counted(self, times: int) -> Iterator[tuple[PhaseProgram, int]]:
+        """Every phase, with how often it runs."""
+        return self._body.counted(times * self._op.trips)
+
+    def __call__(self, held: Held) -> Held:
+        """Runs the loop; returns what the device has behind it."""
+        op, program = self._op, self._program
+        consts, carries = op.params["num_consts"], op.params["num_carry"]
+        devices, axis = program.table.devices, program.axis
+        first = dict(zip(self._carries, op.inputs[consts : consts + carries], strict=True))
+        flat = held.pack(self._layouts, self._sizes, first)
+        shared = [_as(b, held.everywhere(first[b], devices, axis)) for b in self._shared]
+        xs = [held.everywhere(v, devices, axis) for v in op.inputs[consts + carries :]]
+        within = held.with_names(self._consts)
+
+        def turn(carry: Any, xs: Any) -> tuple[Any, Any]:
+            flat, shared = carry
+            known = {
+                **dict(zip(self._shared, shared, strict=True)),
+                **dict(zip(self._xs, xs, strict=True)),
+            }
+            after, results = self._body(within.with_store(self._layouts, flat).with_shared(known))
+            count = len(self._shared)
+            shared = [_as(b, x) for b, x in zip(self._shared, results[:count], strict=True)]
+            return (after, shared), results[count:]
+
+        (flat, shared), stacked = lax.scan(
+            turn, (flat, shared), xs, length=op.params["length"], reverse=op.params["reverse"]
+        )
+        held = held.with_store(self._behind, flat)
+        held = held.with_shared(dict(zip(self._returned, shared, strict=True)))
+        return held.with_shared(dict(zip(op.outputs[carries:], stacked, strict=True)))
 
 
-def _summable(array: Any) -> Any:
-    return array.astype(jnp.int32) if array.dtype == bool else array
-
-
-def _summable_dtype(value: Value) -> Any:
-    return jnp.int32 if value.dtype == bool else value.dtype
+def _as(value: Value, array: Any) -> Any:
+    """An array of a value's dtype, and not of a Python number's."""
+    if jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool:
+        return jnp.asarray(array, value.dtype)
+    return array

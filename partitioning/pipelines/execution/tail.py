@@ -1,4 +1,4 @@
-"""The tail of a step behind the last micro-batch, divided over the devices of a pipeline.
+"""The tail of a phase behind its last micro-batch, divided over the devices of a pipeline.
 
 Each device updates the state of its own segments. What several devices need, such as the norm of
 all gradients, is exchanged between *rounds*, and then computed on every device.
@@ -10,8 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...ir.program import Op, Program, Value
-from ..stages.cells import StagedStep
-from ..stages.dependence import in_microbatches
+from ..stages.cells import StagedPhase, StagedStep
 from ..stages.owners import Groups
 
 #: The owner of what every device has.
@@ -25,53 +24,72 @@ class Tail:
     Attributes:
       owners: the device that has a value, or SHARED: of inputs, of totals, and of all results.
       rounds: in each, the values that their owners send to all devices.
-      state: for each device the (input, output) pairs of the state that it owns.
-      shared: outputs, other than those, that every device returns; by position.
+      kept: for each device the outputs that it alone keeps.
+      shared: the other outputs, which every device has.
     """
 
     owners: Mapping[Value, int]
     rounds: tuple[tuple[Value, ...], ...]
-    state: tuple[tuple[tuple[Value, Value], ...], ...]
-    shared: tuple[int, ...]
+    kept: tuple[tuple[Value, ...], ...]
+    shared: tuple[Value, ...]
 
 
-def divided(
-    step: StagedStep,
-    device: Sequence[int],
-    devices: int,
-    state: Sequence[tuple[int, int]],
-) -> Tail:
-    """Divides the tail of a step.
+class Owners:
+    """Tells the device of each array that passes from step to step or from phase to phase.
 
     Args:
       step: the step.
       device: of each segment.
-      devices: how many there are.
-      state: positions of inputs that come out again updated, and of those outputs.
     """
-    program = step.program
-    groups = Groups(step.dependence)
-    readers: dict[Value, set[int]] = {}
-    for (segment, _), cell in step.cells.items():
-        for value in cell.given:
-            readers.setdefault(value, set()).add(segment)
-    homes = groups.segments(program, readers)
 
-    def owner_of(value: Value) -> int:
-        places = {device[segment] for segment in homes(value)}
+    def __init__(self, step: StagedStep, device: Sequence[int]):
+        self.device = device
+        self._trained = step.dependence.trained
+        readers: dict[Value, set[int]] = {}
+        for phase in step.phases:
+            for (segment, _), cell in phase.cells.items():
+                for value in cell.given:
+                    readers.setdefault(value, set()).add(segment)
+        self._homes = Groups(step.dependence).segments(readers)
+
+    def of(self, value: Value) -> int:
+        """The device of the segments that compute with a value's group, or SHARED."""
+        places = {self.device[segment] for segment in self._homes(value)}
         return places.pop() if len(places) == 1 else SHARED
 
-    owners: dict[Value, int] = {}
-    updated = {program.inputs[i] for i, _ in state}
-    for value in program.inputs:
-        alone = value in updated and not in_microbatches(value)
-        owners[value] = owner_of(value) if alone else SHARED
-    owners.update(dict.fromkeys(program.constants, SHARED))
-    owners.update((op.outputs[0], SHARED) for op in step.dependence.prepared)
-    made = {v: device[segment] for op, segment in step.segments.of.items() for v in op.outputs}
-    last = device[step.count - 1]
-    for op in step.dependence.totals:
-        owners[op.outputs[0]] = made.get(op.inputs[0], last)
+    def of_handed(self, value: Value) -> int:
+        """The device of a value that a phase hands on; rows of a batch lie on all."""
+        return self.of(value) if value in self._trained else SHARED
+
+
+def divided(
+    phase: StagedPhase,
+    owners: Owners,
+    devices: int,
+    given: Mapping[Value, int],
+    wanted: Sequence[tuple[Value, int]],
+) -> Tail:
+    """Divides the tail of a phase.
+
+    Args:
+      phase: the phase.
+      owners: of the step.
+      devices: how many there are.
+      given: for each input the device that has it, or SHARED.
+      wanted: (output, the device that keeps it, or SHARED).
+    """
+    device, owner_of = owners.device, owners.of
+    owned: dict[Value, int] = dict(given)
+    owned.update(dict.fromkeys(phase.program.constants, SHARED))
+    owned.update((op.outputs[0], SHARED) for op in phase.dependence.prepared)
+    of = phase.segments.of
+    made = {
+        v: device[of[op]]
+        for op in (*phase.dependence.forward, *phase.dependence.backward) for v in op.outputs
+    }  # fmt: skip
+    last = device[phase.count - 1]
+    for op in phase.dependence.totals:
+        owned[op.outputs[0]] = made.get(op.inputs[0], last)
 
     level: dict[Value, int] = {}  # the round after which a shared value is known; -1: before
     sent: dict[Value, int] = {}
@@ -82,42 +100,38 @@ def divided(
         for value in values:
             if value.data is not None:
                 continue
-            known = level.get(value, -1 if owners[value] == SHARED else 0)
-            if owners[value] not in (SHARED, reader):
+            known = level.get(value, -1 if owned[value] == SHARED else 0)
+            if owned[value] not in (SHARED, reader):
                 known = sent.setdefault(value, known)
                 now = max(now, known if reader == SHARED else known + 1)
-            elif owners[value] == SHARED and reader != SHARED:
+            elif owned[value] == SHARED and reader != SHARED:
                 now = max(now, known + 1)
             else:
                 now = max(now, known)
         return now
 
-    for op in step.tail.ops:
+    for op in phase.tail.ops:
         arrays = [v for v in (*op.inputs, *op.outputs) if v.data is None and v.ndim]
         places = {owner_of(v) for v in arrays} - {SHARED}
         read = [v for v in op.inputs if v.data is None]
-        if not places and all(level.get(v, -1) < 0 or owners[v] != SHARED for v in read):
+        if not places and all(level.get(v, -1) < 0 or owned[v] != SHARED for v in read):
             # A further sum of what every device has is not sent once more.
-            places = {owners[v] for v in read} - {SHARED}
+            places = {owned[v] for v in read} - {SHARED}
         reader = places.pop() if len(places) == 1 else SHARED
         now = send(op.inputs, reader)
         for value in op.outputs:
-            owners[value], level[value] = reader, now
+            owned[value], level[value] = reader, now
 
-    owned = {program.inputs[i]: (i, o) for i, o in state if owners[program.inputs[i]] != SHARED}
-    pairs: list[list[tuple[Value, Value]]] = [[] for _ in range(devices)]
-    kept: set[int] = set()
-    for value, (_, o) in owned.items():
-        after = program.outputs[o]
-        if after.data is None:
-            send((after,), owners[value])
-        pairs[owners[value]].append((value, after))
-        kept.add(o)
-    shared = tuple(i for i in range(len(program.outputs)) if i not in kept)
-    send([program.outputs[i] for i in shared], SHARED)
+    kept: list[list[Value]] = [[] for _ in range(devices)]
+    for value, place in wanted:
+        if value.data is None:
+            send((value,), place)
+        if place != SHARED:
+            kept[place].append(value)
+    shared = tuple(v for v, place in wanted if place == SHARED)
     count = 1 + max([*sent.values(), *level.values(), -1])
     rounds = tuple(tuple(v for v, at in sent.items() if at == k) for k in range(count))
-    return Tail(owners, rounds, tuple(map(tuple, pairs)), shared)
+    return Tail(owned, rounds, tuple(map(tuple, kept)), shared)
 
 
 def needed(tail: Program, values: Iterable[Value], known: Iterable[Value]) -> Program:

@@ -14,18 +14,18 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping
 
 from ...ir.program import Op, Value
-from .dependence import Dependence
+from .dependence import Dependences
 from .owners import Groups
 
 #: What has a place of its own in the order: the group of some parameters, or a single op.
 Node = Value | Op
 
 
-def aligned(dependence: Dependence, heavy: Collection[Op]) -> tuple[list[Op], dict[Op, int]]:
+def aligned(dependence: Dependences, heavy: Collection[Op]) -> tuple[list[Op], dict[Op, int]]:
     """Orders the forward pass.
 
     Args:
-      dependence: of a micro-batch's program.
+      dependence: of a step.
       heavy: the products among its ops.
 
     Returns:
@@ -56,10 +56,10 @@ def aligned(dependence: Dependence, heavy: Collection[Op]) -> tuple[list[Op], di
     return sorted(dependence.forward, key=level.__getitem__), level
 
 
-def _nodes(dependence: Dependence, heavy: Collection[Op]) -> dict[Op, Node]:
+def _nodes(dependence: Dependences, heavy: Collection[Op]) -> dict[Op, Node]:
     """The node of each op that reads parameters or is a product."""
     groups = Groups(dependence)
-    parameters = {v for v in dependence.program.inputs if v in dependence.trained and v.ndim}
+    parameters = {v for v in dependence.inputs if v in dependence.trained and v.ndim}
     found: dict[Op, list[Value]] = {}
     joined: dict[Value, Value] = {}
 
@@ -84,7 +84,7 @@ def _nodes(dependence: Dependence, heavy: Collection[Op]) -> dict[Op, Node]:
     return nodes
 
 
-def _edges(dependence: Dependence, nodes: Mapping[Op, Node]) -> dict[Node, dict[Node, None]]:
+def _edges(dependence: Dependences, nodes: Mapping[Op, Node]) -> dict[Node, dict[Node, None]]:
     """For each node, in the order of the program, those whose results it reads."""
     behind: dict[Value, dict[Node, None]] = {}
     before: dict[Node, dict[Node, None]] = {}

@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...ir.program import Op, Program, Value
 from ..edges import Edges, Task
-from .dependence import Dependence, Extent
+from .dependence import Dependence, Dependences, Extent
 from .segments import Segments
 
 
@@ -39,11 +39,11 @@ class CellProgram:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class StagedStep:
-    """A step cut into cells, and what follows the last micro-batch.
+class StagedPhase:
+    """A phase of a step cut into cells, and what follows its last micro-batch.
 
     Attributes:
-      program: of the micro-batch.
+      program: of the phase.
       dependence: its dependences.
       segments: the segment of each op.
       cells: the program of each work of each segment. A segment that has nothing to do for a work
@@ -51,6 +51,7 @@ class StagedStep:
       prepared: for each of `Dependence.prepared`, the program of what it reads of a micro-batch.
       tail: from the program's inputs, what is prepared, and the results of `Dependence.totals`, to
         its outputs.
+      guard: from scalar inputs, whether micro-batches have anything to do; None if always.
     """
 
     program: Program
@@ -59,6 +60,7 @@ class StagedStep:
     cells: Mapping[Task, CellProgram]
     prepared: tuple[CellProgram, ...]
     tail: Program
+    guard: Program | None = None
 
     @functools.cached_property
     def edges(self) -> Edges:
@@ -78,9 +80,74 @@ class StagedStep:
         """The number of segments."""
         return self.segments.count
 
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is to be computed of micro-batches."""
+        return not self.dependence.totals
 
-def staged(dependence: Dependence, segments: Segments) -> StagedStep:
-    """Slices a micro-batch's program into cells."""
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StagedLoop:
+    """A loop over steps, whose body is cut into cells.
+
+    Attributes:
+      op: the loop.
+      parts: of its body.
+    """
+
+    op: Op
+    parts: tuple[StagedPart, ...]
+
+    @property
+    def body(self) -> Program:
+        """The program of a turn."""
+        return self.op.regions[0]
+
+
+StagedPart = StagedPhase | StagedLoop
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StagedStep:
+    """A step cut into cells.
+
+    Attributes:
+      program: of the micro-batch.
+      dependence: the dependences of all phases.
+      segments: the segment of each op.
+      parts: phases, and loops over such.
+    """
+
+    program: Program
+    dependence: Dependences
+    segments: Segments
+    parts: tuple[StagedPart, ...]
+
+    @functools.cached_property
+    def phases(self) -> tuple[StagedPhase, ...]:
+        """All phases, with those of loops, in order."""
+        return tuple(phase for phase, _ in self.counted())
+
+    def counted(self) -> Iterator[tuple[StagedPhase, int]]:
+        """All phases, each with how often it runs in a step."""
+        return _counted(self.parts, 1)
+
+    @property
+    def count(self) -> int:
+        """The number of segments."""
+        return self.segments.count
+
+
+def _counted(parts: Iterable[StagedPart], times: int) -> Iterator[tuple[StagedPhase, int]]:
+    for part in parts:
+        if isinstance(part, StagedPhase):
+            yield part, times
+        else:
+            yield from _counted(part.parts, times * part.op.trips)
+
+
+def staged(dependence: Dependence, segments: Segments, guard: Program | None = None) -> StagedPhase:
+    """Slices a phase's program into cells."""
     program, count = dependence.program, segments.count
     passes: dict[Task, list[Op]] = {}
     for segment in range(count):
@@ -124,7 +191,7 @@ def staged(dependence: Dependence, segments: Segments) -> StagedStep:
     prepared = tuple(slices((), (), op.inputs) for op in dependence.prepared)
     known = tuple(op.outputs[0] for op in (*dependence.prepared, *dependence.totals))
     tail = Program((*program.inputs, *known), program.outputs, dependence.tail, program.constants)
-    return StagedStep(program, dependence, segments, cells, prepared, tail)
+    return StagedPhase(program, dependence, segments, cells, prepared, tail, guard)
 
 
 _inputs, _outputs = operator.attrgetter("inputs"), operator.attrgetter("outputs")

@@ -1,4 +1,5 @@
-"""Takes conditions apart whose results have nothing to do with one another.
+"""Conditions: taken apart where their results have nothing to do with one another, and written as
+selections where their branches are steps on the batch.
 
 An agent copies all its target networks under one condition, while each of them belongs to the stage
 of its layer.
@@ -6,7 +7,11 @@ of its layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from ...ir.program import Op, Program, Value
 
@@ -68,3 +73,36 @@ def _restricted(region: Program, inputs: Sequence[int], outputs: Sequence[int]) 
     read: set[Value] = {v for inner in kept.walk() for v in inner.inputs}
     kept.constants = tuple(v for v in kept.constants if v in read or v in kept.outputs)
     return kept
+
+
+def conditions_selected(program: Program, chosen: Callable[[Op], bool]) -> None:
+    """Writes conditions as the ops of all branches and a selection of their results.
+
+    Args:
+      program: changed in place, with the bodies of its loops.
+      chosen: tells of an op whether a condition that holds it is written so.
+    """
+    ops: list[Op] = []
+    for op in program.ops:
+        for region in op.regions:
+            conditions_selected(region, chosen)
+        if op.name != "cond" or not any(chosen(o) for r in op.regions for o in r.walk()):
+            ops.append(op)
+            continue
+        index, *operands = op.inputs
+        results = []
+        for region in op.regions:
+            known = dict(zip(region.inputs, operands, strict=True))
+            ops += [o.on([known.get(v, v) for v in o.inputs], o.outputs, None, o.regions)
+                    for o in region.ops]  # fmt: skip
+            results.append([known.get(v, v) for v in region.outputs])
+            program.constants = tuple(dict.fromkeys((*program.constants, *region.constants)))
+        which = index
+        if len(op.regions) == 2 and index.dtype != np.dtype(bool):
+            which = Value((), np.dtype(bool), layout=())
+            zero = Value((), index.dtype, data=jnp.zeros((), index.dtype), layout=())
+            ops.append(op.beside("ne", (index, zero), which, {}, lax.ne_p))
+        for output, cases in zip(op.outputs, zip(*results, strict=True), strict=True):
+            inputs = (which, *cases)
+            ops.append(op.beside("select_n", inputs, output, {}, lax.select_n_p))
+    program.ops = ops

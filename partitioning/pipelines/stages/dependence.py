@@ -1,20 +1,21 @@
-"""Tells the parts of a micro-batch's program: before, within and behind the micro-batches.
+"""Tells the parts of a phase's program: before, within and behind the micro-batches.
 
 A value is *whole* if it is the same for every micro-batch, *split* if each micro-batch has its own,
-and *total* if it takes all of them. A step can be pipelined if no split value reads a total one.
-What sums up data alone, such as the number of valid tokens, is no such total: it is computed before
-the first micro-batch, and whole from then on.
+and *total* if it takes all of them. In a phase no split value reads a total one. What sums up data
+alone, such as the number of valid tokens, is no such total: it is computed before the first
+micro-batch, and whole from then on.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NoReturn
 
 import jax.numpy as jnp
 
 from ...ir.program import Op, Program, Value
-from .microbatches import MICROBATCH, crosses_microbatches, knows_microbatch
+from .microbatches import MICROBATCH, knows_microbatch
 
 #: The ops that read the values of all micro-batches.
 TOTALS = ("accumulate", "collect")
@@ -32,7 +33,8 @@ class Dependence:
     """The dependences of a micro-batch's program.
 
     Args:
-      program: what `microbatched` returns.
+      program: of a phase.
+      data: inputs that are rows of all micro-batches, and no parameters.
 
     Attributes:
       program: the program.
@@ -46,11 +48,9 @@ class Dependence:
       tail: the ops behind the last micro-batch, in order, with those of whole values that they
         read.
 
-    Raises:
-      ValueError: an op mixes the rows of different micro-batches.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, data: Collection[Value] = ()):
         self.program = program
         self.makers: dict[Value, Op] = {v: op for op in program.ops for v in op.outputs}
         self.extent: dict[Value, Extent] = dict.fromkeys(program.constants, Extent.WHOLE)
@@ -58,14 +58,14 @@ class Dependence:
         for value in program.inputs:
             split = in_microbatches(value)
             self.extent[value] = Extent.SPLIT if split else Extent.WHOLE
-            if not split and jnp.issubdtype(value.dtype, jnp.inexact):
+            is_float = jnp.issubdtype(value.dtype, jnp.inexact)
+            if is_float and not split and value not in data:
                 self.trained.add(value)
         self.forward: list[Op] = []
         self.backward: list[Op] = []
         self.prepared: list[Op] = []
         self.totals: list[Op] = []
         late: list[Op] = []
-        self._cause: dict[Value, Op] = {}
         after_loss: set[Value] = set()
         for op in program.ops:
             found = self._extent_of(op)
@@ -91,50 +91,16 @@ class Dependence:
         return op.name not in TOTALS and split and any(v in self.trained for v in op.outputs)
 
     def _extent_of(self, op: Op) -> Extent:
-        """The extent of an op's results; checks that it keeps micro-batches apart."""
+        """The extent of an op's results."""
         read = [v for v in op.inputs if v.data is None]
         known = {self.extent[v] for v in read}
         if op.name in TOTALS:
-            if Extent.TOTAL in known:
-                self._refuse(op, read)
-            if not self.trained.issuperset(read):
-                return Extent.WHOLE
-            self._cause[op.outputs[0]] = op
-            return Extent.TOTAL
-        inside = next((o for o in _walk(op) if crosses_microbatches(o) or o.name in TOTALS), None)
-        if inside is not None:
-            self._refuse(inside, (), op)
+            assert Extent.TOTAL not in known
+            return Extent.TOTAL if self.trained.issuperset(read) else Extent.WHOLE
         if knows_microbatch(op):
             known.add(Extent.SPLIT)
-        if known >= {Extent.SPLIT, Extent.TOTAL}:
-            self._refuse(op, read)
-        found = max(known, key=lambda one: one.value, default=Extent.WHOLE)
-        if found is Extent.TOTAL:
-            cause = next(self._cause[v] for v in read if v in self._cause)
-            self._cause.update(dict.fromkeys(op.outputs, cause))
-        return found
-
-    def _refuse(self, op: Op, read: Iterable[Value], region: Op | None = None) -> None:
-        """Raises ValueError about an op that reads totals too early, or one within a region."""
-        outputs = set(self.program.outputs)
-        updated = next((v for v in read if v in self._cause and v in outputs and v.ndim), None)
-        if updated is not None:
-            raise ValueError(
-                f"the pipeline cannot split the batch: the step updates {updated.path} and then "
-                f"computes with it on the batch ({_place(op)}), which is a second step of an "
-                "optimizer. Make one step of the optimizer a call, or leave the pipeline out"
-            )
-        cause = next((self._cause[v] for v in read if v in self._cause), op)
-        maker = self.makers.get(cause.inputs[0], cause)
-        mixes = _place(maker if cause.name in TOTALS else op)
-        within = "" if region is None or region is op else f" within {_place(region)}"
-        reader = "" if cause is op else f", and {_place(op)} reads what comes of it"
-        raise ValueError(
-            f"the pipeline cannot split the batch: {mixes} mixes the rows of all micro-batches"
-            f"{within}{reader} before the last one is done. Normalise per row, divide by what "
-            "depends on the data alone, make one step of the optimizer a call, outside of loops "
-            "and conditions, or leave the pipeline out"
-        )
+        assert not known >= {Extent.SPLIT, Extent.TOTAL}
+        return max(known, key=lambda one: one.value, default=Extent.WHOLE)
 
     def closure(self, values: Iterable[Value]) -> set[Op]:
         """The ops, of no segment, that values need to be computed from the program's inputs."""
@@ -154,11 +120,69 @@ def in_microbatches(value: Value) -> bool:
     return any(MICROBATCH in axes for axes in value.layout or ())
 
 
-def _walk(op: Op) -> Iterator[Op]:
+def walk(op: Op) -> Iterator[Op]:
+    """An op with those of its regions."""
     yield op
     for region in op.regions:
         yield from region.walk()
 
 
+def refuse(op: Op, region: Op) -> NoReturn:
+    """Raises ValueError about an op within another one, which mixes the rows of micro-batches."""
+    within = "" if region is op else f" within {_place(region)}"
+    raise ValueError(
+        f"the pipeline cannot split the batch: {_place(op)} mixes the rows of all micro-batches"
+        f"{within} before the last one is done. Normalise per row, divide by what depends on the "
+        "data alone, or leave the pipeline out"
+    )
+
+
 def _place(op: Op) -> str:
     return f"{op.name} at {op.source or 'an unknown line'}"
+
+
+class Dependences:
+    """The dependences of all phases of a step, as those of one program.
+
+    Args:
+      phases: of each phase.
+      inputs: of the step, of bodies of loops, and what phases hand to others.
+      data: those of them that are rows of all micro-batches.
+      ties: values of loops that are one array in different turns.
+
+    Attributes:
+      inputs, ties: the same.
+      trained, forward, backward, totals, tail: as of `Dependence`.
+    """
+
+    def __init__(
+        self,
+        phases: Sequence[Dependence],
+        inputs: Sequence[Value],
+        data: Collection[Value] = (),
+        ties: Sequence[tuple[Value, ...]] = (),
+    ):
+        self.inputs, self.ties = tuple(inputs), tuple(ties)
+        self.forward = [op for one in phases for op in one.forward]
+        self.backward = [op for one in phases for op in one.backward]
+        self.totals = [op for one in phases for op in one.totals]
+        self.tail = list(dict.fromkeys(op for one in phases for op in one.tail))
+        self.trained = {v for one in phases for v in one.trained} - set(data)
+        self._makers: dict[Value, Op] = {}
+        for one in phases:
+            self._makers.update(one.makers)
+        for value in self.inputs:
+            self._makers.pop(value, None)
+        self._staged = {*self.forward, *self.backward}
+
+    def closure(self, values: Iterable[Value]) -> set[Op]:
+        """The ops, of no segment, that values need to be computed from the inputs of a phase."""
+        found: set[Op] = set()
+        stack = [v for v in values if v.data is None]
+        while stack:
+            op = self._makers.get(stack.pop())
+            if op is None or op in found or op.name in TOTALS or op in self._staged:
+                continue
+            found.add(op)
+            stack.extend(v for v in op.inputs if v.data is None)
+        return found

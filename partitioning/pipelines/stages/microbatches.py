@@ -8,8 +8,9 @@ writes a reduction over the axis where gradients and losses are summed. These re
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...decide.actions import Action, Context
 from ...decide.graph import Graph
@@ -22,6 +23,8 @@ from ...lower.cleanup.reductions import reduce_late, sum_before_reducing
 from ...lower.lower import lower
 from ...rules import traits_of
 from ...tactics.batch import BatchParallel
+from .conditions import conditions_selected
+from .loops import LoopsOfSteps
 
 #: The axis of micro-batches. It is no identifier, so that no axis of a mesh has its name.
 MICROBATCH = "micro-batch"
@@ -55,8 +58,17 @@ def microbatched(
         )
     apply_tactic(context, actions, MICROBATCH, graph.work)
     program = lower(graph, split)
+    conditions_selected(program, crosses_microbatches)
     _reduce_late(program)
-    _in_time(program, microbatches)
+    if steps := [*_loops_of_steps(program)]:
+        # What is summed in a turn of theirs is not left for later.
+        program = lower(graph, split)
+        conditions_selected(program, crosses_microbatches)
+        _reduce_late(program, steps)
+    in_time = functools.partial(_in_time, microbatches=microbatches)
+    whole = functools.partial(without_microbatches, microbatches=microbatches)
+    in_time(program)
+    LoopsOfSteps(MICROBATCH, crosses_microbatches, whole, in_time).rewrite(program)
     if any(size > 1 for size in state.mesh.values()):
         clean_up(program, split.mesh)
     return program
@@ -87,16 +99,44 @@ def _split(
     return context, tactic.actions(context)
 
 
-def _reduce_late(program: Program) -> None:
-    """Moves reductions over micro-batches out of loops and checkpoints, where they may be."""
+def _loops_of_steps(program: Program, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """The numbers, from the outermost loop to the innermost, of loops that exchange between
+    micro-batches in each turn.
+    """
+    for number, op in enumerate(op for op in program.ops if op.name == "scan"):
+        if any(map(crosses_microbatches, op.regions[0].walk())):
+            yield (*path, number)
+            yield from _loops_of_steps(op.regions[0], (*path, number))
+
+
+def _reduce_late(
+    program: Program, steps: Sequence[tuple[int, ...]] = (), path: tuple[int, ...] = ()
+) -> None:
+    """Moves reductions over micro-batches out of loops and checkpoints, where they may be.
+
+    Args:
+      program: changed in place.
+      steps: what `_loops_of_steps` tells; nothing leaves these.
+      path: of the program itself.
+    """
+    scans = [op for op in program.ops if op.name == "scan"]
+    apart = {op: (*path, i) for i, op in enumerate(scans) if (*path, i) in steps}
     for op in program.ops:
         for region in op.regions:
+            if op in apart:
+                _reduce_late(region, steps, apart[op])
+                continue
             _reduce_apart(region)
             _sum_late(region)
             _reduce_late(region)
+    for op in apart:
+        op.name = "loop of steps"  # For a while it is no loop to passes over loops.
     reduce_after_checkpoint(program, {})
     reduce_after_loop(program, {})
     _reduce_after_stacking(program)
+    for op in program.ops:
+        if op.name == "loop of steps":
+            op.name = "scan"
 
 
 def _reduce_apart(region: Program) -> None:

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ...ir.program import Program, Value
-from .dependence import Dependence
+from ...ir.program import Value
+from .dependence import Dependences
 
 
 class Groups:
     """Arrays, not scalars, that the ops behind the last micro-batch compute from one another.
 
     Args:
-      dependence: of a micro-batch's program.
+      dependence: of a step.
     """
 
-    def __init__(self, dependence: Dependence):
+    def __init__(self, dependence: Dependences):
         self._parent: dict[Value, Value] = {}
-        for op in dependence.tail:
+        self._inputs = dependence.inputs
+        together = [(*op.inputs, *op.outputs) for op in dependence.tail]
+        for every in (*together, *dependence.ties):
             # What depends on no parameter is computed wherever it is read.
-            values = [v for v in (*op.inputs, *op.outputs) if v in dependence.trained]
+            values = [v for v in every if v in dependence.trained]
             arrays = [v for v in values if v.data is None and v.ndim]
             for value in arrays[1:]:
                 self._parent[self.root(value)] = self.root(arrays[0])
@@ -37,16 +39,15 @@ class Groups:
         return value
 
     def segments(
-        self, program: Program, readers: Mapping[Value, Iterable[int]]
+        self, readers: Mapping[Value, Iterable[int]]
     ) -> Callable[[Value], tuple[int, ...]]:
         """A function from a value to the segments that compute with the inputs in its group.
 
         Args:
-          program: of the micro-batch.
-          readers: for each input of the program the segments that compute with it.
+          readers: for each input the segments that compute with it.
         """
         found: dict[Value, set[int]] = {}
-        for value in program.inputs:
+        for value in self._inputs:
             if value.ndim:
                 found.setdefault(self.root(value), set()).update(readers.get(value, ()))
         return lambda value: tuple(sorted(found.get(self.root(value), ()))) if value.ndim else ()

@@ -19,7 +19,7 @@ from ...ir.program import Op, Value
 from ...rules import traits_of
 from ...tactics.manual import path_pattern
 from .alignment import aligned
-from .dependence import Dependence
+from .dependence import Dependences
 from .owners import Groups
 
 
@@ -51,15 +51,15 @@ class Segments:
 
 
 def cut(
-    dependence: Dependence,
+    dependence: Dependences,
     count: int,
     seconds: Callable[[], Mapping[Op, float]] | Sequence[int],
     cuts: Sequence[str] = (),
 ) -> Segments:
-    """Cuts a program into segments of about equal time, where little crosses.
+    """Cuts a step into segments of about equal time, where little crosses.
 
     Args:
-      dependence: of the program.
+      dependence: of the step.
       count: how many segments.
       seconds: tells how long each op takes, others take none; or `ends` of the same cut before.
       cuts: as of `Pipeline`, instead of equal times.
@@ -85,7 +85,7 @@ def cut(
     return atoms.grouped(balanced(times, crossing, count))
 
 
-def _named(dependence: Dependence, atoms: Segments, cuts: Sequence[str]) -> list[int]:
+def _named(dependence: Dependences, atoms: Segments, cuts: Sequence[str]) -> list[int]:
     """The number past the last atom of each segment, where cuts are named.
 
     Raises:
@@ -94,7 +94,7 @@ def _named(dependence: Dependence, atoms: Segments, cuts: Sequence[str]) -> list
     ends: list[int] = []
     for path in cuts:
         pattern = path_pattern(path)
-        wanted = {v for v in dependence.program.inputs if pattern.fullmatch(v.path)}
+        wanted = {v for v in dependence.inputs if pattern.fullmatch(v.path)}
         found = [
             atoms.of[op]
             for op in filter(_is_product, dependence.forward)
@@ -114,7 +114,7 @@ def _named(dependence: Dependence, atoms: Segments, cuts: Sequence[str]) -> list
     return [*ends, atoms.count]
 
 
-def _read(dependence: Dependence, op: Op) -> list[Value]:
+def _read(dependence: Dependences, op: Op) -> list[Value]:
     """The values that an op reads, and those that they are computed from in no segment."""
     return [*op.inputs, *(v for o in dependence.closure(op.inputs) for v in o.inputs)]
 
@@ -169,7 +169,7 @@ def balanced(times: np.ndarray, crossing: np.ndarray, count: int) -> list[int]:
     return ends[::-1]
 
 
-def _atoms(dependence: Dependence) -> tuple[Segments, np.ndarray]:
+def _atoms(dependence: Dependences) -> tuple[Segments, np.ndarray]:
     """The finest segments, each with a product; and the bytes that cross behind each, or are read
     on both sides.
     """
@@ -179,7 +179,7 @@ def _atoms(dependence: Dependence) -> tuple[Segments, np.ndarray]:
     uses = _forward_uses(dependence, of)
     count = len(ends) + 1
     of.update(_backward(dependence, of, uses, count))
-    inputs = dependence.program.inputs
+    inputs = dependence.inputs
     readers = {value: tuple(sorted(uses.get(value, ()))) for value in inputs}
     for value, segments in readers.items():
         # Parameters that are read on both sides would lie on both, and their gradients cross.
@@ -224,7 +224,7 @@ def _is_product(op: Op) -> bool:
     return any(traits_of(o.name).flops in ("matmul", "convolution") for o in inner)
 
 
-def _forward_uses(dependence: Dependence, of: Mapping[Op, int]) -> dict[Value, set[int]]:
+def _forward_uses(dependence: Dependences, of: Mapping[Op, int]) -> dict[Value, set[int]]:
     """For each value the segments of the forward pass that make it or compute with it."""
     uses: dict[Value, set[int]] = {}
     for op, segment in of.items():
@@ -238,7 +238,7 @@ def _forward_uses(dependence: Dependence, of: Mapping[Op, int]) -> dict[Value, s
 
 
 def _backward(
-    dependence: Dependence, of: Mapping[Op, int], uses: Mapping[Value, set[int]], count: int
+    dependence: Dependences, of: Mapping[Op, int], uses: Mapping[Value, set[int]], count: int
 ) -> dict[Op, int]:
     """The segment of each op of the backward pass.
 
@@ -246,7 +246,6 @@ def _backward(
     activations and parameters that it reads; if it reads none, with its readers.
     """
     ops = dependence.backward
-    program = dependence.program
     made: dict[Value, int] = {}
     found: dict[Op, int] = {}
     free: set[Op] = set()
@@ -265,7 +264,7 @@ def _backward(
         made.update(dict.fromkeys(op.outputs, found[op]))
 
     groups = Groups(dependence)
-    homes = groups.segments(program, uses)
+    homes = groups.segments(uses)
     gradients = {op.inputs[0]: homes(op.outputs[0]) for op in dependence.totals}
     reads: dict[Value, list[Op]] = {}
     for op in ops:

@@ -9,10 +9,10 @@ from ...decide.graph import Graph
 from ...decide.sharding import Decisions
 from ...ir.program import Op, Program
 from ...simulator.attach import Simulator
-from .cells import StagedStep, staged
-from .conditions import conditions_apart
-from .dependence import Dependence
+from .cells import StagedLoop, StagedPart, StagedStep, staged
+from .dependence import Dependence, Dependences
 from .microbatches import microbatched
+from .phases import Loop, Part, Phase, is_loop, parts_of, phases
 from .segments import cut
 
 
@@ -45,16 +45,36 @@ def staged_step(
         segments, or no product is where a cut should be.
     """
     program = microbatched(graph, state, microbatches, inputs, dim)
-    conditions_apart(program)
-    dependence = Dependence(program)
+    parts = phases(program, microbatches)
+    every = [part for part in parts_of(parts) if isinstance(part, Phase)]
+    loops = [part for part in parts_of(parts) if isinstance(part, Loop)]
+    known = {phase: Dependence(phase.program, phase.data) for phase in every}
+    dependence = Dependences(
+        [*known.values()],
+        list(dict.fromkeys(v for phase in every for v in phase.program.inputs)),
+        {v for phase in every for v in phase.data},
+        [tie for loop in loops for tie in loop.ties()],
+    )
     seconds = functools.partial(op_seconds, program, simulator, state)
-    return staged(dependence, cut(dependence, segments, seconds if ends is None else ends, cuts))
+    segments_ = cut(dependence, segments, seconds if ends is None else ends, cuts)
+
+    def staged_part(part: Part) -> StagedPart:
+        if isinstance(part, Loop):
+            return StagedLoop(part.op, tuple(map(staged_part, part.parts)))
+        return staged(known[part], segments_, part.guard)
+
+    return StagedStep(program, dependence, segments_, tuple(map(staged_part, parts)))
 
 
 def op_seconds(program: Program, simulator: Simulator, state: Decisions) -> dict[Op, float]:
-    """The predicted seconds of the kernels at whose root an op is; others have none."""
+    """The predicted seconds of the kernels at whose root an op is, in all turns of loops over
+    steps; others have none.
+    """
     found: dict[Op, float] = {}
     for event in simulator.predict(program, state.mesh).timing.events:
         if event.op is not None:
             found[event.op] = found.get(event.op, 0.0) + event.seconds
+    for op in filter(is_loop, program.ops):
+        for inner, inner_seconds in op_seconds(op.regions[0], simulator, state).items():
+            found[inner] = found.get(inner, 0.0) + op.trips * inner_seconds
     return found

@@ -120,7 +120,7 @@ def test_live_activations_are_those_of_the_table() -> None:
     update, arguments = example("mlp", num_layers=4)
     for table, live in ((gpipe(4, 4), 4), (one_f_one_b(4, 4), 4), (one_f_one_b(4, 8), 4)):
         run = pipelined(update, arguments, STAGES, table)
-        assert run.program.routes.slots["forward", 0] == live
+        assert run.program.phases[0][0].routes.slots["forward", 0] == live
 
 
 def test_the_program_does_not_grow_with_micro_batches() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -17,6 +18,7 @@ from troupe.partitioning.pipelines.schedules.named import gpipe
 from ...results import assert_equal_results, raw
 
 H100 = pt.Simulator("h100")
+FULL = bool(os.environ.get("TROUPE_FULL"))
 STAGES = pt.Mesh({"stage": 2})
 LONG = pytest.mark.long
 
@@ -37,23 +39,44 @@ def follow(step: Any, update: Any, state: Any, batch: Any, times: int = 2) -> An
     return state
 
 
-#: Agents whose updates are pipelines, each with the bytes of its state that all stages hold.
+#: Agents whose updates are pipelines, each with the bytes of its state that all stages hold, and
+#: how often a step sends its micro-batches through.
 PIPELINED = {
-    "bc": 4, "c51": 8, "crr": 16, "dqn": 8, "impala": 4, "iql": 8, "mpo": 48, "muzero": 21432,
-    "qrdqn": 8, "r2d2": 8, "rainbow": 16,
+    "bc": (4, 1), "c51": (8, 1), "cql": (36, 2), "crr": (16, 1), "d4pg": (12, 2), "dqn": (8, 1),
+    "grpo": (6160, 2), "impala": (4, 1), "iql": (8, 1), "mpo": (48, 1), "muzero": (21432, 1),
+    "ppo": (16, 9), "qrdqn": (8, 1), "r2d2": (8, 1), "rainbow": (16, 1), "sac": (36, 2),
+    "td3": (84, 2),
 }  # fmt: skip
+#: Sizes that differ from those of the examples. With a small epsilon Adam has steps of the sign of
+#: gradients that are rounding.
+SIZES = {name: {"adam_epsilon": 1e-3} for name in ("cql", "d4pg", "grpo", "ppo", "sac", "td3")}
 
 
 @pytest.mark.parametrize(
     "agent",
-    [name if name in ("dqn", "mpo") else pytest.param(name, marks=LONG) for name in PIPELINED],
+    [
+        name if name in ("mpo", "ppo", "td3") else pytest.param(name, marks=LONG)
+        for name in PIPELINED
+    ],
 )
 def test_updates_of_agents(agent: str) -> None:
-    update, state, batch = example(agent)
+    update, state, batch = example(agent, **SIZES.get(agent, {}))
     schedule = [pt.Pipeline("stage", microbatches=2)]
     step = pt.partition(update, STAGES, schedule, donate=("state",), simulate=H100)
     figures = json.loads(step.plan(state, batch).to_json())["steps"][-1]["pipeline"]
-    assert figures["shared_state_bytes"] == PIPELINED[agent]
+    assert (figures["shared_state_bytes"], figures["phases"]) == PIPELINED[agent]
+    follow(step, update, state, batch)
+
+
+@pytest.mark.skipif(not FULL, reason="every agent of several phases; set TROUPE_FULL=1")
+@pytest.mark.parametrize("tactics", ["batch:data", "batch:data,zero3:data"])
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zero-bubble"])
+@pytest.mark.parametrize("agent", SIZES)
+def test_phases_behind_other_tactics(agent: str, name: str, tactics: str) -> None:
+    update, state, batch = example(agent, **SIZES[agent])
+    schedule = [*pt.parse_schedule(tactics), pt.Pipeline("stage", 2, name)]
+    mesh = pt.Mesh({"data": 2, "stage": 2})
+    step = pt.partition(update, mesh, schedule, donate=("state",), simulate=H100)
     follow(step, update, state, batch)
 
 
@@ -64,25 +87,6 @@ def test_cuts_are_where_they_are_named() -> None:
     for layer in range(4):
         where = f"lies on stage {min(layer, 1)} of axis"
         assert where in plan.explain(f"state/params/layer_{layer}/up/w")
-
-
-#: Agents whose updates are none, and what is said of them.
-REFUSED = {
-    "cql": "updates .*/params/critic/.* is a second step of an optimizer",
-    "d4pg": "updates .*/params/critic/.* is a second step of an optimizer",
-    "grpo": r"mixes the rows of all micro-batches within cond at update.py:\d+",
-    "ppo": r"all_gather at update.py:\d+ mixes the rows of all micro-batches",
-    "sac": "updates .*/params/critic/.* is a second step of an optimizer",
-    "td3": r"mixes the rows of all micro-batches within cond at update.py:\d+",
-}
-
-
-@pytest.mark.parametrize("agent", REFUSED)
-def test_what_agents_cannot(agent: str) -> None:
-    made = examples.make(agent)
-    step = pt.partition(made.update, STAGES, [pt.Pipeline("stage", 2)], simulate=H100)
-    with pytest.raises(ValueError, match=REFUSED[agent]):
-        step.plan(made.state_shapes, made.batch_shapes)
 
 
 def test_the_table_of_agents_is_that_of_the_documentation() -> None:
@@ -99,7 +103,7 @@ def test_the_table_of_agents_is_that_of_the_documentation() -> None:
         if answer == "yes" or answer.startswith("no")
         for name in names.split(", ")
     }
-    assert told == {**dict.fromkeys(PIPELINED, True), **dict.fromkeys(REFUSED, False)}
+    assert told == dict.fromkeys(PIPELINED, True)
     assert told.keys() == {*examples.AGENTS, *examples.FURTHER}
 
 

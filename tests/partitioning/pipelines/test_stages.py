@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -56,18 +57,20 @@ def test_each_segment_keeps_to_its_layer() -> None:
     step = cut(update, arguments, 4, 4)
     for segment in range(4):
         for work in ("forward", "backward"):
-            given = [v.path for v in step.cells[segment, work].given if "params" in v.path]
+            given = [
+                v.path for v in step.phases[0].cells[segment, work].given if "params" in v.path
+            ]
             assert given
             assert all(f"layer_{segment}/" in path for path in given)
     # Only activations of the width cross, one each way.
     for segment in range(1, 4):
-        (read,) = step.cells[segment, "forward"].read
+        (read,) = step.phases[0].cells[segment, "forward"].read
         assert read.shape == (4, 8)
 
 
 def test_gradients_of_weights_are_work_of_their_own() -> None:
     update, arguments = example("mlp", num_layers=3)
-    step = cut(update, arguments, 3, 4)
+    (step,) = cut(update, arguments, 3, 4).phases
     inputs, weights = step.cells[1, "inputs"], step.cells[1, "weights"]
     assert [v.shape for v in weights.added] == [(8, 16), (16, 8)]
     assert not inputs.added
@@ -80,8 +83,8 @@ def test_gradients_of_weights_are_work_of_their_own() -> None:
 
 def test_what_sums_data_alone_is_prepared() -> None:
     update, arguments = example("transformer", padding=True)
-    step = cut(update, arguments, 2, 4)
-    assert [op.outputs[0].shape for op in step.dependence.prepared] == [()]
+    (phase,) = cut(update, arguments, 2, 4).phases
+    assert [op.outputs[0].shape for op in phase.dependence.prepared] == [()]
 
 
 def test_groups_are_as_even_as_can_be() -> None:
@@ -112,12 +115,96 @@ def weighted_unevenly(state: Any, batch: Any) -> Any:
     return {"w": jax.tree.map(lambda w, g: w - 0.1 * g, state["w"], grads)}, value
 
 
-@pytest.mark.parametrize("update", [norm_over_the_batch, weighted_unevenly])
-def test_rows_that_mix_are_refused(update: Any) -> None:
-    state = {"w": {"a": jnp.ones((4, 8)), "b": jnp.ones((8, 4))}}
-    batch = {"x": jnp.ones((8, 4)), "y": jnp.ones((8, 4))}
-    with pytest.raises(ValueError, match=r"reduce_sum at test_stages.py:\d+ mixes the rows"):
-        cut(update, (state, batch), 2, 4)
+def critic_then_policy(state: Any, batch: Any) -> Any:
+    """A policy that climbs the critic which the same step has updated, at every other step."""
+
+    def value(critic: Any, x: Any, action: Any) -> Any:
+        return jnp.tanh(x @ critic["in"] + action) @ critic["out"]
+
+    def critic_loss(critic: Any) -> Any:
+        return jnp.mean((value(critic, batch["x"], batch["x"][:, :1]) - batch["y"]) ** 2)
+
+    def policy_loss(policy: Any, critic: Any) -> Any:
+        action = jnp.tanh(batch["x"] @ policy["w"])
+        return -jnp.mean(value(critic, batch["x"], action))
+
+    loss, grads = jax.value_and_grad(critic_loss)(state["critic"])
+    critic = jax.tree.map(lambda w, g: w - 0.1 * g, state["critic"], grads)
+    policy = jax.lax.cond(
+        state["steps"] % 2 == 0,
+        lambda p: jax.tree.map(lambda w, g: w - 0.1 * g, p, jax.grad(policy_loss)(p, critic)),
+        lambda p: p,
+        state["policy"],
+    )
+    return {"critic": critic, "policy": policy, "steps": state["steps"] + 1}, loss
+
+
+def epochs(state: Any, batch: Any) -> Any:
+    """Two epochs over two shuffled minibatches, with errors of the parameters before."""
+
+    def apply(w: Any, x: Any) -> Any:
+        return jnp.tanh(x @ w["a"]) @ w["b"]
+
+    rows = {"x": batch["x"], "error": batch["y"] - apply(state["w"], batch["x"])}
+
+    def step(w: Any, part: Any) -> Any:
+        loss, grads = jax.value_and_grad(
+            lambda w: jnp.mean((apply(w, part["x"]) - part["error"]) ** 2)
+        )(w)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, w, grads), loss
+
+    def epoch(w: Any, key: Any) -> Any:
+        order = jax.random.permutation(key, 16).reshape(2, 8)
+        return jax.lax.scan(step, w, jax.tree.map(lambda x: x[order], rows))
+
+    w, losses = jax.lax.scan(epoch, state["w"], jax.random.split(jax.random.PRNGKey(3), 2))
+    return {"w": w}, losses[-1].mean()
+
+
+def arrays(*shapes: tuple[int, ...]) -> Iterator[Any]:
+    keys = jax.random.split(jax.random.PRNGKey(1), len(shapes))
+    return (jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True))
+
+
+def weights_and_rows() -> Any:
+    a, b, x, y = arrays((4, 8), (8, 4), (16, 4), (16, 4))
+    return {"w": {"a": a, "b": b}}, {"x": x, "y": y}
+
+
+def actor_and_critic(steps: int) -> Any:
+    first, last, policy, x, y = arrays((4, 8), (8, 1), (4, 1), (16, 4), (16, 1))
+    state = {"critic": {"in": first, "out": last}, "policy": {"w": policy}}
+    return {**state, "steps": jnp.int32(steps)}, {"x": x, "y": y}
+
+
+STEPS = {
+    "norm": (norm_over_the_batch, weights_and_rows, [1, 1, 1]),
+    "weights": (weighted_unevenly, weights_and_rows, [1, 1]),
+    "policy": (critic_then_policy, lambda: actor_and_critic(0), [1, 1]),
+    "no policy": (critic_then_policy, lambda: actor_and_critic(1), [1, 1]),
+    "epochs": (epochs, weights_and_rows, [1, 2, 4, 1]),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_what_waits_for_all_rows_is_a_phase_of_its_own(name: str) -> None:
+    with doubles(True):
+        update, make, _ = STEPS[name]
+        check(update, wide(make()), 2, "1f1b", 1e-9)
+
+
+def test_rows_that_mix_in_a_loop_of_unknown_length_are_refused() -> None:
+    def update(state: Any, batch: Any) -> Any:
+        def turn(x: Any) -> Any:
+            return x - x.mean(0) / 2
+
+        x = jax.lax.while_loop(lambda x: jnp.abs(x).max() > 1, turn, batch["x"])
+        return norm_over_the_batch(state, {**batch, "x": x})
+
+    with pytest.raises(
+        ValueError, match=r"test_stages.py:\d+ mixes .* within while at test_stages"
+    ):
+        cut(update, weights_and_rows(), 2, 4)
 
 
 def test_more_segments_than_products() -> None:
