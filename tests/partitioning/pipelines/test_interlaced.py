@@ -77,7 +77,34 @@ def critic_then_policy(state: Any, batch: Any) -> Any:
     return {"critic": critic, "policy": policy}, loss
 
 
-def test_phases_are_interlaced() -> None:
+def epochs(state: Any, batch: Any) -> Any:
+    """Two epochs over two shuffled minibatches, with errors of the parameters before."""
+
+    def apply(w: Any, tokens: Any) -> Any:
+        return jnp.tanh(jnp.tanh(w["embed"][tokens] @ w["in"]) @ w["mid"]) @ w["out"]
+
+    rows = {"tokens": batch["tokens"], "error": batch["y"] - apply(state["w"], batch["tokens"])}
+
+    def step(w: Any, part: Any) -> Any:
+        def mean_error(w: Any) -> Any:
+            return jnp.mean((apply(w, part["tokens"]) - part["error"]) ** 2)
+
+        loss, grads = jax.value_and_grad(mean_error)(w)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, w, grads), loss
+
+    def epoch(w: Any, key: Any) -> Any:
+        order = jax.random.permutation(key, 16).reshape(2, 8)
+        return jax.lax.scan(step, w, jax.tree.map(lambda x: x[order], rows))
+
+    w, losses = jax.lax.scan(epoch, state["w"], jax.random.split(jax.random.PRNGKey(3), 2))
+    return {"w": w}, losses[-1].mean()
+
+
+@pytest.mark.parametrize(
+    ("update", "path", "phases"),
+    [(critic_then_policy, "state/critic/embed", 2), (epochs, "state/w/embed", 5)],
+)
+def test_phases_are_interlaced(update: Any, path: str, phases: int) -> None:
     keys = iter(jax.random.split(jax.random.PRNGKey(2), 9))
 
     def normal(*shape: int) -> Any:
@@ -86,14 +113,15 @@ def test_phases_are_interlaced() -> None:
     def layers(out: int) -> Any:
         return {"in": normal(4, 8), "mid": normal(8, 8), "out": normal(8, out)}
 
-    state = {"critic": {"embed": normal(16, 4), **layers(1)}, "policy": layers(4)}
+    state = {path.split("/")[1]: {"embed": normal(16, 4), **layers(1)}}
+    if update is critic_then_policy:
+        state["policy"] = layers(4)
     batch = {"tokens": jax.random.randint(next(keys), (16,), 0, 16), "y": normal(16, 1)}
-    embedding = pt.Manual("embedding", {"state/critic/embed": 0}, "stage")
+    schedule = [pt.Manual("embedding", {path: 0}, "stage"), pt.Pipeline("stage", 4)]
     with doubles(True):
-        arguments = wide((state, batch))
-        plan = follow(critic_then_policy, arguments, [embedding, pt.Pipeline("stage", 4)], 1e-6)
+        plan = follow(update, wide((state, batch)), schedule, 1e-6)
         figures = json.loads(plan.to_json())["steps"][-1]["pipeline"]
-    assert figures["phases"] == 2
+    assert figures["phases"] == phases
     assert [0, 1] in figures["table"]["placement"]
 
 
