@@ -113,7 +113,7 @@ def test_a_layer_and_its_target_lie_on_one_stage() -> None:
 
 def test_forward_passes_keep_no_activations() -> None:
     update, arguments = of_mlps()
-    step = cut(update, arguments, 2, 4, forwards=3)
+    (step,) = cut(update, arguments, 2, 4, forwards=3).phases
     for segment in range(4):
         assert step.phases[0].cells[segment, "forward"].program.ops
         assert (segment, "backward") not in step.phases[0].cells
