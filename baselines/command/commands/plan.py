@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -12,22 +11,6 @@ from ....launch.errors import RequestError
 from ...tuned import Tuned
 from .. import asking
 from ..parser import Commands, add_partition, add_sampler, add_task
-
-#: What a --preset is planned for where no --env is given.
-_PUBLISHED = Tuned(
-    "grpo",
-    "tokens:reverse",
-    config={
-        "dtype": "bfloat16",
-        "rematerialize": True,
-        "kl_cost": 0.01,
-        "num_envs": 64,
-        "batch_size": 64,
-    },
-    environment={"answers": 32, "prompt_length": 128, "answer_length": 932},
-    source="64 prompts, 32 answers to each, 1,060 tokens in the mean and a reference, as the "
-    "performance summary of NeMo-RL 0.4 measures Llama 3.1 8B (docs.nvidia.com/nemo/rl)",
-)
 
 
 def register(commands: Commands) -> None:
@@ -66,7 +49,7 @@ def register(commands: Commands) -> None:
 
 
 def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
-    tuned = _tuned(options, settings)
+    tuned = asking.tuned_for(options, settings)
     asked = options.mesh is not None or options.schedule is not None
     if asked == (options.devices is not None):
         raise RequestError(
@@ -106,21 +89,6 @@ def plan(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
             )
         search_drawing.save_search(log, options.save_search)
     return 0
-
-
-def _tuned(options: argparse.Namespace, settings: Sequence[Tuned]) -> Tuned:
-    """The settings of the task, with those of --preset in the options."""
-    if options.preset is not None:
-        if "preset" in options.overrides:
-            raise RequestError("--preset and --config.preset were given, which are the same.")
-        options.overrides = {"preset": options.preset, **options.overrides}
-        if options.env is None:
-            options.env = _PUBLISHED.env
-            config = {"preset": options.preset, **_PUBLISHED.config}
-            return dataclasses.replace(_PUBLISHED, agent=options.agent, config=config)
-    if options.env is None:
-        raise RequestError("--env ID is needed, or the --preset of a language model.")
-    return asking.tuned_for(options, settings)
 
 
 _Found = tuple[Any, dict[str, Any], dict[str, Any], list[Any]]
