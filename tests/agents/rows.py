@@ -217,8 +217,8 @@ RARE = {
     "sac of critics with dropout": Row(
         "sac", {**SAC, "critic_dropout": 0.05, "critic_network": "layer_norm"}, ("continuous",)
     ),
-    "cql of critics on spheres with dropout": Row(
-        "cql", {**CQL, **CLASSES, **SPHERES, "critic_dropout": 0.05}, ("continuous",), mistakes=0.5
+    "cql of critics with dropout that classify": Row(
+        "cql", {**CQL, **CLASSES, "critic_dropout": 0.05}, ("continuous",), mistakes=0.5
     ),
     "td3 of critics on spheres that classify": Row(
         "td3", {**TD3, **CLASSES, **SPHERES}, ("continuous",)
