@@ -121,6 +121,7 @@ class _Division:
 
     def _as_soon_as_possible(self) -> None:
         """Finds the first phase of each value, and what is split and trained."""
+        last_of: dict[Case, int] = {}
         for op in self.program.ops:
             read = [v for v in op.inputs if v.data is None]
             level, loop = self._level(op), is_loop(op)
@@ -141,8 +142,11 @@ class _Division:
             elif knows_microbatch(op) or not self.split.isdisjoint(read):
                 self.split.update(op.outputs)
                 if trained:
-                    # Each branch of a condition is a phase of its own.
-                    level = max([level, *(case for _, case in self.cases[op.outputs[0]])])
+                    # Each branch of a condition has phases of its own.
+                    cases = self.cases_of(op)
+                    before = (last_of.get((w, case - 1), case - 1) for w, case in cases if case)
+                    level = max([level, *(at + 1 for at in before)])
+                    last_of.update({c: max(level, last_of.get(c, 0)) for c in cases})
             elif not trained and not self.data.isdisjoint(read):
                 self.data.update(op.outputs)
             if trained:
@@ -153,6 +157,11 @@ class _Division:
         """True if an op belongs to one phase; others are computed wherever they are read."""
         first = op.outputs[0]
         return op.name not in TOTALS and first in self.split and first in self.trained
+
+    def cases_of(self, op: Op) -> frozenset[Case]:
+        """The branches that all readers of an op serve."""
+        known = [self.cases[v] for v in op.outputs if v in self.cases]
+        return functools.reduce(frozenset.__and__, known) if known else frozenset()
 
     def is_total(self, op: Op) -> bool:
         """True if an op sums up or collects what depends on parameters."""
@@ -166,7 +175,7 @@ class _Division:
             self.last = max(self.last, level + 1)
         of_case: dict[frozenset[Case], int] = {}
         for op in staged:
-            cases, level = self.cases[op.outputs[0]], self.avail[op.outputs[0]]
+            cases, level = self.cases_of(op), self.avail[op.outputs[0]]
             of_case[cases] = max(of_case.get(cases, 0), level)
         due: dict[Value, int] = {}
         for op in reversed(self.program.ops):
@@ -174,7 +183,7 @@ class _Division:
             if is_loop(op):
                 now = self.phase[op]
             elif self.is_staged(op):
-                cases = self.cases[op.outputs[0]]
+                cases = self.cases_of(op)
                 now = self.phase[op] = min(now, of_case[cases] if cases else top)
             elif self.is_total(op):
                 now -= 1
@@ -183,6 +192,13 @@ class _Division:
         for op in self.program.ops:
             if self.is_total(op):
                 self.phase[op] = self.phase[self.makers[op.inputs[0]]]
+            elif self.is_staged(op):
+                # What only a metric waits for stays with what it reads, which need not be kept.
+                makers = [self.makers[v] for v in op.inputs if v in self.makers]
+                read = [self.phase[maker] for maker in makers if self.is_staged(maker)]
+                if read:
+                    soonest = max([*read, self.avail[op.outputs[0]]])
+                    self.phase[op] = min(self.phase[op], soonest)
 
     def _available(self) -> None:
         """Finds when each value is there, and what is made behind a phase's micro-batches."""
@@ -313,7 +329,7 @@ class _Division:
         own = [op for op, phase in self.phase.items() if phase == number and not is_loop(op)]
         if not own:
             return None
-        both = functools.reduce(frozenset.__and__, (self.cases[op.outputs[0]] for op in own))
+        both = functools.reduce(frozenset.__and__, map(self.cases_of, own))
         outputs: list[Value] = []
         ops: list[Op] = []
         for which, case in both:
@@ -393,7 +409,7 @@ def _stacked(maker: Op, value: Value, count: int) -> Crossing:
 
 
 def _cases(program: Program) -> dict[Value, frozenset[Case]]:
-    """For each value the branches of selections by a scalar that all of its readers serve."""
+    """For each value that is read the branches of selections by a scalar that all readers serve."""
     found: dict[Value, frozenset[Case]] = {v: frozenset() for v in program.outputs}
     for op in reversed(program.ops):
         known = [found[v] for v in op.outputs if v in found]
@@ -407,7 +423,7 @@ def _cases(program: Program) -> dict[Value, frozenset[Case]]:
             else:
                 own = served
             found[value] = found[value] & own if value in found else own
-    return {**{v: frozenset() for op in program.ops for v in op.outputs}, **found}
+    return found
 
 
 def parts_of(parts: Sequence[Part]) -> Iterator[Part]:

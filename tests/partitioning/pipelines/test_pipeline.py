@@ -63,7 +63,9 @@ def test_updates_of_agents(agent: str) -> None:
     update, state, batch = example(agent, **SIZES.get(agent, {}))
     schedule = [pt.Pipeline("stage", microbatches=2)]
     step = pt.partition(update, STAGES, schedule, donate=("state",), simulate=H100)
-    figures = json.loads(step.plan(state, batch).to_json())["steps"][-1]["pipeline"]
+    plan = step.plan(state, batch)
+    figures = json.loads(plan.to_json())["steps"][-1]["pipeline"]
+    assert (f"in each of {figures['phases']} phases" in str(plan)) == (figures["phases"] > 1)
     assert (figures["shared_state_bytes"], figures["phases"]) == PIPELINED[agent]
     follow(step, update, state, batch)
 
