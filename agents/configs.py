@@ -80,9 +80,9 @@ class MLPConfig(Config):
 class CriticConfig(MLPConfig):
     """Of critics of a state and an action, which may be larger than the policy."""
 
-    critic_network: Literal["mlp", "layer_norm", "residual"] = "mlp"
-    """Network of the critics: an MLP; one with layer normalisation; or normalised residual blocks
-    (SimBa), as many as critic_hidden_sizes has numbers, which are equal."""
+    critic_network: Literal["mlp", "layer_norm", "residual", "hyperspherical"] = "mlp"
+    """Network of the critics: an MLP; one with layer normalisation; normalised residual blocks, as
+    many as critic_hidden_sizes has equal numbers (SimBa); or those on unit spheres (SimbaV2)."""
     critic_hidden_sizes: tuple[int, ...] | None = None
     """Units of the critics' hidden layers; None: hidden_sizes."""
 
@@ -90,10 +90,11 @@ class CriticConfig(MLPConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.critic_network == "residual" and len({*self.critic_sizes}) != 1:
+        kind, sizes = self.critic_network, self.critic_sizes
+        if kind in ("residual", "hyperspherical") and len({*sizes}) != 1:
             raise ValueError(
-                f"critic_network is residual and its hidden sizes are {self.critic_sizes}; blocks "
-                "add to what they get, so that all must be equal (set critic_hidden_sizes)."
+                f"critic_network is {kind} and its hidden sizes are {sizes}; blocks add to what "
+                "they get, so that all must be equal (set critic_hidden_sizes)."
             )
 
     @property
@@ -388,6 +389,24 @@ class AtomsConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
+class CriticLossConfig(AtomsConfig):
+    """Of critics of mean returns, which may learn them as a classification."""
+
+    critic_loss: Literal["squared", "categorical"] = "squared"
+    """Loss of the critics: squared errors; or categorical, the cross entropy of smoothed histograms
+    (HL-Gauss) of num_atoms returns from min_return to max_return."""
+    num_atoms: int = 101
+    min_return: float = -100.0
+    max_return: float = 100.0
+
+    @property
+    def critic_support(self) -> tuple[int | None, float, float]:
+        """Atoms of which critics give logits, or None; the least and the greatest."""
+        is_squared = self.critic_loss == "squared"
+        return None if is_squared else self.num_atoms, self.min_return, self.max_return
+
+
+@dataclasses.dataclass(frozen=True)
 class ActorCriticConfig(OffPolicyConfig, TargetConfig, AdamConfig, CriticConfig):
     """Of learning a policy, and critics that judge its actions, from a replay."""
 
@@ -459,10 +478,7 @@ class WeightedConfig(OfflineConfig, TargetConfig, GaussianConfig):
     target_update_period: int = 1
     target_update_rate: float = 0.005
 
-    bounds: ClassVar[AllBounds] = {
-        "temperature": Above(0.0, 1e6),
-        "max_weight": Above(0.0, 1e6),
-    }
+    bounds: ClassVar[AllBounds] = {"temperature": Above(0.0, 1e6), "max_weight": Above(0.0, 1e6)}
 
 
 def require_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:

@@ -34,6 +34,8 @@ AGENTS = {
     "redq": "sac with --config.num_critics 10 and --config.num_target_critics 2",
     "reinforce": "grpo with --config.loss reinforce for text, else ppo",
     "rloo": "grpo with --config.loss reinforce --config.baseline leave_one_out",
+    "simba": "sac with --config.critic_network residual",
+    "simbav2": "sac with --config.critic_network hyperspherical --config.critic_loss categorical",
     "sft": "grpo with --config.supervised_steps imitates solutions first",
     "td3bc": "iql, cql and crr learn continuous actions from data",
     "tqc": "sac with more --config.num_critics is the nearest",

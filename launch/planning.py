@@ -45,28 +45,68 @@ def choose(
     devices: int,
     partition: Partition,
     memory: float | None = None,
+    spec: EnvironmentSpec | None = None,
 ) -> partitioning.PlanChoice:
     """Chooses a mesh and a schedule for the gradient step of an experiment.
 
     Args:
-      experiment: without a partition. Its environment is made once, for its specs.
+      experiment: without a partition.
       devices: how many share the step.
       partition: what every plan has besides its mesh and schedule.
       memory: the share of a device's memory within which a plan fits; by default all of it.
+      spec: as of `plan`.
 
     Raises:
       ValueError: if there is no such device, or the step cannot be shared by so many.
     """
     from .. import partitioning
 
-    update, sample = _step(experiment, spec_of(experiment))
-    here = runtime.here()
+    step = unpartitioned(experiment, spec or spec_of(experiment), devices, partition)
+    return partitioning.choose(step.on, devices, 1.0 if memory is None else memory)
 
-    def planned(mesh: partitioning.Mesh, tactics: Any) -> partitioning.Plan:
-        placed = dataclasses.replace(partition, mesh=mesh, schedule=tactics)
-        return planning.plan_update(update, placed, sample, here).plan
 
-    return partitioning.choose(planned, devices, 1.0 if memory is None else memory)
+def unpartitioned(
+    experiment: Experiment, spec: EnvironmentSpec, devices: int, partition: Partition
+) -> planning.PlannedStep:
+    """The gradient step of an experiment without a schedule, to be planned on meshes.
+
+    Args:
+      experiment: its partition is not looked at.
+      spec: of one environment.
+      devices: of each mesh.
+      partition: as of `choose`.
+
+    Raises:
+      ValueError: if there is no such device, or no mesh of so many.
+    """
+    update, sample = _step(experiment, spec)
+    return planning.plan_update(update, _alone(devices, partition), sample, runtime.here())
+
+
+def unpartitioned_policy(
+    experiment: Experiment, spec: EnvironmentSpec, devices: int, partition: Partition
+) -> planning.PlannedStep:
+    """Likewise the policy of all its streams; arguments as of `unpartitioned`."""
+    return _policy(experiment, spec, _alone(devices, partition))
+
+
+def _alone(devices: int, partition: Partition) -> Partition:
+    """A partition whose devices share nothing."""
+    from ..partitioning.choose import meshes
+
+    return dataclasses.replace(partition, mesh=next(meshes(devices)), schedule=())
+
+
+def _policy(
+    experiment: Experiment, spec: EnvironmentSpec, partition: Partition
+) -> planning.PlannedStep:
+    builder = experiment.builder
+    networks = experiment.make_networks(spec)
+    update = builder.make_update(networks, spec)
+    params = jax.eval_shape(lambda: update.variables(update.init(jax.random.key(0)))["policy"])
+    policy = builder.make_policy(networks, spec, num_streams=builder.num_envs)
+    program = PolicyProgram(policy, builder.num_envs, device=partition)
+    return program.plan(params, dummy(spec.observations, builder.num_envs), runtime.here())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +115,14 @@ class StepPhases:
 
     Attributes:
       groups: groups of answers that a step learns from.
+      tokens: of their answers and of the prompt of each.
       answering: until these are written, each as long as an answer may be.
       syncing: until the parameters are where the policy is, on devices of its own.
       learning: of the gradient step.
     """
 
     groups: int
+    tokens: int
     answering: float
     syncing: float
     learning: float
@@ -163,42 +205,65 @@ def plan_sampler(
     Raises:
       ValueError: if the schedule of the sampler cannot be applied.
     """
-    from ..partitioning import simulator, transfer
-
     assert experiment.partition is not None
     assert experiment.sampler_partition is not None
-    spec, builder = spec or spec_of(experiment), experiment.builder
-    networks = experiment.make_networks(spec)
-    policy = builder.make_policy(networks, spec, num_streams=builder.num_envs)
-    params, source, computed = _parameters(builder.make_update(networks, spec), step)
+    spec = spec or spec_of(experiment)
     # Decisions say for which device the learner's step was planned.
     device = experiment.partition.device or step.steps[-1].simulation.device
     partition = dataclasses.replace(experiment.sampler_partition, device=device)
-    program = PolicyProgram(policy, builder.num_envs, device=partition)
-    observation = dummy(spec.observations, builder.num_envs)
-    planned = program.plan(params, observation, runtime.here()).plan
-    learner, sampler = step.mesh.size, planned.mesh.size
+    return join(experiment, spec, step, _policy(experiment, spec, partition).plan, device)
+
+
+def join(
+    experiment: Experiment,
+    spec: EnvironmentSpec,
+    step: partitioning.Plan,
+    policy: partitioning.Plan,
+    device: Any,
+) -> PlannedSampler:
+    """Plans the way of the parameters from a learner to a policy.
+
+    Args:
+      experiment: of both.
+      spec: of one environment.
+      step: of the learner.
+      policy: the step of all its streams.
+      device: that both were planned for, as `Partition` names it.
+    """
+    from ..partitioning import simulator, transfer
+
+    builder = experiment.builder
+    update = builder.make_update(experiment.make_networks(spec), spec)
+    source, computed = _parameters(update, step)
+    learner, sampler = step.mesh.size, policy.mesh.size
     topology = simulator.hosts_of(device, learner + sampler)
 
     def to(first: int) -> TransferPlan:
-        target = transfer.input_layouts(planned, ["params"], range(first, first + sampler))
+        target = transfer.input_layouts(policy, ["params"], range(first, first + sampler))
         return transfer.plan(source, target, topology)
 
     beside, phases = to(learner), None
-    if action_spaces.kinds_of(spec.actions) == {action_spaces.ANSWERS}:
+    if answers_prompts(spec):
         groups = builder.config.batch_size
         answering, learning = (
-            plan.steps[-1].simulation.predicted_seconds.total for plan in (planned, step)
+            plan.steps[-1].simulation.predicted_seconds.total for plan in (policy, step)
         )
         answering *= groups / builder.num_envs
-        phases = StepPhases(groups, answering, beside.seconds, learning)
-    return PlannedSampler(planned, beside, to(0), computed, phases)
+        group, length = spec.actions.shape
+        tokens = groups * group * (spec.observations["prompt"].shape[-1] + length)
+        phases = StepPhases(groups, tokens, answering, beside.seconds, learning)
+    return PlannedSampler(policy, beside, to(0), computed, phases)
+
+
+def answers_prompts(spec: EnvironmentSpec) -> bool:
+    """True if actions are answers to prompts."""
+    return action_spaces.kinds_of(spec.actions) == {action_spaces.ANSWERS}
 
 
 def _parameters(
     update: Update, step: partitioning.Plan
-) -> tuple[Any, dict[str, ArrayLayout], tuple[str, ...]]:
-    """The policy's parameters at the learner: shapes, layouts by path, and paths of computed ones.
+) -> tuple[dict[str, ArrayLayout], tuple[str, ...]]:
+    """The policy's parameters at the learner: layouts by path, and paths of computed ones.
 
     Args:
       update: the agent's.
@@ -228,7 +293,7 @@ def _parameters(
             computed.append(name)
             axes = step.mesh.axes
             source[name] = transfer.ArrayLayout.of_spec(leaf.shape, leaf.dtype, axes, ())
-    return params, source, tuple(computed)
+    return source, tuple(computed)
 
 
 def decided(experiment: Experiment, spec: EnvironmentSpec, devices: runtime.Devices) -> Experiment:

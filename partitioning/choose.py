@@ -162,13 +162,21 @@ def meshes(devices: int) -> Iterator[Mesh]:
             yield Mesh({"data": devices // model, "model": model})
 
 
-def choose(planned: Planner, devices: int, memory: float = 1.0) -> PlanChoice:
+def choose(
+    planned: Planner,
+    devices: int,
+    memory: float = 1.0,
+    schedules: Sequence[str] = SCHEDULES,
+    searched: int = _SEARCHED,
+) -> PlanChoice:
     """Chooses how so many devices share a step.
 
     Args:
       planned: plans the step, for a device.
       devices: how many.
       memory: the share of a device's memory within which a plan fits.
+      schedules: tried on every mesh; those over "model" where it has that axis.
+      searched: on how many of the best meshes a search follows.
 
     Raises:
       ValueError: no devices, or nothing that can be planned on any mesh of them.
@@ -176,7 +184,7 @@ def choose(planned: Planner, devices: int, memory: float = 1.0) -> PlanChoice:
     found: list[TriedPlan] = []
     shapes = list(meshes(devices))
     for mesh in shapes:
-        for schedule in SCHEDULES:
+        for schedule in schedules:
             if ("model" in mesh.axes) == ("model" in schedule):
                 found.append(_tried(planned, mesh, schedule, parse_schedule(schedule)))
 
@@ -189,7 +197,7 @@ def choose(planned: Planner, devices: int, memory: float = 1.0) -> PlanChoice:
         return large, nbytes if large else about, nbytes, len(tried.schedule)
 
     able = sorted((t for t in found if t.plan is not None), key=rank)
-    for name in list(dict.fromkeys(tried.mesh for tried in able))[:_SEARCHED]:
+    for name in list(dict.fromkeys(tried.mesh for tried in able))[:searched]:
         mesh = next(shape for shape in shapes if str(shape) == name)
         axes = tuple(mesh.axes)[::-1]
         search = Automatic(axes, budget=Budget(estimates=_ESTIMATES, judged=3))

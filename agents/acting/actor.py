@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
@@ -35,6 +36,7 @@ class BaseActor(abc.ABC):
         """
         self._policy = policy
         self._adder = adder
+        self._begin: Callable[[], bool] | None = getattr(adder, "begin", None)
         self._batched, self._num_envs = num_envs is not None, num_envs or 1
         self._forgets = policy.reset is not None
         self._none = np.zeros(self._num_envs, bool)
@@ -55,8 +57,17 @@ class BaseActor(abc.ABC):
     def set_streams(self, first: int) -> None:
         """Numbers the streams from `first` on, where other actors have those before."""
 
+    @abc.abstractmethod
+    def update(self, wait: bool = False) -> None:
+        """Fetches newer parameters, where there are any."""
+
     def select_action(self, observation: Nest) -> Nest:
-        """The action [N, ...] (or without N) for this observation, as numpy arrays."""
+        """The action [N, ...] (or without N) for this observation, as numpy arrays.
+
+        Waits where the replay does not let another one begin yet.
+        """
+        if self._begin is not None and self._begin():
+            self.update()  # Newer parameters may have come meanwhile.
         if not self._batched:
             observation = jax.tree.map(lambda x: np.asarray(x)[None], observation)
         action, extras = self._choose(observation, self._first)

@@ -9,7 +9,7 @@ import numpy as np
 from ...environments.specs import EnvironmentSpec
 from .. import leading_axes
 from ..interfaces import Update
-from ..losses import actor_critic
+from ..losses import actor_critic, estimates
 from ..networks.core import require_box
 from ..replay.items import Transition
 from ..sac import update as sac
@@ -24,7 +24,7 @@ def make_update(networks: SACNetworks, spec: EnvironmentSpec, config: CQLConfig)
     values of the data's actions up. The maximum is estimated as in its appendix F, by actions drawn
     uniformly, of the policy, and of the policy a step later, each over its density.
     """
-    box = require_box("cql", spec)
+    box, estimate = require_box("cql", spec), estimates.regression(*config.critic_support)
     log_uniform = -float(np.sum(np.log(box.maximum - box.minimum)))
 
     def uniform(observation, key):
@@ -56,7 +56,8 @@ def make_update(networks: SACNetworks, spec: EnvironmentSpec, config: CQLConfig)
 
         def judge(action):
             # The same units are left out for all actions that are compared.
-            return networks.critic.apply(critic_params, data.observation, action, **dropped)
+            outputs = networks.critic.apply(critic_params, data.observation, action, **dropped)
+            return estimate.mean(outputs)
 
         keys = jax.random.split(key, config.num_action_samples)
         q_drawn, log_densities = leading_axes.merge(jax.vmap(drawn)(keys))

@@ -6,11 +6,18 @@ import dataclasses
 from typing import ClassVar, Literal  # noqa: F401 - Literal: of inherited fields, read here
 
 from ..bounds import AllBounds
-from ..configs import AdamConfig, CriticConfig, TorsoConfig, WeightedConfig, require_choice
+from ..configs import (
+    AdamConfig,
+    CriticConfig,
+    CriticLossConfig,
+    TorsoConfig,
+    WeightedConfig,
+    require_choice,
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class CRRConfig(WeightedConfig, AdamConfig, CriticConfig, TorsoConfig):
+class CRRConfig(WeightedConfig, AdamConfig, CriticConfig, CriticLossConfig, TorsoConfig):
     """Settings of critic-regularised regression. The defaults are those of its authors."""
 
     weights: str = "exponential"

@@ -18,7 +18,8 @@ class CRRNetworks(NamedTuple):
     policy: Network
     """`apply(params, observation [B, ...])` gives action parameters [B, P]."""
     critic: Network
-    """`apply(params, observation [B, ...], action [B, ...])` gives values [2, B]."""
+    """`apply(params, observation [B, ...], action [B, ...])` gives values [2, B]; logits
+    [2, B, Z] where critic_loss is categorical."""
     actions: Distribution
 
 

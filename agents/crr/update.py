@@ -13,7 +13,7 @@ from .. import action_spaces
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
-from ..losses import actor_critic
+from ..losses import estimates
 from ..losses import policy as regression
 from ..replay.items import Sample, Transition
 from .config import CRRConfig
@@ -41,6 +41,7 @@ class CRRState(NamedTuple):
 def make_update(networks: CRRNetworks, spec: EnvironmentSpec, config: CRRConfig) -> Update:
     """Critic-regularised regression: Wang et al. (2020), https://arxiv.org/abs/2006.15134."""
     policy, critic, actions = networks
+    estimate = estimates.regression(*config.critic_support)
     optimizer = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
 
     def init(key):
@@ -51,7 +52,8 @@ def make_update(networks: CRRNetworks, spec: EnvironmentSpec, config: CRRConfig)
 
     def q_values(params: CRRParams, observation, action):
         """The least of the critics' values, [B]."""
-        return jnp.min(critic.apply(params.critic, observation, action), axis=0)
+        outputs = critic.apply(params.critic, observation, action)
+        return jnp.min(estimate.mean(outputs), axis=0)
 
     def state_values(params: CRRParams, observation, key):
         """The mean value [B] of actions that the policy draws."""
@@ -69,8 +71,8 @@ def make_update(networks: CRRNetworks, spec: EnvironmentSpec, config: CRRConfig)
         seen, (next_key, key) = (data.observation, data.action), jax.random.split(key)
         following = state_values(target, data.next_observation, next_key)
         goal = data.reward + config.discount * data.discount * following
-        q = critic.apply(params.critic, *seen)
-        critic_loss = jnp.mean(actor_critic.critic_loss(q, goal))
+        outputs = critic.apply(params.critic, *seen)
+        critic_loss = jnp.mean(estimate.loss(outputs, goal))
 
         fixed = jax.lax.stop_gradient(params)
         advantage = q_values(fixed, *seen) - state_values(fixed, data.observation, key)
@@ -83,7 +85,7 @@ def make_update(networks: CRRNetworks, spec: EnvironmentSpec, config: CRRConfig)
         metrics = {
             "critic_loss": critic_loss,
             "policy_loss": policy_loss,
-            "mean_q": jnp.mean(q),
+            "mean_q": jnp.mean(estimate.mean(outputs)),
             "advantage": jnp.mean(advantage),
             "weight": jnp.mean(weight),
             "log_prob": jnp.mean(log_prob),

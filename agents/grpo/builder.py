@@ -45,8 +45,12 @@ class GRPOBuilder(Builder[GRPOConfig, GRPONetworks]):
         return answering(*networks, sampling, supervised_steps=config.supervised_steps)
 
     def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
-        size = self.config.batch_size
-        return ReplaySpec(WINDOW, size, max_size=2 * size)
+        config, size, ahead = self.config, self.config.batch_size, None
+        if config.max_staleness is not None:
+            # A learner holds one dispatch more, which is drawn and not yet learned from.
+            steps = max(config.max_staleness - config.steps_per_dispatch, config.steps_per_dispatch)
+            ahead = max(steps * size, config.num_envs)
+        return ReplaySpec(WINDOW, size, max_size=2 * size, max_ahead=ahead)
 
     def make_update(self, networks: GRPONetworks, spec: EnvironmentSpec) -> Update:
         return make_update(networks, self.config)

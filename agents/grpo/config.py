@@ -71,8 +71,8 @@ class GRPOConfig(AdamConfig, DecoderFields):
     """Greatest weight of a token by its probability under the learner over the sampler's; ratios
     are then to the learner as it was before the batch. None: ratios are to the sampler."""
     max_staleness: int | None = 8
-    """Gradient steps after which answers of an older policy weigh nothing; None: any may be
-    learned from."""
+    """Gradient steps after which answers of an older policy weigh nothing. Actors wait before they
+    answer what would be learned from later. None: neither."""
 
     bounds: ClassVar[AllBounds] = {
         "batch_size": (1, 1_000_000),

@@ -6,11 +6,11 @@ import dataclasses
 from typing import ClassVar, Literal  # noqa: F401 - Literal: of inherited fields, read here
 
 from ..bounds import AllBounds
-from ..configs import AdamConfig, CriticConfig, TorsoConfig, WeightedConfig
+from ..configs import AdamConfig, CriticConfig, CriticLossConfig, TorsoConfig, WeightedConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class IQLConfig(WeightedConfig, AdamConfig, CriticConfig, TorsoConfig):
+class IQLConfig(WeightedConfig, AdamConfig, CriticConfig, CriticLossConfig, TorsoConfig):
     """Settings of implicit Q-learning. The defaults are those of its authors for locomotion."""
 
     expectile: float = 0.7

@@ -11,7 +11,7 @@ import optax
 from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
-from ..losses import actor_critic, values
+from ..losses import estimates, values
 from ..losses import policy as regression
 from ..replay.items import Sample, Transition
 from .config import IQLConfig
@@ -43,6 +43,7 @@ def make_update(networks: IQLNetworks, config: IQLConfig) -> Update:
     from it, and the policy makes those actions likely that are worth more (equations 5 to 7).
     """
     policy, critic, value, actions = networks
+    estimate = estimates.regression(*config.critic_support)
     optimizer = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
 
     def init(key):
@@ -53,14 +54,14 @@ def make_update(networks: IQLNetworks, config: IQLConfig) -> Update:
 
     def loss(params: IQLParams, target_critic, data: Transition):
         seen = data.observation, data.action
-        q_target = jnp.min(critic.apply(target_critic, *seen), axis=0)
+        q_target = jnp.min(estimate.mean(critic.apply(target_critic, *seen)), axis=0)
         advantage = q_target - value.apply(params.value, data.observation)
         value_loss = jnp.mean(values.expectile(advantage, config.expectile))
 
         following = value.apply(params.value, data.next_observation)
         goal = data.reward + config.discount * data.discount * following
-        q = critic.apply(params.critic, *seen)
-        critic_loss = jnp.mean(actor_critic.critic_loss(q, goal))
+        outputs = critic.apply(params.critic, *seen)
+        critic_loss = jnp.mean(estimate.loss(outputs, goal))
 
         weight = regression.exponential_weight(advantage, config.temperature, config.max_weight)
         parameters = policy.apply(params.policy, data.observation)
@@ -70,7 +71,7 @@ def make_update(networks: IQLNetworks, config: IQLConfig) -> Update:
             "value_loss": value_loss,
             "critic_loss": critic_loss,
             "policy_loss": policy_loss,
-            "mean_q": jnp.mean(q),
+            "mean_q": jnp.mean(estimate.mean(outputs)),
             "advantage": jnp.mean(advantage),
             "weight": jnp.mean(weight),
             "log_prob": jnp.mean(log_prob),

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ..networks import hyperspherical
+
 
 def scale_by_adam(
     b1: float = 0.9, b2: float = 0.999, epsilon: float = 1e-8
@@ -50,5 +52,24 @@ def _one_less(base: float, count: jax.Array) -> jax.Array:
 def adam(
     learning_rate: float | Callable[[jax.Array], jax.Array], epsilon: float = 1e-8
 ) -> optax.GradientTransformation:
-    """`optax.adam`, by `scale_by_adam`."""
-    return optax.chain(scale_by_adam(epsilon=epsilon), optax.scale_by_learning_rate(learning_rate))
+    """`optax.adam`, by `scale_by_adam`; parameters of norm 1 keep it, see `keep_units`."""
+    return keep_units(
+        optax.chain(scale_by_adam(epsilon=epsilon), optax.scale_by_learning_rate(learning_rate))
+    )
+
+
+def keep_units(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """An optimizer, with its state, whose steps end on the sphere where parameters lie on one.
+
+    Those are the parameters named `hyperspherical.UNIT`; others have the steps that they had.
+    """
+
+    def update(gradients, state, params=None):
+        steps, state = optimizer.update(gradients, state, params)
+        if not hyperspherical.has_units(steps):
+            return steps, state
+        if params is None:
+            raise ValueError(f"Steps of parameters named {hyperspherical.UNIT} need `params`.")
+        return hyperspherical.project_steps(steps, params), state
+
+    return optax.GradientTransformation(optimizer.init, update)

@@ -8,6 +8,8 @@ quantiles.
 
 from __future__ import annotations
 
+import math
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -54,6 +56,29 @@ def two_hot(x: jax.Array, atoms: jax.Array | np.ndarray) -> jax.Array:
     """
     chex.assert_rank(x, 0)
     return project(x[None], jnp.ones(1, x.dtype), atoms)
+
+
+def smoothed_histogram(x: jax.Array, atoms: jax.Array | np.ndarray, width: float) -> jax.Array:
+    """A number as a normal distribution about it, by how much of it is nearest to each atom.
+
+    HL-Gauss: Imani and White (2018), https://arxiv.org/abs/1806.04613, as Farebrother et al.
+    (2024), https://arxiv.org/abs/2403.03950, learn values by it. A number beyond the atoms is the
+    outermost, and what lies beyond them is left out.
+
+    Args:
+      x: [] the number.
+      atoms: [Z] evenly spaced, rising; Z at least 2.
+      width: the standard deviation, in spacings.
+
+    Returns:
+      [Z] the probabilities of the atoms.
+    """
+    chex.assert_rank([x, atoms], [0, 1])
+    spacing = atoms[1] - atoms[0]
+    middle = jnp.clip(x, atoms[0], atoms[-1])
+    edges = jnp.append(atoms - spacing / 2, atoms[-1] + spacing / 2)
+    below = jax.lax.erf((edges - middle) / (spacing * width * math.sqrt(2.0)))
+    return (below[1:] - below[:-1]) / (below[-1] - below[0])
 
 
 def categorical_divergence(

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import distributional, values
+from . import actor_critic, distributional, values
 
 
 class Estimate(NamedTuple):
@@ -69,3 +69,44 @@ def quantiles(count: int, huber_threshold: float) -> Estimate:
         return distributional.quantile_huber(errors, huber_threshold), mean_error
 
     return Estimate((count,), lambda x: jnp.mean(x, axis=-1), lambda x: x, loss)
+
+
+class Regression(NamedTuple):
+    """A way of learning mean returns from outputs of critics [..., *S], as pure functions.
+
+    Attributes:
+      mean: `[..., *S] -> [...]`, the expected return.
+      loss: `(outputs [E, ..., *S], target [...]) -> [...]`, summed over E critics. No gradient
+        flows through the target.
+    """
+
+    mean: Callable[[jax.Array], jax.Array]
+    loss: Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def regression(num_atoms: int | None, min_return: float, max_return: float) -> Regression:
+    """Of squared errors; or with Z atoms, of which critics give logits [..., Z], by cross entropy.
+
+    Farebrother et al. (2024), https://arxiv.org/abs/2403.03950: returns are histograms over atoms,
+    smoothed by a normal distribution that is 0.75 of their spacing wide.
+
+    Args:
+      num_atoms: Z; None: outputs are returns.
+      min_return: the least atom.
+      max_return: the greatest.
+    """
+    if num_atoms is None:
+        return Regression(lambda q: q, actor_critic.critic_loss)
+    atoms = np.linspace(min_return, max_return, num_atoms, dtype=np.float32)
+
+    def histogram(target: jax.Array) -> jax.Array:
+        return distributional.smoothed_histogram(target, atoms, 0.75)
+
+    def loss(logits: jax.Array, target: jax.Array) -> jax.Array:
+        each = jax.vmap(histogram)(jax.lax.stop_gradient(target).reshape(-1))
+        wanted = each.reshape(*target.shape, num_atoms)
+        # Less its least, which moves no gradient: critics that are right have a loss of 0.
+        log_wanted = jnp.log(jnp.maximum(wanted, 1e-30))
+        return jnp.sum(wanted * (log_wanted - jax.nn.log_softmax(logits)), axis=(0, -1))
+
+    return Regression(lambda logits: jax.nn.softmax(logits) @ atoms, loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +12,8 @@ import jax.numpy as jnp
 
 from ...environments.specs import EnvironmentSpec
 from .. import action_spaces
-from ..configs import CriticConfig, TorsoConfig
-from . import assembly, heads, windows
+from ..configs import CriticConfig, CriticLossConfig, TorsoConfig
+from . import assembly, heads, hyperspherical, windows
 from .core import Network, dummy, from_haiku
 from .torsos import make_torso
 
@@ -76,12 +77,13 @@ def of_config(
     num_atoms: int | None = None,
     dropout: float = 0.0,
 ) -> Network:
-    """The critics that a config asks for; see `make_critic`."""
+    """The critics that a config asks for; see `make_critic`. Where it is a `CriticLossConfig`, it
+    says whether they give values or logits of atoms."""
     return make_critic(
         spec,
         config.critic_sizes,
         size=size,
-        num_atoms=num_atoms,
+        num_atoms=_atoms(config) if num_atoms is None else num_atoms,
         kind=config.critic_network,
         torso=_torso(config),
         dropout=dropout,
@@ -96,12 +98,13 @@ def of_every_action(
     size: int = 2,
     dropout: float = 0.0,
 ) -> Network:
-    """Values [E, B, A] of all A choices, `apply(params, observation [B, ...])`, likewise."""
-    layers = _LAYERS[config.critic_network]
+    """Values [E, B, A] of all A choices, `apply(params, observation [B, ...])`, or the logits
+    [E, B, A, Z] of each, likewise."""
+    layers = _layers(config, num_actions)
 
     def values(observation: Nest) -> jax.Array:
         features = make_torso(spec.observations, (), torso=_torso(config))(observation)
-        return layers(features, config.critic_sizes, num_actions, jax.nn.relu, dropout)
+        return layers(features, dropout)
 
     return ensemble(from_haiku(values, dummy(spec.observations, 1)), size)
 
@@ -116,6 +119,7 @@ def of_windows(
 ) -> Network:
     """Values [E, M] of the rows of windows, `apply(params, window, action [M, ...])`; or with A
     choices those of all of them, [E, M, A], `apply(params, window)`. See `windows.ObservedWindow`.
+    Where the config asks for logits, they are [..., Z].
 
     Each critic has a core of its own between the observation's features and its hidden layers.
 
@@ -126,16 +130,15 @@ def of_windows(
       num_actions: A; None: the action is given.
       dropout: as of `make_critic`.
     """
-    layers, core = _LAYERS[config.critic_network], assembly.make_core(config)
+    layers, core = _layers(config, num_actions), assembly.make_core(config)
 
     def values(window: windows.ObservedWindow, *action: Nest) -> jax.Array:
         torso = make_torso(spec.observations, (), torso=_torso(config))
         features = torso(windows.rows_of(window))
         x = windows.remember(core, features, window, config.burn_in)
-        if num_actions is not None:
-            return layers(x, config.critic_sizes, num_actions, jax.nn.relu, dropout)
-        x = jnp.concatenate([x, action_spaces.flatten(spec.actions, *action)], axis=-1)
-        return layers(x, config.critic_sizes, 1, jax.nn.relu, dropout)[..., 0]
+        if num_actions is None:
+            x = jnp.concatenate([x, action_spaces.flatten(spec.actions, *action)], axis=-1)
+        return layers(x, dropout)
 
     given = () if num_actions is not None else (dummy(spec.actions, 1),)
     return ensemble(from_haiku(values, windows.empty(spec, core), *given), size)
@@ -164,8 +167,9 @@ def make_critic(
       num_atoms: Z; None: values.
       activation: of the hidden layers.
       kind: "mlp"; "layer_norm", an MLP whose hidden layers are normalised (Ball et al., 2023,
-        https://arxiv.org/abs/2302.02948); or "residual", normalised residual blocks (SimBa, Lee et
-        al., 2024, https://arxiv.org/abs/2410.09754), a block for each of the hidden sizes.
+        https://arxiv.org/abs/2302.02948); "residual", normalised residual blocks (SimBa, Lee et
+        al., 2024, https://arxiv.org/abs/2410.09754), a block for each of the hidden sizes; or
+        "hyperspherical", as many blocks on the unit sphere (SimbaV2, see `hyperspherical`).
       torso: of the observation's features, as `torsos.make_torso` takes it.
       dropout: chance that a unit of a hidden layer is left out, before it is normalised, where
         `apply` is given a `key` (DroQ, Hiraoka et al., 2022, https://arxiv.org/abs/2110.02034).
@@ -210,6 +214,12 @@ def _residual(
     return hk.Linear(outputs)(_normalized(x))
 
 
+def _hyperspherical(
+    x: jax.Array, sizes: Sequence[int], outputs: int, activation: _Activation, dropout: float
+) -> jax.Array:
+    return hyperspherical.layers(x, sizes, outputs, activation, lambda x: _dropped(x, dropout))
+
+
 def _dropped(x: jax.Array, rate: float) -> jax.Array:
     """Units with some left out, where there is a key; the others are scaled up for them."""
     key = hk.maybe_next_rng_key() if rate else None
@@ -220,8 +230,33 @@ def _normalized(x: jax.Array) -> jax.Array:
     return hk.LayerNorm(axis=-1, create_scale=True, create_offset=True)(x)
 
 
+def _layers(
+    config: CriticConfig, num_actions: int | None
+) -> Callable[[jax.Array, float], jax.Array]:
+    """Returns features [M, F] and dropout to values [M], or [M, A]; or to logits [..., Z]."""
+    num_atoms, layers = _atoms(config), _LAYERS[config.critic_network]
+    shape = (() if num_actions is None else (num_actions,)) + (
+        () if num_atoms is None else (num_atoms,)
+    )
+
+    def apply(x: jax.Array, dropout: float) -> jax.Array:
+        out = layers(x, config.critic_sizes, math.prod(shape), jax.nn.relu, dropout)
+        return out.reshape(*out.shape[:-1], *shape)
+
+    return apply
+
+
+def _atoms(config: CriticConfig) -> int | None:
+    return config.critic_support[0] if isinstance(config, CriticLossConfig) else None
+
+
 def _torso(config: CriticConfig) -> str:
     return config.torso if isinstance(config, TorsoConfig) else "auto"
 
 
-_LAYERS = {"mlp": _mlp, "layer_norm": _layer_norm, "residual": _residual}
+_LAYERS = {
+    "mlp": _mlp,
+    "layer_norm": _layer_norm,
+    "residual": _residual,
+    "hyperspherical": _hyperspherical,
+}

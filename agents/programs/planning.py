@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -46,6 +46,14 @@ class PlannedStep:
     def plan(self) -> partitioning.Plan:
         """The plan; raises ValueError where a tactic cannot be applied."""
         return self.step.plan(*self.shapes)
+
+    def on(self, mesh: partitioning.Mesh, tactics: Sequence[Any]) -> partitioning.Plan:
+        """The plan on another mesh under other tactics; the step is traced once for all of them.
+
+        Raises:
+          ValueError: where a tactic cannot be applied.
+        """
+        return self.step.with_schedule(mesh, tactics).plan(*self.shapes)
 
     def compile(self) -> Any:
         """The step bound to the devices of its mesh; see `partitioning.Partitioned.compile`."""

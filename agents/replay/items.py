@@ -175,6 +175,9 @@ class ReplaySpec:
     tolerance: float | None = None
     """Drawn items by which drawing may run from the pace; None: the larger of two
     dispatches' worth and a tenth of `min_size * samples_per_insert`."""
+    max_ahead: int | None = None
+    """Of `Rollouts` of several actors, items begun and not yet drawn from which on actors wait
+    before they choose another action; None: no more than wait to be drawn hold them up."""
     priority_exponent: float | None = None
     """alpha of prioritised replay (Schaul et al., 2016); None samples uniformly."""
 
@@ -184,6 +187,7 @@ class ReplaySpec:
         "min_size": (1, _MOST_ITEMS),
         "samples_per_insert": Above(0.0, 1e6),
         "tolerance": (0.0, 1e15),
+        "max_ahead": (1, _MOST_ITEMS),
         "priority_exponent": (0.0, 10.0),
     }
 
@@ -198,6 +202,11 @@ class ReplaySpec:
             raise ValueError(
                 f"max_size is {self.max_size} and batch_size is {self.batch_size}; a replay must "
                 "hold at least one batch."
+            )
+        if self.max_ahead is not None and not isinstance(self.item, Rollouts):
+            raise ValueError(
+                f"max_ahead is {self.max_ahead}, and items are {type(self.item).__name__}, which "
+                "are drawn many times; take samples_per_insert."
             )
 
     @property

@@ -10,6 +10,7 @@ from ..configs import (
     ActorCriticConfig,
     AdamConfig,
     CriticConfig,
+    CriticLossConfig,
     MemoryConfig,
     TargetConfig,
     TorsoConfig,
@@ -17,7 +18,7 @@ from ..configs import (
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftConfig(TargetConfig, AdamConfig, CriticConfig, TorsoConfig):
+class SoftConfig(TargetConfig, AdamConfig, CriticConfig, CriticLossConfig, TorsoConfig):
     """Of critics and a policy that is paid for its entropy, wherever transitions come from."""
 
     initial_temperature: float = 1.0

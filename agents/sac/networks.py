@@ -31,7 +31,8 @@ class SACNetworks(NamedTuple):
     """`apply(params, observation [B, ...])` gives action parameters [B, P]; with a core,
     observations are an `ObservedWindow` and its rows are B here and below."""
     critic: Network
-    """`apply(params, observation [B, ...], action [B, ...])` gives values [E, B]."""
+    """`apply(params, observation [B, ...], action [B, ...])` gives values [E, B]; logits [..., Z]
+    where critic_loss is categorical."""
     actions: Distribution
 
     def draw(self, params: Nest, observation: Nest, key: jax.Array) -> tuple[jax.Array, jax.Array]:

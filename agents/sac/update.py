@@ -17,7 +17,7 @@ from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
 from ..learning.rows import LearnedRows, learned_rows
-from ..losses import actor_critic
+from ..losses import actor_critic, estimates
 from ..networks.core import require_box
 from ..networks.windows import rows_of
 from ..replay.items import Sample, Transition
@@ -76,6 +76,7 @@ def make_update(
     https://arxiv.org/abs/2101.05982), algorithm 1.
     """
     policy, critic, _ = networks
+    estimate = estimates.regression(*config.critic_support)
     is_discrete = action_spaces.kinds_of(spec.actions) == {action_spaces.CHOICE}
     adam = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
 
@@ -97,12 +98,14 @@ def make_update(
         by those critics that `counted` leaves of all [E, ...]."""
         if is_discrete:
             log_prob = jax.nn.log_softmax(policy.apply(policy_params, observation))
-            q = counted(critic.apply(critic_params, observation, **dropped(key)))
+            outputs = critic.apply(critic_params, observation, **dropped(key))
+            q = counted(estimate.mean(outputs))
             value = actor_critic.soft_value(q, log_prob, temperature)
             expected = functools.partial(jnp.sum, axis=-1, where=log_prob > legal_actions.LEAST / 2)
             return expected(jnp.exp(log_prob) * value), expected(jnp.exp(log_prob) * log_prob)
         action, log_prob = networks.draw(policy_params, observation, key)
-        q = counted(critic.apply(critic_params, observation, action, **dropped(key)))
+        outputs = critic.apply(critic_params, observation, action, **dropped(key))
+        q = counted(estimate.mean(outputs))
         return actor_critic.soft_value(q, log_prob, temperature), log_prob
 
     def mean(q):
@@ -122,12 +125,13 @@ def make_update(
     def critic_loss(params, policy_params, rows: LearnedRows, target, penalty_key):
         left_out = dropped(penalty_key)
         if is_discrete:
-            q = critic.apply(params, rows.observation, **left_out)
-            q = jnp.take_along_axis(q, rows.action[None, :, None], axis=-1)[..., 0]
+            of_all = critic.apply(params, rows.observation, **left_out)
+            chosen = rows.action.reshape(1, -1, 1, *[1] * (of_all.ndim - 3))
+            outputs = jnp.take_along_axis(of_all, chosen, axis=2)[:, :, 0]
         else:
-            q = critic.apply(params, rows.observation, rows.action, **left_out)
-        loss = rows.mean(actor_critic.critic_loss(q, target))
-        metrics = {"critic_loss": loss, "mean_q": rows.mean(q)}
+            outputs = critic.apply(params, rows.observation, rows.action, **left_out)
+        loss = rows.mean(estimate.loss(outputs, target))
+        metrics = {"critic_loss": loss, "mean_q": rows.mean(estimate.mean(outputs))}
         if penalty is not None:
             more, penalty_metrics = penalty(params, policy_params, rows.data, penalty_key)
             loss, metrics = loss + more, {**metrics, **penalty_metrics}

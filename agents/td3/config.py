@@ -6,11 +6,19 @@ import dataclasses
 from typing import ClassVar, Literal  # noqa: F401 - Literal: of inherited fields, read here
 
 from ..bounds import AllBounds
-from ..configs import ActorCriticConfig, GaussianNoiseConfig, MemoryConfig, TorsoConfig
+from ..configs import (
+    ActorCriticConfig,
+    CriticLossConfig,
+    GaussianNoiseConfig,
+    MemoryConfig,
+    TorsoConfig,
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class TD3Config(ActorCriticConfig, GaussianNoiseConfig, MemoryConfig, TorsoConfig):
+class TD3Config(
+    ActorCriticConfig, CriticLossConfig, GaussianNoiseConfig, MemoryConfig, TorsoConfig
+):
     """Settings of TD3. The defaults are those of its paper."""
 
     learning_rate: float = 1e-3

@@ -20,7 +20,8 @@ class TD3Networks(NamedTuple):
     """`apply(params, observation [B, ...])` gives actions [B, ...]; with a core observations are
     an `ObservedWindow`, and its rows are B here and below."""
     critic: Any
-    """`apply(params, observation [B, ...], action [B, ...])` gives values [2, B]."""
+    """`apply(params, observation [B, ...], action [B, ...])` gives values [2, B]; logits
+    [2, B, Z] where critic_loss is categorical."""
 
 
 def make_networks(spec: EnvironmentSpec, config: TD3Config) -> TD3Networks:

@@ -12,7 +12,7 @@ from ..interfaces import Update, UpdateOutput
 from ..learning import optimizers, schedules, targets
 from ..learning.descent import descend
 from ..learning.rows import LearnedRows, learned_rows
-from ..losses import actor_critic
+from ..losses import actor_critic, estimates
 from ..networks.core import require_box
 from ..programs import dispatch
 from ..replay.items import Sample, Sequence, Transition
@@ -47,6 +47,7 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
     """
     policy, critic = networks
     adam = optimizers.adam(schedules.learning_rate(config), config.adam_epsilon)
+    estimate = estimates.regression(*config.critic_support)
     box, period = require_box("td3", spec), config.target_update_period
 
     def init(key):
@@ -65,17 +66,18 @@ def make_update(networks: TD3Networks, spec: EnvironmentSpec, config: TD3Config)
             minimum=box.minimum,
             maximum=box.maximum,
         )
-        q_t = critic.apply(target.critic, rows.following, action)
+        q_t = estimate.mean(critic.apply(target.critic, rows.following, action))
         return rows.targets(jnp.min(q_t, axis=0), config)
 
     def critic_loss(params, rows: LearnedRows, target):
-        q = critic.apply(params, rows.observation, rows.action)
-        return rows.mean(actor_critic.critic_loss(q, target)), rows.mean(q)
+        outputs = critic.apply(params, rows.observation, rows.action)
+        return rows.mean(estimate.loss(outputs, target)), rows.mean(estimate.mean(outputs))
 
     def policy_loss(params, critic_params, rows: LearnedRows):
         first = jax.tree.map(lambda x: x[:1], critic_params)
         action = policy.apply(params, rows.observation)
-        return -rows.mean(critic.apply(first, rows.observation, action)), ()
+        outputs = critic.apply(first, rows.observation, action)
+        return -rows.mean(estimate.mean(outputs)), ()
 
     def learn_critics(state: TD3State, data: Transition | Sequence):
         """A gradient step of the critics alone."""

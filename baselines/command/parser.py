@@ -61,7 +61,9 @@ class Commands:
         return parser
 
 
-def add_task(command: argparse.ArgumentParser, required: bool = True) -> None:
+def add_task(
+    command: argparse.ArgumentParser, required: bool = True, needs_env: bool = True
+) -> None:
     """AGENT, --env and --config-file. A command that has them takes --config.FIELD, --env.KEY."""
     command.add_argument(
         "agent",
@@ -71,7 +73,7 @@ def add_task(command: argparse.ArgumentParser, required: bool = True) -> None:
     )
     command.add_argument(
         "--env",
-        required=required,
+        required=required and needs_env,
         metavar="ID",
         help="id of the environment; --env.KEY VALUE sets an option of it: max_episode_steps, or "
         "an argument of its constructor",

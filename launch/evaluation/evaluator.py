@@ -77,6 +77,8 @@ class Held:
     def __init__(self, source: VariableSource):
         """Nothing is taken yet."""
         self._source = source
+        if hasattr(source, "place_by"):  # Of a client, so that newer ones come in their places.
+            self.place_by: Callable[[str, Callable[[Any], Any]], None] = source.place_by
         self._variables: dict[str, Any] = {}
         self.version = 0
 

@@ -104,6 +104,8 @@ MEMORY = {
 }
 OFFLINE = {**BC, "discount": 0.0}
 CQL = {**OFFLINE, "conservative_weight": 0.1, "num_action_samples": 4, "initial_temperature": 0.1}
+CLASSES = {"critic_loss": "categorical", "min_return": -3.0, "max_return": 3.0, "num_atoms": 13}
+SPHERES = {"critic_network": "hyperspherical", "critic_hidden_sizes": (16, 16)}
 EVERY = ("discrete", "continuous", "masked", "structured", "ragged", "several", "nested", "image")
 AGENTS = {
     "bc": Row("bc", BC, EVERY),
@@ -215,8 +217,20 @@ RARE = {
     "sac of critics with dropout": Row(
         "sac", {**SAC, "critic_dropout": 0.05, "critic_network": "layer_norm"}, ("continuous",)
     ),
-    "cql of critics with dropout": Row(
-        "cql", {**CQL, "critic_dropout": 0.05}, ("continuous",), mistakes=0.5
+    "cql of critics on spheres with dropout": Row(
+        "cql", {**CQL, **CLASSES, **SPHERES, "critic_dropout": 0.05}, ("continuous",), mistakes=0.5
+    ),
+    "td3 of critics on spheres that classify": Row(
+        "td3", {**TD3, **CLASSES, **SPHERES}, ("continuous",)
+    ),
+    "iql of critics on spheres that classify": Row(
+        "iql", {**OFFLINE, **CLASSES, **SPHERES}, ("continuous",), mistakes=0.5
+    ),
+    "crr of critics that classify": Row(
+        "crr", {**OFFLINE, **CLASSES}, ("continuous",), mistakes=0.5
+    ),
+    "sac of choices that classifies": Row(
+        "sac", {**SAC, **CLASSES, "target_entropy": 0.1}, ("discrete", "masked")
     ),
     "normalised rewards, ppo": Row("normalized_rewards+ppo", PPO, ("discrete",)),
     "normalised sac": Row("normalized+sac", SAC, ("continuous",)),
@@ -229,7 +243,10 @@ RARE = {
         ("continuous",),
     ),
     "sac of choices with a memory": Row(
-        "sac", {**SAC, **MEMORY, "target_entropy": 0.1}, ("discrete", "masked"), recurrent=True
+        "sac",
+        {**SAC, **MEMORY, **CLASSES, "target_entropy": 0.1},
+        ("discrete", "masked"),
+        recurrent=True,
     ),
     "rnd, ppo": Row("rnd+ppo", PPO, ("continuous", "structured")),
 }

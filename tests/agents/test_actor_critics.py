@@ -12,12 +12,16 @@ AGENTS = {
     "d4pg": {"min_return": -10.0, "max_return": 0.0, "n_step": 1},
     "sac": {"initial_temperature": 0.1},
     "td3": {},
+    "td3 of critics on spheres that classify": {
+        **{"critic_network": "hyperspherical", "critic_loss": "categorical"},
+        **{"min_return": -15.0, "max_return": 5.0, "num_atoms": 41},
+    },
 }
 
 
 @pytest.fixture(params=AGENTS)
 def builder(request):
-    builder_class = find_builder(request.param)
+    builder_class = find_builder(request.param.partition(" ")[0])
     config = {"hidden_sizes": (32,), "learning_rate": 3e-3, **AGENTS[request.param]}
     return builder_class(builder_class.config_class(**config))
 

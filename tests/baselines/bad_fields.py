@@ -104,6 +104,8 @@ SAC_FIELDS = {
     "num_critics": ("0", "1e9", "two"),
     "random_steps": ("-1", "nan", "1e10"),
     "critic_dropout": ("-0.1", "1", "nan"),
+    "critic_loss": ("huber", "''"),
+    "critic_network": ("simba", "hyperspherical2"),
     "core": ("rnn", "''"),
     "burn_in": ("-1", "1.5"),
     "sequence_length": ("0", "9", "1.5"),

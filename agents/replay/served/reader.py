@@ -44,6 +44,7 @@ class ServedReader(ReadingProxy):
         """
         super().__init__(spec, environment_spec, extras_spec, steps_per_sample)
         self._server = server
+        self._drawn = 0  # Of rollouts, the key after the last that was drawn.
         if not isinstance(spec.item, Rollouts):
             self._ahead = max(self._ahead, _AHEAD // steps_per_sample)
         self._begin()
@@ -55,11 +56,13 @@ class ServedReader(ReadingProxy):
         while self._has_room():
             room = self._ahead - len(self._batches)
             try:
-                sample = self._server.draw(self.spec.batch_size, _PATIENCE, room)
+                sample = self._server.draw(self.spec.batch_size, _PATIENCE, room, self._drawn)
             except self.failed:
                 time.sleep(_AGAIN_SECONDS)
                 continue
             if sample is not None:
+                if isinstance(self.spec.item, Rollouts):
+                    self._drawn = int(sample.info.keys.max()) + 1
                 k = self._leading[0]
                 for first in range(0, len(sample.info.keys), k):
                     part = slice(first, first + k)

@@ -23,6 +23,8 @@ from . import chunks
 from .chunks import Chunk
 
 _ACTIVE_SECONDS, _FORGOTTEN_SECONDS = 1.0, 60.0
+_LOST_SECONDS = 3 * chunks.ALIVE_SECONDS
+"""What a writer that was not heard of for so long has begun is not waited for."""
 
 
 class _Source:
@@ -33,6 +35,7 @@ class _Source:
         self.number = 0  # Of the newest chunk.
         self.shift = 0  # Its writer's numbers of rows are less by this.
         self.first = 0  # Row from which on items are whole.
+        self.begun = 0  # Items that its writer was let begin and has not written.
         self.heard = time.monotonic()
         # Of each chunk with items: the newest item's key, and the first row.
         self.marks: collections.deque[tuple[int, int]] = collections.deque()
@@ -96,6 +99,7 @@ class SharedReplay(RemoteProxy):
         self._sources: dict[int, _Source] = {}
         self._writers: dict[str, int] = {}
         self._next_source = 0
+        self._restored = 0  # The key after the last item that a checkpoint brought back.
         self._changed = threading.Condition(threading.RLock())
 
     # Writing.
@@ -122,10 +126,33 @@ class SharedReplay(RemoteProxy):
                 source.number = number
                 if len(chunk.ages):
                     self._take(source, chunk, self._writers[writer])
+                    source.begun = max(0, source.begun - len(chunk.items[0]))
                     self._changed.notify_all()
-            self._changed.wait_for(self.can_insert, seconds)
             source.heard = time.monotonic()
+            self._changed.wait_for(lambda: self._may_go_on(source), seconds)
+            source.heard = time.monotonic()
+            if not self._may_go_on(source):
+                return 0
+            source.begun = self._num_envs or 1
             return self._room()
+
+    def hear(self, writer: str) -> None:
+        """Takes a sign of life of a writer that has nothing to write yet."""
+        with self._changed:
+            if writer in self._writers:
+                self._sources[self._writers[writer]].heard = time.monotonic()
+
+    def _may_go_on(self, source: _Source) -> bool:
+        """True if a writer may begin an item of each of its environments."""
+        if not self.can_insert():
+            return False
+        most, lost = self.spec.max_ahead, time.monotonic() - _LOST_SECONDS
+        if most is None:
+            return True
+        others = (s.begun for s in self._sources.values() if s is not source and s.heard > lost)
+        ahead = len(self) + sum(others)
+        # Without another item the learner could draw nothing, for ever.
+        return ahead + (self._num_envs or 1) <= most or ahead < self._dispatch
 
     def _source(self, writer: str) -> _Source:
         if writer not in self._writers:
@@ -177,9 +204,7 @@ class SharedReplay(RemoteProxy):
             source.marks.append((self._entries.next - 1, int(values[place].min())))
 
     def _room(self) -> int:
-        """Rows that a writer may add before it must ask again."""
-        if not self.can_insert():
-            return 0
+        """Rows that a writer which may go on may add before it must ask again."""
         item, ratio = self.spec.item, self.spec.samples_per_insert
         if isinstance(item, Rollouts):
             return item.length
@@ -202,19 +227,23 @@ class SharedReplay(RemoteProxy):
 
     # Drawing.
 
-    def draw(self, batch_size: int, seconds: float, most: int = 1) -> Sample | None:
+    def draw(self, batch_size: int, seconds: float, most: int = 1, drawn: int = 0) -> Sample | None:
         """Draws K batches, or several times K, [D * K, B, ...].
 
         Args:
           batch_size: B, all or one host's share.
           seconds: How long to wait at most for the pace to allow it.
           most: D at most; as many are drawn as the pace allows, for which nobody waits.
+          drawn: Of rollouts, the key after the last that the caller has. A checkpoint brings back
+            items that were drawn after it was written; those that the caller has are dropped.
 
         Returns:
           None: it has not allowed even K.
         """
         count = self._steps_per_sample * batch_size
         with self._changed:
+            if self._queued:
+                self._drop_until(drawn)
             if not self._changed.wait_for(lambda: self._can_draw(count), seconds):
                 return None
             times = next(d for d in range(most, 0, -1) if d == 1 or self._can_draw(d * count))
@@ -224,6 +253,14 @@ class SharedReplay(RemoteProxy):
             sample = Sample(info, self._gather(slots))
             self._changed.notify_all()
             return sample
+
+    def _drop_until(self, drawn: int) -> None:
+        """Drops items before a key that a checkpoint brought back."""
+        entries = self._entries
+        if (first := min(drawn, self._restored)) > entries.first:
+            entries.sampled += first - entries.first
+            entries.first = first
+            self._changed.notify_all()
 
     def _can_draw(self, count: int) -> bool:
         entries = self._entries
@@ -300,6 +337,7 @@ class SharedReplay(RemoteProxy):
                 source.rows.restore(saved["rows"])
                 source.marks.extend(map(tuple, np.asarray(saved["marks"]).tolist()))
             self._entries.restore(state["entries"])
+            self._restored = self._entries.next
 
 
 def _of_one_writer(state: dict[str, Any]) -> dict[str, Any]:

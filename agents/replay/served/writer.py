@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dm_env
+import numpy as np
 
 from ..embedded.adder import EmbeddedAdder
 from ..embedded.embedded_replay import make_windows, row_fields
@@ -22,6 +24,8 @@ from .chunks import Chunk, ReplayServer
 _PERIOD = 0.1  # How long rows wait for others to travel with.
 _PATIENCE = 0.3  # How long the server may keep a writer waiting before both look around.
 _AGAIN_SECONDS = 0.1
+_NOTHING = Chunk(0, {}, {}, np.zeros(0), [])
+"""Stands for a sign of life."""
 
 
 class ServedWriter(RemoteProxy):
@@ -105,6 +109,7 @@ class ChunkAdder:
         )
         # Who waits for a window is served at once.
         self._prompt = isinstance(spec.item, Rollouts)
+        self._begins = spec.max_ahead is not None  # Items count from when they are begun.
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         self._adder = EmbeddedAdder(
@@ -133,6 +138,16 @@ class ChunkAdder:
             self._adder.add(action, next_timestep, extras)
             if self._rows.written - self._sent == 1 or self._is_due():
                 self._changed.notify_all()
+
+    def begin(self) -> bool:
+        """Waits until another action may be chosen; says whether it had to.
+
+        It never has to but where items count from when they are begun (`ReplaySpec.max_ahead`).
+        """
+        if not self._begins or self._may_go_on():
+            return False
+        self._wait()
+        return True
 
     def reset(self) -> None:
         """Drops what is not complete; `add_first` must come next."""
@@ -183,6 +198,10 @@ class ChunkAdder:
         number = 0
         try:
             while (chunk := self._next()) is not None:
+                if chunk is _NOTHING:
+                    with contextlib.suppress(*self._failed):
+                        self._server.hear(self._name)
+                    continue
                 number += 1
                 stop = chunk.row + len(chunk.ages)
                 room = self._deliver(number, chunk)
@@ -196,7 +215,10 @@ class ChunkAdder:
                 self._changed.notify_all()
 
     def _next(self) -> Chunk | None:
-        """Waits for rows to send, or for somebody who waits to go on; None: there will be none."""
+        """Waits for rows to send, or for somebody who waits to go on; None: there will be none.
+
+        While what an actor has begun counts, `_NOTHING` comes now and then.
+        """
         with self._changed:
             while not (self._is_waiting and not self._may_go_on()):
                 if self._rows.written > self._sent:
@@ -204,7 +226,8 @@ class ChunkAdder:
                     break
                 if self._is_closed:
                     return None
-                self._changed.wait()
+                if not self._changed.wait(chunks.ALIVE_SECONDS if self._begins else None):
+                    return _NOTHING
             if self._is_closed and self._rows.written == self._sent:
                 return None
             chunk = chunks.take(self._rows, self._sent, self._items.take())

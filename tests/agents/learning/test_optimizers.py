@@ -57,6 +57,28 @@ def test_adam_keeps_the_dtype_of_the_parameters():
     assert all(x.dtype == jnp.bfloat16 for x in leaves)
 
 
+def test_parameters_of_norm_1_keep_it():
+    """Along the inputs, each member's and output's own; the others take the steps of Adam."""
+    rng = np.random.default_rng(0)
+    start, scale = jnp.asarray(rng.normal(size=(2, 5, 3)), jnp.float32), jnp.ones((2, 3))
+    start /= jnp.linalg.norm(start, axis=1, keepdims=True)
+    params = {"layer": {"unit_w": start, "scale": scale}}
+    ours, theirs = optimizers.adam(0.1), optimizers.adam(0.1)
+    state, alone, other = ours.init(params), theirs.init({"scale": scale}), {"scale": scale}
+    for _ in range(20):
+        gradients = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), params)
+        steps, state = ours.update(gradients, state, params)
+        params = optax.apply_updates(params, steps)
+        steps, alone = theirs.update({"scale": gradients["layer"]["scale"]}, alone, other)
+        other = optax.apply_updates(other, steps)
+        norms = jnp.linalg.norm(params["layer"]["unit_w"], axis=1)
+        np.testing.assert_allclose(norms, 1.0, rtol=1e-6)
+    assert np.abs(params["layer"]["unit_w"] - start).max() > 0.1
+    np.testing.assert_array_equal(params["layer"]["scale"], other["scale"])
+    with pytest.raises(ValueError, match="unit_w need `params`"):
+        ours.update(gradients, state)
+
+
 @pytest.mark.parametrize("max_norm", [1e-3, 1.0, 1e6])
 def test_scaling_to_a_norm_is_the_clipping_of_optax(max_norm):
     for gradients in nests(2, 20):

@@ -1,11 +1,21 @@
 """The losses give what one computes by hand."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from troupe.agents.losses import distributional, masks, policy, priorities, returns, values
+from troupe.agents.losses import (
+    distributional,
+    estimates,
+    masks,
+    policy,
+    priorities,
+    returns,
+    values,
+)
 
 
 def f(*values):
@@ -51,6 +61,38 @@ def test_a_number_is_its_two_neighbours():
         distributional.two_hot(jnp.float32(1.25), f(0, 1, 2)), [0, 0.75, 0.25], rtol=1e-6
     )
     np.testing.assert_allclose(distributional.two_hot(jnp.float32(-7), f(0, 1, 2)), [1, 0, 0])
+
+
+def test_a_number_is_a_smoothed_histogram():
+    """Shares of a normal distribution by Python's error function; the mean is the number."""
+    atoms = f(*range(-5, 6))
+    found = distributional.smoothed_histogram(jnp.float32(0.3), atoms, 0.75)
+    below = [math.erf((edge - 0.3) / (0.75 * math.sqrt(2))) / 2 for edge in np.arange(-5.5, 6)]
+    np.testing.assert_allclose(found, np.diff(below), atol=1e-6)
+    assert float(found @ atoms) == pytest.approx(0.3, abs=1e-4)
+    for x, outermost in ((-70.0, 0), (70.0, -1)):
+        found = distributional.smoothed_histogram(jnp.float32(x), atoms, 0.75)
+        assert float(jnp.sum(found)) == pytest.approx(1.0)
+        assert np.argmax(found) == outermost % 11
+
+
+def test_regression_by_classes():
+    """Critics come to the mean of targets, whose gradient is stopped; squared errors are squared
+    errors."""
+    estimate = estimates.regression(11, -5.0, 5.0)
+    targets = f(0.3, -2.1, 1.4, 2.8)
+
+    def loss(logits):
+        return jnp.mean(estimate.loss(jnp.broadcast_to(logits, (2, 4, 11)), targets))
+
+    logits = jnp.zeros(11)
+    for _ in range(300):
+        logits -= jax.jit(jax.grad(loss))(logits)
+    assert float(estimate.mean(logits)) == pytest.approx(float(targets.mean()), abs=0.05)
+    outputs = jnp.zeros((2, 4, 11))
+    assert not jax.grad(lambda x: jnp.sum(estimate.loss(outputs, x)))(targets).any()
+    squared = estimates.regression(None, 0.0, 0.0)
+    np.testing.assert_allclose(squared.loss(squared.mean(f([1], [3])), f(2)), [1.0])
 
 
 def test_a_projection_by_hand():

@@ -105,11 +105,67 @@ def test_blocks_that_add_nothing_leave_a_linear_value(batch):
     np.testing.assert_allclose(network.apply(params, *batch)[0], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.fixture
+def on_spheres():
+    network = critics.make_critic(SPEC, (8, 8), size=2, kind="hyperspherical")
+    return network, network.init(jax.random.key(0))
+
+
+def test_critics_on_spheres_by_hand(batch, on_spheres):
+    network, params = on_spheres
+    rng = np.random.default_rng(1)
+    for layer in params.values():  # None of them is told by its value at first.
+        if "scale" in layer:
+            layer["scale"] *= rng.uniform(0.5, 2.0, layer["scale"].shape)
+    one = {name: np.asarray(next(iter(layer.values())))[0] for name, layer in params.items()}
+
+    def unit(x, axis=1):
+        return x / np.linalg.norm(x, axis=axis, keepdims=True)
+
+    observation, action = batch
+    x = np.concatenate(
+        [observation["far"], np.eye(2)[observation["on"]], action, np.full((6, 1), 3.0)], 1
+    )
+    x = unit(unit(x) @ one["unit_linear"] * one["scale"])
+    for block in range(2):
+        wide = x @ one[f"unit_linear_{1 + 2 * block}"] * one[f"scale_{1 + 2 * block}"]
+        there = unit(np.maximum(wide, 0) @ one[f"unit_linear_{2 + 2 * block}"])
+        x = unit(x + one[f"scale_{2 + 2 * block}"] * np.sqrt(8) / 3 * (there - x))
+    expected = (x @ one["unit_linear_5"] * one["scale_5"] @ one["unit_linear_6"])[:, 0]
+    np.testing.assert_allclose(network.apply(params, *batch)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_on_spheres_are_directions(batch, on_spheres):
+    """Their norms are 1 at first, and count for nothing before a norm is taken out."""
+    network, params = on_spheres
+    weights = [layer["unit_w"] for layer in params.values() if "unit_w" in layer]
+    assert len(weights) == 7
+    for weight in weights:
+        np.testing.assert_allclose(np.linalg.norm(weight, axis=-2), 1.0, rtol=1e-5)
+    scaled = {**params, "unit_linear": {"unit_w": 3.0 * params["unit_linear"]["unit_w"]}}
+    np.testing.assert_allclose(network.apply(scaled, *batch), network.apply(params, *batch), 1e-4)
+
+
+def test_critics_that_classify_give_logits(batch):
+    config = find_builder("sac").config_class(
+        critic_loss="categorical", num_atoms=11, hidden_sizes=(8,)
+    )
+    shapes = [
+        jax.eval_shape(network.apply, jax.eval_shape(network.init, jax.random.key(0)), *inputs)
+        for network, inputs in (
+            (critics.of_config(SPEC, config), batch),
+            (critics.of_every_action(SPEC, config, 4), batch[:1]),
+        )
+    ]
+    assert [shape.shape for shape in shapes] == [(2, 6, 11), (2, 6, 4, 11)]
+
+
+@pytest.mark.parametrize("kind", ["residual", "hyperspherical"])
 @pytest.mark.parametrize("name", ["sac", "td3", "d4pg", "mpo", "cql", "iql", "crr"])
-def test_every_agent_with_critics_takes_them(name):
+def test_every_agent_with_critics_takes_them(name, kind):
     builder_class = find_builder(name)
     config = builder_class.config_class(
-        critic_network="residual", critic_hidden_sizes=(24, 24), hidden_sizes=(8,)
+        critic_network=kind, critic_hidden_sizes=(24, 24), hidden_sizes=(8,)
     )
     networks = builder_class(config).make_networks(SPEC)
     shapes = jax.eval_shape(networks.critic.init, jax.random.key(0))
@@ -118,12 +174,13 @@ def test_every_agent_with_critics_takes_them(name):
     assert {leaf.shape[-1] for leaf in jax.tree.leaves(policy)} >= {8}
 
 
-def test_blocks_are_of_one_size():
-    with pytest.raises(ValueError, match="all must be equal"):
-        find_builder("td3").config_class(critic_network="residual", critic_hidden_sizes=(8, 16))
+@pytest.mark.parametrize("kind", ["residual", "hyperspherical"])
+def test_blocks_are_of_one_size(kind):
+    with pytest.raises(ValueError, match=f"is {kind} and .*all must be equal"):
+        find_builder("td3").config_class(critic_network=kind, critic_hidden_sizes=(8, 16))
 
 
-@pytest.mark.parametrize("kind", ["mlp", "layer_norm", "residual"])
+@pytest.mark.parametrize("kind", ["mlp", "layer_norm", "residual", "hyperspherical"])
 def test_units_are_left_out_where_there_is_a_key(kind, batch):
     """Other ones for each key, critic and row; without a key all count."""
     plain = critics.make_critic(SPEC, (8, 8), kind=kind)

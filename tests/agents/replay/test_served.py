@@ -1,16 +1,21 @@
 """The replay that many write to: what the golden items of `test_conformance` do not show."""
 
+import contextlib
 import itertools
+import pickle
 import threading
 
+import dm_env
 import jax
 import numpy as np
 import pytest
 
 from troupe.agents.replay import EmbeddedReplay, ReplaySpec, Rollouts, Sequences, Transitions
 from troupe.agents.replay.served import ServedReader, ServedWriter, SharedReplay
+from troupe.agents.replay.served import shared as shared_replay
 from troupe.environments.specs import EnvironmentSpec, StackedArray
 
+from ...waiting import wait_for
 from .episodes import EXTRAS, SPEC, Episode, act, play_one, play_vector, timesteps
 
 
@@ -219,6 +224,39 @@ def test_what_is_restored_draws_as_it_would_have(exponent):
         writer.close()
 
 
+def test_rollouts_that_a_checkpoint_brings_back_are_not_drawn_again():
+    """The server is killed; the learner, who was given some after the checkpoint, goes on."""
+    made = [spec(Rollouts(2), batch_size=2), SPEC, EXTRAS]
+    one = SharedReplay(*made, num_envs=8, num_writers=1)
+    writer = ServedWriter(*made, one, num_envs=8)
+    threading.Thread(
+        target=play_vector,
+        args=(writer.adder(), *([episode(100 * i, 30)] for i in range(8))),
+        daemon=True,
+    ).start()
+    assert one.draw(2, 9.0).info.keys.tolist() == [[0, 1]]
+    wait_for(lambda: len(one) == 6)
+    saved = pickle.loads(pickle.dumps(one.save()))
+    assert one.draw(2, 9.0, 1, 2).info.keys.tolist() == [[2, 3]]
+    for drawn, first in ((0, 2), (4, 4), (9, 8)):  # A learner that begins anew has none of them.
+        other = SharedReplay(*made, num_envs=8, num_writers=1)
+        other.restore(saved)
+        found = other.draw(2, 0.0, 1, drawn)
+        assert (found is None) == (first == 8)
+        assert found is None or found.info.keys.tolist() == [[first, first + 1]]
+        assert other.numbers()[2] == other.numbers()[1] - len(other)
+        if found is None:  # What comes now is not of those, whatever its key.
+            more = ServedWriter(*made, other, num_envs=8)
+            threading.Thread(
+                target=play_vector,
+                args=(more.adder(), *([episode(100 * i, 30)] for i in range(8))),
+                daemon=True,
+            ).start()
+            assert other.draw(2, 9.0, 1, drawn).info.keys.tolist() == [[8, 9]]
+            more.close()
+    writer.close()
+
+
 def test_as_many_batches_are_drawn_as_the_pace_allows():
     paced = spec(min_size=2, samples_per_insert=4.0, tolerance=1000.0)
     shared = SharedReplay(paced, SPEC, EXTRAS, num_writers=1, steps_per_sample=2)
@@ -271,3 +309,65 @@ def test_an_embedded_replay_goes_on_as_a_shared_one_and_back(item, exponent):
         again.restore(shared.save())
     for proxy in (reader, writer):
         proxy.close()
+
+
+class Rounds:
+    """Plays episodes of one action in two streams, which takes until it is told to go on."""
+
+    def __init__(self, made, server, goes_on, is_over):
+        self.begun, self.waits = 0, 0
+        self._goes_on, self._is_over = goes_on, is_over
+        self.writer = ServedWriter(*made, server, num_envs=2, while_waiting=self._look_around)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _look_around(self):
+        self.waits += 1
+        if self._is_over.is_set():
+            raise InterruptedError
+
+    def _run(self):
+        adder, seen = self.writer.adder(), np.zeros((2, 2), np.float32)
+        zero, one = np.zeros(2, np.float32), np.ones(2, np.float32)
+        first, last = (
+            dm_env.TimeStep(np.full(2, kind, np.int32), zero, discount, seen)
+            for kind, discount in ((0, one), (2, zero))
+        )
+        adder.add_first(first)
+        with contextlib.suppress(InterruptedError):
+            for timestep in itertools.cycle((last, first)):
+                adder.begin()
+                if timestep is last:
+                    self.begun += 2
+                    self._goes_on.wait()
+                adder.add(*act(seen)[:1], timestep, act(seen)[1])
+
+
+def test_actors_wait_before_they_run_further_ahead_than_is_allowed(monkeypatch):
+    """Of six with two items each four may begin; the others do as items are drawn."""
+    made = [spec(Rollouts(2), batch_size=4, max_ahead=8), SPEC, EXTRAS]
+    server = SharedReplay(*made, num_envs=2, num_writers=6)
+    goes_on, is_over = threading.Event(), threading.Event()
+    actors = [Rounds(made, server, goes_on, is_over) for _ in range(6)]
+
+    def begun():
+        return sum(actor.begun for actor in actors)
+
+    wait_for(lambda: begun() == 8)
+    held = [actor for actor in actors if not actor.begun]
+    wait_for(lambda: all(actor.waits > 1 for actor in held))
+    assert (begun(), len(held)) == (8, 2)
+    # Of actors that are not heard of nobody waits for what they have begun.
+    monkeypatch.setattr(shared_replay, "_LOST_SECONDS", -1.0)
+    wait_for(lambda: begun() == 12)
+    monkeypatch.setattr(shared_replay, "_LOST_SECONDS", 60.0)
+    goes_on.set()
+    for _ in range(20):
+        assert server.draw(4, 9.0) is not None
+        assert begun() - server.numbers()[2] <= 12
+    wait_for(lambda: len(server) >= 4)
+    assert begun() - server.numbers()[2] <= 8
+    is_over.set()
+    for actor in actors:
+        actor.thread.join()
+        actor.writer.close()

@@ -9,13 +9,19 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from troupe import launch
 from troupe import partitioning as pt
+from troupe.agents.variables.reader import VariableReader
+from troupe.agents.variables.server import VariableServer
 from troupe.agents.variables.sync import MeshSync
 from troupe.launch import planning
 from troupe.launch.errors import RequestError
+from troupe.launch.evaluation.evaluator import Evaluator
 from troupe.launch.experiment import Evaluation
 from troupe.launch.local import components
 from troupe.launch.local import run as local
+from troupe.launch.signals import Stop
 from troupe.launch.specification.recipe import Recipe
+
+from ...waiting import wait_for
 
 SMALL = {
     "ppo": ("fake/continuous", {"num_envs": 4, "rollout_length": 8, "num_minibatches": 2}),
@@ -145,6 +151,38 @@ def test_a_sampler_without_a_learners_mesh_has_its_own(tmp_path):
 def test_a_sampler_that_contradicts_something_is_refused_in_one_line(fields, said):
     with pytest.raises(ValueError, match=said):
         recipe("sac", **fields).experiment()
+
+
+def test_newer_variables_of_an_evaluator_come_where_its_policy_is_computed():
+    """The reader places them in its thread, where what fails is asked for again."""
+    experiment = recipe("sac").experiment()
+    tactics = [pt.Manual("spread", {"params/**": pt.FIRST_DIVISIBLE}, "model")]
+    sampler = launch.Partition(pt.parse_mesh("model=2"), tactics)
+    with (
+        components.make_environment(experiment, 0) as environment,
+        components.make(experiment, environment) as parts,
+    ):
+        whole = jax.tree.map(np.asarray, parts.learner.get_variables()[0])
+    newest, networks = [0], experiment.make_networks(parts.spec)
+    reader = VariableReader(
+        VariableServer(),
+        fetch=lambda _, newer: (newest[0], {"policy": whole}) if newest[0] > newer else None,
+        period=0.005,
+        on_host=True,
+    )
+    evaluator = Evaluator(experiment, parts.spec, networks, reader, sampler)
+    assert evaluator.run(0, 1, 0, Stop()) is not None
+    newest[0] = 1
+    wait_for(lambda: reader.version == 1)
+    (held,) = reader.get_variables()
+    places = {device.id for leaf in jax.tree.leaves(held) for device in leaf.devices()}
+    assert places == {0, 1}
+    assert not all(leaf.is_fully_replicated for leaf in jax.tree.leaves(held))
+    assert evaluator.run(1, 1, 0, Stop()) is not None
+    (actor, _), *_ = evaluator._actors.values()
+    assert jax.tree.leaves(actor._program._params)[0] is jax.tree.leaves(held)[0]
+    jax.tree.map(np.testing.assert_array_equal, held, whole)
+    reader.close()
 
 
 def test_a_sampler_larger_than_the_machine_is_refused(tmp_path):

@@ -25,7 +25,7 @@ class Run:
     #: nothing else, as with TROUPE_FULL=1: beside other tests, that it comes back is what is asked.
     RECOVERY = 30.0 if os.environ.get("TROUPE_FULL") else 150.0
 
-    def __init__(self, out, kind, prefix=(), **settings):
+    def __init__(self, out, kind, prefix=(), script=USERLAND, **settings):
         """Starts it, where a prefix says that, on another host."""
         self.out = pathlib.Path(out)
         values = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
@@ -33,7 +33,7 @@ class Run:
         self._output = self.out.with_suffix(f".{time.monotonic_ns()}.txt")
         with open(self._output, "w") as output:
             self.process = subprocess.Popen(
-                [*prefix, sys.executable, str(USERLAND), kind, str(self.out), *values],
+                [*prefix, sys.executable, str(script), kind, str(self.out), *values],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,

@@ -1,8 +1,8 @@
 """The newest variables: files, which readers of the learner's node map, and objects of Ray's store
 for those of all other nodes.
 
-A block of an array that the learner has spread is an object of its own, which a node fetches if one
-of its devices holds a part of it.
+A block of an array that the learner has spread is cut into pieces, each an object of its own, which
+a node fetches if one of its devices holds a part of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ray import exceptions
 
 from .....agents.variables.publisher import Publisher
 from .....agents.variables.reader import Server, VariableReader
-from .....agents.variables.stored import StoredArray
+from .....agents.variables.stored import Place, StoredArray
 from .....agents.variables.version_board import FileShelf, read_version, version_file
 from ...roles import rpc
 from ...supervision import role
@@ -36,6 +36,8 @@ while a learner starts all that wait for it ask."""
 _LOOK_SECONDS = 0.2
 """Between questions of the publisher whether anybody asked from another node."""
 _FOLDER = "variables"
+_PIECES, _PIECE_BYTES = 16, 1 << 20
+"""Pieces of a block at most, and bytes of each at least: a call for a piece takes a millisecond."""
 
 
 class Page:
@@ -143,15 +145,40 @@ class _Block:
 
 
 def _apart(variables: Nest) -> Nest:
-    """Variables whose blocks, of arrays that were spread, are objects of their own."""
+    """Variables whose blocks, of arrays that were spread, are objects in pieces."""
 
     def put(leaf: Any) -> Any:
         if not isinstance(leaf, StoredArray):
             return leaf
-        blocks = tuple((place, _Block(ray.put(values))) for place, values in leaf.blocks)
+        pieces = [piece for place, values in leaf.blocks for piece in _pieces(place, values)]
+        blocks = tuple((place, _Block(ray.put(values))) for place, values in pieces)
         return dataclasses.replace(leaf, blocks=blocks)
 
     return jax.tree.map(put, variables)
+
+
+def _pieces(place: Place, values: np.ndarray) -> list[tuple[Place, np.ndarray]]:
+    """Halves a block along its longest dimension, and again, so that a reader whose devices hold a
+    part of it fetches little more than that."""
+    found = [(place, values)]
+    while 2 * len(found) <= _PIECES and found[0][1].nbytes >= 2 * _PIECE_BYTES:
+        shape = found[0][1].shape
+        dim = shape.index(max(shape))
+        found = [half for piece in found for half in _halves(*piece, dim)]
+    return [(part, np.asarray(piece, order="C")) for part, piece in found]
+
+
+def _halves(place: Place, values: np.ndarray, dim: int) -> list[tuple[Place, np.ndarray]]:
+    """Both halves of a block along a dimension of at least 2."""
+    start, stop, before = place[dim].start, place[dim].stop, place[:dim]
+    middle = (stop - start) // 2
+    return [
+        (
+            (*before, slice(start + part.start, start + part.stop), *place[dim + 1 :]),
+            values[(slice(None),) * dim + (part,)],
+        )
+        for part in (slice(0, middle), slice(middle, stop - start))
+    ]
 
 
 class RayBoard:

@@ -10,6 +10,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray
 
 from troupe.agents.variables.publisher import Publisher
 from troupe.agents.variables.server import VariableServer
+from troupe.agents.variables.stored import StoredArray
 from troupe.launch.distributed.engines.ray import object_board
 
 from ....processes import python
@@ -112,6 +113,42 @@ def test_blocks_of_spread_arrays_are_objects_of_their_own(folder, monkeypatch):
     assert [block.nbytes for block in put[:4]] == [values.nbytes // 4] * 4
     assert len(put) == 5  # Those and what holds them together.
     publisher.close()
+
+
+@pytest.mark.parametrize(("parts", "share"), [(1, 1.0), (2, 0.5), (4, 0.25), (8, 0.25)])
+def test_a_reader_fetches_what_its_devices_hold(parts, share, monkeypatch):
+    """Of blocks of rows, columns: pieces are quarters of either dimension."""
+    monkeypatch.setattr(object_board, "_PIECE_BYTES", 64)
+    fetched = []
+    monkeypatch.setattr(object_board.ray, "put", lambda value: value)
+    monkeypatch.setattr(
+        object_board.ray, "get", lambda block, timeout: fetched.append(block.nbytes) or block
+    )
+    values = np.arange(64.0 * 32).reshape(2, 32, 32)
+    blocks = tuple(
+        ((slice(0, 2), slice(16 * i, 16 * i + 16), slice(0, 32)), values[:, 16 * i : 16 * i + 16])
+        for i in (0, 1)
+    )
+    stored = object_board._apart({"w": StoredArray(values.shape, values.dtype, blocks)})["w"]
+    assert len(stored.blocks) == 32
+    np.testing.assert_array_equal(np.asarray(stored), values)
+    for part in range(parts):
+        fetched.clear()
+        size = 32 // parts
+        index = (slice(None), slice(None), slice(size * part, size * part + size))
+        np.testing.assert_array_equal(stored.read(index), values[index])
+        assert sum(fetched) == share * values.nbytes
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (1, 3), (4099,), ()])
+def test_pieces_cover_a_block_once(shape, monkeypatch):
+    monkeypatch.setattr(object_board, "_PIECE_BYTES", 8)
+    values = np.arange(float(np.prod(shape))).reshape(shape)
+    found = np.full(shape, -1.0)
+    for place, piece in object_board._pieces(tuple(slice(0, n) for n in shape), values):
+        assert (found[place] == -1).all()
+        found[place] = piece
+    np.testing.assert_array_equal(found, values)
 
 
 APART = """

@@ -13,6 +13,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray
 from troupe.agents.variables.stored import StoredArray
 from troupe.agents.variables.version_board import read_version
 
+TOKENLAND = pathlib.Path(__file__).with_name("tokenland.py")
 LEARNER = {"mesh": "model=4", "schedule": "megatron:model"}
 SERVERS = {
     "inference_servers": 1,
@@ -57,3 +58,41 @@ def test_blocks_are_published_and_what_is_killed_meanwhile_is_back(start):
     assert run.output.count("failed: its process was ended from outside") == 2
     assert 598 < run.result["actor_steps"] <= 600
     assert run.result["evaluation"][-1]["episodes"] == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("killed", "halted"),
+    [("learner", "learner"), ("inference", "inference"), ("replay", "learner")],
+)
+def test_killed_amid_a_sync_it_is_back_and_no_answer_is_learned_from_twice(start, killed, halted):
+    """The way of the parameters stands still when a process is killed, whatever the machine."""
+    one = {"mesh": "model=2", "schedule": "megatron:model", "actors": 1}
+    run = start("processes", engine="ray", script=TOKENLAND, **one, **SERVERS)
+    halt, stands, learned = (
+        run.out.with_suffix(f".{name}")
+        for name in (f"halt-{halted}", f"halted-{halted}", "learned")
+    )
+
+    def batches():
+        return learned.read_text().splitlines() if learned.exists() else []
+
+    run.until(lambda: len(batches()) > 8 and newest(run) > 0, pause=0.2)
+    halt.touch()
+    run.until(stands.exists, pause=0.02)
+    first = run.ray_roles()[killed]
+    os.kill(first, signal.SIGKILL)
+    began, known, laid_down = time.monotonic(), len(batches()), newest(run)
+    halt.unlink()
+    run.until(lambda: run.ray_roles().get(killed, first) != first, pause=0.1)
+    # Answers of what is back, and with parameters that came since.
+    run.until(lambda: newest(run) > laid_down + 1, pause=0.1)
+    run.until(lambda: len(batches()) > known + 8, pause=0.1)
+    seconds = time.monotonic() - began
+    print(f"{killed} killed amid a sync: whole again in {seconds:.1f} s")
+    assert seconds < run.RECOVERY
+    numbers = [number for line in batches() for number in line.split()[1:]]
+    assert len(numbers) == len({*numbers})
+    os.kill(run.process.pid, signal.SIGTERM)
+    run.wait()
+    assert run.output.count("failed: its process was ended from outside") == 1, run.tail()
