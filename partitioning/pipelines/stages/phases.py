@@ -42,7 +42,7 @@ class Phase:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Loop:
+class StepLoop:
     """A loop over steps.
 
     Attributes:
@@ -69,7 +69,7 @@ class Loop:
                 yield outer, inner, self.body.outputs[at], self.op.outputs[at]
 
 
-Part = Phase | Loop
+Part = Phase | StepLoop
 
 
 def phases(program: Program, microbatches: int, data: Iterable[Value] = ()) -> tuple[Part, ...]:
@@ -249,13 +249,13 @@ class _Division:
                 found.append(Phase(program, data, self._guard(number)))
         return tuple(reversed(found))
 
-    def _loop(self, op: Op) -> Loop:
+    def _loop(self, op: Op) -> StepLoop:
         (body,) = op.regions
         pairs = zip(op.inputs, body.inputs, strict=True)
-        return Loop(op, phases(body, self.count, [b for v, b in pairs if v in self.data]))
+        return StepLoop(op, phases(body, self.count, [b for v, b in pairs if v in self.data]))
 
     def _program(
-        self, number: int, crossing: Mapping[tuple[Value, int], Crossing], needed: set[Value]
+        self, number: int, crossing: Mapping[tuple[Value, int], CrossingValue], needed: set[Value]
     ) -> Program:
         """The program of a phase; `needed` is what later parts read, or the step returns."""
         ops: list[Op] = []
@@ -309,10 +309,10 @@ class _Division:
     def _phase_of(self, value: Value) -> int:
         return self.phase.get(self.makers[value], -1) if value in self.makers else -1
 
-    def _crossing(self) -> dict[tuple[Value, int], Crossing]:
+    def _crossing(self) -> dict[tuple[Value, int], CrossingValue]:
         """What a phase computes of a micro-batch and a later one reads, by value and reader."""
-        kept: dict[Value, Crossing] = {}
-        found: dict[tuple[Value, int], Crossing] = {}
+        kept: dict[Value, CrossingValue] = {}
+        found: dict[tuple[Value, int], CrossingValue] = {}
         for op in self.program.ops:
             for value in op.inputs:
                 maker = self.makers.get(value)
@@ -366,7 +366,7 @@ class _Division:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Crossing:
+class CrossingValue:
     """A value of every micro-batch that a later phase reads.
 
     Attributes:
@@ -381,11 +381,11 @@ class Crossing:
     behind: tuple[Op, ...] = ()
     rows: Value = dataclasses.field(default_factory=lambda: Value((), jnp.dtype(bool)))
 
-    def again(self, maker: Op, value: Value) -> Crossing:
+    def again(self, maker: Op, value: Value) -> CrossingValue:
         """The same, with what a further phase reads."""
         part, rows = _lead(value), value.like()
         slice_ = cut_rows(maker, self.value, part, MICROBATCH)
-        return Crossing(self.value, self.before, (slice_, _reshaped(maker, part, rows)), rows)
+        return CrossingValue(self.value, self.before, (slice_, _reshaped(maker, part, rows)), rows)
 
 
 def _lead(value: Value) -> Value:
@@ -401,11 +401,11 @@ def _reshaped(maker: Op, value: Value, into: Value) -> Op:
     return maker.beside("reshape", (value,), into, params, lax.reshape_p)
 
 
-def _stacked(maker: Op, value: Value, count: int) -> Crossing:
+def _stacked(maker: Op, value: Value, count: int) -> CrossingValue:
     part = _lead(value)
     whole = part.like((count, *value.shape), ((), *(part.layout or ())[1:]))
     collect = maker.beside("collect", (part,), whole, {"dim": 0})
-    return Crossing(whole, (_reshaped(maker, value, part), collect))
+    return CrossingValue(whole, (_reshaped(maker, value, part), collect))
 
 
 def _cases(program: Program) -> dict[Value, frozenset[Case]]:
@@ -430,5 +430,5 @@ def parts_of(parts: Sequence[Part]) -> Iterator[Part]:
     """Every part, with those of loops behind the loop that has them."""
     for part in parts:
         yield part
-        if isinstance(part, Loop):
+        if isinstance(part, StepLoop):
             yield from parts_of(part.parts)
