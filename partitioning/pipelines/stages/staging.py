@@ -12,7 +12,7 @@ from ...simulator.attach import Simulator
 from .cells import StagedLoop, StagedPart, StagedStep, staged
 from .dependence import Dependence, Dependences
 from .microbatches import microbatched
-from .phases import Loop, Part, Phase, is_loop, parts_of, phases
+from .phases import Part, Phase, StepLoop, is_loop, parts_of, phases
 from .segments import cut
 
 
@@ -47,7 +47,7 @@ def staged_step(
     program = microbatched(graph, state, microbatches, inputs, dim)
     parts = phases(program, microbatches)
     every = [part for part in parts_of(parts) if isinstance(part, Phase)]
-    loops = [part for part in parts_of(parts) if isinstance(part, Loop)]
+    loops = [part for part in parts_of(parts) if isinstance(part, StepLoop)]
     known = {phase: Dependence(phase.program, phase.data) for phase in every}
     dependence = Dependences(
         [*known.values()],
@@ -59,7 +59,7 @@ def staged_step(
     segments_ = cut(dependence, segments, seconds if ends is None else ends, cuts)
 
     def staged_part(part: Part) -> StagedPart:
-        if isinstance(part, Loop):
+        if isinstance(part, StepLoop):
             return StagedLoop(part.op, tuple(map(staged_part, part.parts)))
         return staged(known[part], segments_, part.guard)
 
