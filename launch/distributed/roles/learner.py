@@ -71,6 +71,7 @@ class LearnerRole:
         self._files = ReplayFiles(replay_folder, service.checkpoint) if service else None
         self._clock = factory.experiment.clock.name
         self._gang = protocol.of(hosts)
+        self._offered: int | None = None
         self._notes: list[str] = []
         self._status: dict[str, Any] = {"drained": False, "saved": False}
 
@@ -151,7 +152,9 @@ class LearnerRole:
 
     def _offer(self) -> None:
         """Has the newest variables published."""
-        self._gang.say(protocol.GATHER)
+        if self._offered != self._learner.version:
+            # Of a version that it has already the learner asks no other rank.
+            self._gang.say(protocol.GATHER)
         self._offered = self._learner.version
         variables = self._source.get_variables(self._names)
         self._publisher.offer(dict(zip(self._names, variables, strict=True)))

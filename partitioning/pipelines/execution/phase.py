@@ -19,8 +19,8 @@ from ..edges import Task
 from ..stages.cells import CellProgram, StagedPhase
 from ..stages.spread import SpreadWork
 from ..table import PipelineTable
+from .arrays import StageArrays
 from .flat import Flat, FlatLayout, flattened, largest, shaped, zeros
-from .held import Held
 from .interpret import COMBINE, joined, prepare, run_cell
 from .routes import EVERY, Pool, cell_numbers, routed
 from .tail import SHARED, Owners, divided, needed
@@ -89,7 +89,7 @@ class PhaseProgram:
     def _owner(self, op: Op) -> int:
         return self.tail.owners[op.outputs[0]]
 
-    def __call__(self, held: Held) -> tuple[Flat, list[Any]]:
+    def __call__(self, held: StageArrays) -> tuple[Flat, list[Any]]:
         """Runs the phase on one device, within `shard_map`.
 
         Args:
@@ -113,7 +113,7 @@ class PhaseProgram:
 
     # The loop over the table.
 
-    def _run_cells(self, held: Held) -> Flat:
+    def _run_cells(self, held: StageArrays) -> Flat:
         routes, place = self.routes, held.place
         numbers, kinds, rows = self._numbers
         pools = {pool: zeros(sizes, (routes.slots[pool],)) for pool, sizes in routes.sizes.items()}
@@ -163,7 +163,7 @@ class PhaseProgram:
     def _cell(
         self,
         task: Task,
-        held: Held,
+        held: StageArrays,
         pools: Mapping[Pool, Flat],
         sums: Flat,
         microbatch: Any,
@@ -244,11 +244,11 @@ class PhaseProgram:
 
     # Behind the last micro-batch.
 
-    def _run_tail(self, held: Held, sums: Flat) -> tuple[Flat, list[Any]]:
+    def _run_tail(self, held: StageArrays, sums: Flat) -> tuple[Flat, list[Any]]:
         tail, program, place = self.tail, self.phase.tail, held.place
         totals = {op.outputs[0]: op for op in self.phase.dependence.totals}
 
-        def compute(here: int, wanted: Sequence[Value], held: Held) -> list[Any]:
+        def compute(here: int, wanted: Sequence[Value], held: StageArrays) -> list[Any]:
             """Values of the tail on a device, from what it has and what is shared."""
             own = {v for v, place in tail.owners.items() if place == here and v in totals}
             part = needed(program, wanted, {*held.values(here), *own})
@@ -258,7 +258,7 @@ class PhaseProgram:
             ]
             return self._evaluate_tail(part, have)
 
-        def exchange(values: Sequence[Value], held: Held) -> Held:
+        def exchange(values: Sequence[Value], held: StageArrays) -> StageArrays:
             """Computes values that all devices exchange parts of, outside of any branch."""
             part = needed(program, values, held.shared)
             found = self._evaluate_tail(part, [held.shared[v] for v in part.inputs])
@@ -270,7 +270,9 @@ class PhaseProgram:
         held = exchange(tail.exchanged[0], held)
         for sent, exchanged in zip(tail.rounds, tail.exchanged[1:], strict=True):
 
-            def round_of(here: int, sent: tuple[Value, ...] = sent, held: Held = held) -> list[Any]:
+            def round_of(
+                here: int, sent: tuple[Value, ...] = sent, held: StageArrays = held
+            ) -> list[Any]:
                 mine = [v for v in sent if tail.owners[v] == here]
                 found = dict(zip(mine, compute(here, mine, held), strict=True))
                 return [

@@ -15,8 +15,8 @@ from ..stages.dependence import in_microbatches
 from ..stages.microbatches import MICROBATCH
 from ..stages.spread import SpreadWork
 from ..table import PipelineTable
+from .arrays import StageArrays
 from .flat import Flat, FlatLayout, largest
-from .held import Held
 from .phase import PhaseProgram
 from .routes import devices_of
 from .tail import SHARED, Owners
@@ -104,7 +104,7 @@ class PipelineProgram:
         """
         place = lax.axis_index(self.axis)
         known = zip((self.step.program.inputs[i] for i in self.shared), shared, strict=True)
-        return self._parts(Held(place, dict(known), [(self.owned, flat)]))
+        return self._parts(StageArrays(place, dict(known), [(self.owned, flat)]))
 
 
 class _Parts:
@@ -155,7 +155,7 @@ class _Parts:
             else:
                 yield from one.counted(times)
 
-    def __call__(self, held: Held) -> tuple[Flat, list[Any]]:
+    def __call__(self, held: StageArrays) -> tuple[Flat, list[Any]]:
         """Runs the parts; returns what the last one does."""
         for one in self._programs[:-1]:
             if isinstance(one, PhaseProgram):
@@ -215,7 +215,7 @@ class _LoopProgram:
         """Every phase, with how often it runs."""
         return self._body.counted(times * self._op.trips)
 
-    def __call__(self, held: Held) -> Held:
+    def __call__(self, held: StageArrays) -> StageArrays:
         """Runs the loop; returns what the device has behind it."""
         op, program = self._op, self._program
         consts, carries = op.params["num_consts"], op.params["num_carry"]

@@ -42,7 +42,7 @@ class Phase:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Loop:
+class StepLoop:
     """A loop over steps.
 
     Attributes:
@@ -69,7 +69,7 @@ class Loop:
                 yield outer, inner, self.body.outputs[at], self.op.outputs[at]
 
 
-Part = Phase | Loop
+Part = Phase | StepLoop
 
 
 def phases(program: Program, microbatches: int, data: Iterable[Value] = ()) -> tuple[Part, ...]:
@@ -121,6 +121,7 @@ class _Division:
 
     def _as_soon_as_possible(self) -> None:
         """Finds the first phase of each value, and what is split and trained."""
+        last_of: dict[Case, int] = {}
         for op in self.program.ops:
             read = [v for v in op.inputs if v.data is None]
             level, loop = self._level(op), is_loop(op)
@@ -141,8 +142,11 @@ class _Division:
             elif knows_microbatch(op) or not self.split.isdisjoint(read):
                 self.split.update(op.outputs)
                 if trained:
-                    # Each branch of a condition is a phase of its own.
-                    level = max([level, *(case for _, case in self.cases[op.outputs[0]])])
+                    # Each branch of a condition has phases of its own.
+                    cases = self.cases_of(op)
+                    before = (last_of.get((w, case - 1), case - 1) for w, case in cases if case)
+                    level = max([level, *(at + 1 for at in before)])
+                    last_of.update({c: max(level, last_of.get(c, 0)) for c in cases})
             elif not trained and not self.data.isdisjoint(read):
                 self.data.update(op.outputs)
             if trained:
@@ -153,6 +157,11 @@ class _Division:
         """True if an op belongs to one phase; others are computed wherever they are read."""
         first = op.outputs[0]
         return op.name not in TOTALS and first in self.split and first in self.trained
+
+    def cases_of(self, op: Op) -> frozenset[Case]:
+        """The branches that all readers of an op serve."""
+        known = [self.cases[v] for v in op.outputs if v in self.cases]
+        return functools.reduce(frozenset.__and__, known) if known else frozenset()
 
     def is_total(self, op: Op) -> bool:
         """True if an op sums up or collects what depends on parameters."""
@@ -166,7 +175,7 @@ class _Division:
             self.last = max(self.last, level + 1)
         of_case: dict[frozenset[Case], int] = {}
         for op in staged:
-            cases, level = self.cases[op.outputs[0]], self.avail[op.outputs[0]]
+            cases, level = self.cases_of(op), self.avail[op.outputs[0]]
             of_case[cases] = max(of_case.get(cases, 0), level)
         due: dict[Value, int] = {}
         for op in reversed(self.program.ops):
@@ -174,7 +183,7 @@ class _Division:
             if is_loop(op):
                 now = self.phase[op]
             elif self.is_staged(op):
-                cases = self.cases[op.outputs[0]]
+                cases = self.cases_of(op)
                 now = self.phase[op] = min(now, of_case[cases] if cases else top)
             elif self.is_total(op):
                 now -= 1
@@ -183,6 +192,13 @@ class _Division:
         for op in self.program.ops:
             if self.is_total(op):
                 self.phase[op] = self.phase[self.makers[op.inputs[0]]]
+            elif self.is_staged(op):
+                # What only a metric waits for stays with what it reads, which need not be kept.
+                makers = [self.makers[v] for v in op.inputs if v in self.makers]
+                read = [self.phase[maker] for maker in makers if self.is_staged(maker)]
+                if read:
+                    soonest = max([*read, self.avail[op.outputs[0]]])
+                    self.phase[op] = min(self.phase[op], soonest)
 
     def _available(self) -> None:
         """Finds when each value is there, and what is made behind a phase's micro-batches."""
@@ -233,13 +249,13 @@ class _Division:
                 found.append(Phase(program, data, self._guard(number)))
         return tuple(reversed(found))
 
-    def _loop(self, op: Op) -> Loop:
+    def _loop(self, op: Op) -> StepLoop:
         (body,) = op.regions
         pairs = zip(op.inputs, body.inputs, strict=True)
-        return Loop(op, phases(body, self.count, [b for v, b in pairs if v in self.data]))
+        return StepLoop(op, phases(body, self.count, [b for v, b in pairs if v in self.data]))
 
     def _program(
-        self, number: int, crossing: Mapping[tuple[Value, int], Crossing], needed: set[Value]
+        self, number: int, crossing: Mapping[tuple[Value, int], CrossingValue], needed: set[Value]
     ) -> Program:
         """The program of a phase; `needed` is what later parts read, or the step returns."""
         ops: list[Op] = []
@@ -293,10 +309,10 @@ class _Division:
     def _phase_of(self, value: Value) -> int:
         return self.phase.get(self.makers[value], -1) if value in self.makers else -1
 
-    def _crossing(self) -> dict[tuple[Value, int], Crossing]:
+    def _crossing(self) -> dict[tuple[Value, int], CrossingValue]:
         """What a phase computes of a micro-batch and a later one reads, by value and reader."""
-        kept: dict[Value, Crossing] = {}
-        found: dict[tuple[Value, int], Crossing] = {}
+        kept: dict[Value, CrossingValue] = {}
+        found: dict[tuple[Value, int], CrossingValue] = {}
         for op in self.program.ops:
             for value in op.inputs:
                 maker = self.makers.get(value)
@@ -313,7 +329,7 @@ class _Division:
         own = [op for op, phase in self.phase.items() if phase == number and not is_loop(op)]
         if not own:
             return None
-        both = functools.reduce(frozenset.__and__, (self.cases[op.outputs[0]] for op in own))
+        both = functools.reduce(frozenset.__and__, map(self.cases_of, own))
         outputs: list[Value] = []
         ops: list[Op] = []
         for which, case in both:
@@ -350,7 +366,7 @@ class _Division:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Crossing:
+class CrossingValue:
     """A value of every micro-batch that a later phase reads.
 
     Attributes:
@@ -365,11 +381,11 @@ class Crossing:
     behind: tuple[Op, ...] = ()
     rows: Value = dataclasses.field(default_factory=lambda: Value((), jnp.dtype(bool)))
 
-    def again(self, maker: Op, value: Value) -> Crossing:
+    def again(self, maker: Op, value: Value) -> CrossingValue:
         """The same, with what a further phase reads."""
         part, rows = _lead(value), value.like()
         slice_ = cut_rows(maker, self.value, part, MICROBATCH)
-        return Crossing(self.value, self.before, (slice_, _reshaped(maker, part, rows)), rows)
+        return CrossingValue(self.value, self.before, (slice_, _reshaped(maker, part, rows)), rows)
 
 
 def _lead(value: Value) -> Value:
@@ -385,15 +401,15 @@ def _reshaped(maker: Op, value: Value, into: Value) -> Op:
     return maker.beside("reshape", (value,), into, params, lax.reshape_p)
 
 
-def _stacked(maker: Op, value: Value, count: int) -> Crossing:
+def _stacked(maker: Op, value: Value, count: int) -> CrossingValue:
     part = _lead(value)
     whole = part.like((count, *value.shape), ((), *(part.layout or ())[1:]))
     collect = maker.beside("collect", (part,), whole, {"dim": 0})
-    return Crossing(whole, (_reshaped(maker, value, part), collect))
+    return CrossingValue(whole, (_reshaped(maker, value, part), collect))
 
 
 def _cases(program: Program) -> dict[Value, frozenset[Case]]:
-    """For each value the branches of selections by a scalar that all of its readers serve."""
+    """For each value that is read the branches of selections by a scalar that all readers serve."""
     found: dict[Value, frozenset[Case]] = {v: frozenset() for v in program.outputs}
     for op in reversed(program.ops):
         known = [found[v] for v in op.outputs if v in found]
@@ -407,12 +423,12 @@ def _cases(program: Program) -> dict[Value, frozenset[Case]]:
             else:
                 own = served
             found[value] = found[value] & own if value in found else own
-    return {**{v: frozenset() for op in program.ops for v in op.outputs}, **found}
+    return found
 
 
 def parts_of(parts: Sequence[Part]) -> Iterator[Part]:
     """Every part, with those of loops behind the loop that has them."""
     for part in parts:
         yield part
-        if isinstance(part, Loop):
+        if isinstance(part, StepLoop):
             yield from parts_of(part.parts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...ir.program import COLLECTIVES, LOCAL, Op, Program, Value
-from .phases import Loop, Part
+from .phases import Part, StepLoop
 
 
 class SpreadWork:
@@ -35,7 +35,7 @@ class SpreadWork:
     def _find(self, parts: Sequence[Part]) -> None:
         """Finds the work of parts, in order."""
         for part in parts:
-            if not isinstance(part, Loop):
+            if not isinstance(part, StepLoop):
                 self._find_in(part.program)
                 continue
             for tie in part.ties():

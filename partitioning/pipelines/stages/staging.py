@@ -14,7 +14,7 @@ from .cells import StagedLoop, StagedPart, StagedStep, staged
 from .chains import forward_passes
 from .dependence import Dependence, Dependences
 from .microbatches import microbatched
-from .phases import Loop, Part, Phase, is_loop, parts_of, phases
+from .phases import Part, Phase, StepLoop, is_loop, parts_of, phases
 from .segments import cut, is_product
 from .spread import SpreadWork
 
@@ -54,7 +54,7 @@ def split_step(
     program = microbatched(graph, state, microbatches, inputs, dim)
     parts = phases(program, microbatches)
     every = [part for part in parts_of(parts) if isinstance(part, Phase)]
-    loops = [part for part in parts_of(parts) if isinstance(part, Loop)]
+    loops = [part for part in parts_of(parts) if isinstance(part, StepLoop)]
     known = {phase: Dependence(phase.program, phase.data) for phase in every}
     dependence = Dependences(
         [*known.values()],
@@ -112,7 +112,7 @@ def cut_step(
     segments_ = cut(step.dependence, segments, known, cuts, chains, spread)
 
     def staged_part(part: Part) -> StagedPart:
-        if isinstance(part, Loop):
+        if isinstance(part, StepLoop):
             return StagedLoop(part.op, tuple(map(staged_part, part.parts)))
         phase = staged(step.known[part], segments_, part.guard)
         if spread is not None:

@@ -113,3 +113,10 @@ def test_priorities_are_those_of_one_device():
         one.step()
     assert written[0].shape == written[1].shape == (K, 8)
     np.testing.assert_allclose(written[1], written[0], rtol=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("agent", ["sac", "ppo"])
+def test_a_learner_of_several_phases(agent):
+    sizes = {"hidden_sizes": (8, 8), "adam_epsilon": 1e-3}
+    check(agent, sizes, "data=2,stage=2", "batch:data,zero3:data", ONE_F_ONE_B)

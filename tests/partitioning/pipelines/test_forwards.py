@@ -115,8 +115,8 @@ def test_forward_passes_keep_no_activations() -> None:
     update, arguments = of_mlps()
     (step,) = cut(update, arguments, 2, 4, forwards=3).phases
     for segment in range(4):
-        assert step.phases[0].cells[segment, "forward"].program.ops
-        assert (segment, "backward") not in step.phases[0].cells
+        assert step.cells[segment, "forward"].program.ops
+        assert (segment, "backward") not in step.cells
     # What the loss reads of the others, and what the next stage does.
     assert [*step.edges.sources[5, "forward"]] == [(1, "forward"), (3, "forward"), (4, "forward")]
 

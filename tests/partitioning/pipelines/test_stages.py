@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from troupe.partitioning.decide.sharding import Decisions
+from troupe.partitioning.ir.execute import evaluate
 from troupe.partitioning.pipelines.execution.interpret import interpret
 from troupe.partitioning.pipelines.schedules.named import gpipe, one_f_one_b, zero_bubble
 from troupe.partitioning.pipelines.stages.segments import balanced
@@ -177,19 +178,33 @@ def actor_and_critic(steps: int) -> Any:
 
 
 STEPS = {
-    "norm": (norm_over_the_batch, weights_and_rows, [1, 1, 1]),
-    "weights": (weighted_unevenly, weights_and_rows, [1, 1]),
-    "policy": (critic_then_policy, lambda: actor_and_critic(0), [1, 1]),
-    "no policy": (critic_then_policy, lambda: actor_and_critic(1), [1, 1]),
-    "epochs": (epochs, weights_and_rows, [1, 2, 4, 1]),
+    "norm": (norm_over_the_batch, weights_and_rows),
+    "weights": (weighted_unevenly, weights_and_rows),
+    "policy": (critic_then_policy, lambda: actor_and_critic(0)),
+    "no policy": (critic_then_policy, lambda: actor_and_critic(1)),
+    "epochs": (epochs, weights_and_rows),
 }
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_what_waits_for_all_rows_is_a_phase_of_its_own(name: str) -> None:
     with doubles(True):
-        update, make, _ = STEPS[name]
+        update, make = STEPS[name]
         check(update, wide(make()), 2, "1f1b", 1e-9)
+
+
+def test_a_phase_of_a_branch_that_is_not_taken_is_left_out() -> None:
+    critic, policy = cut(critic_then_policy, actor_and_critic(1), 2, 4).phases
+    assert critic.guard is None
+    assert policy.guard is not None
+    assert [v.path for v in policy.guard.inputs] == ["state/steps"]
+    for steps, runs in ((0, True), (1, False)):
+        assert evaluate(policy.guard, [jnp.int32(steps)]) == [runs]
+
+
+def test_loops_of_steps_have_phases_of_their_own() -> None:
+    counted = cut(epochs, weights_and_rows(), 2, 4).counted()
+    assert [times for phase, times in counted if not phase.is_empty] == [1, 4]
 
 
 def test_rows_that_mix_in_a_loop_of_unknown_length_are_refused() -> None:

@@ -16,7 +16,7 @@ from .flat import Flat, FlatLayout
 Store = tuple[Sequence[FlatLayout], Flat]
 
 
-class Held:
+class StageArrays:
     """Arrays of a device; every device has the same shared ones, and packed ones of its own.
 
     Args:
@@ -37,15 +37,15 @@ class Held:
         self._stores = tuple(stores)
         self._names = dict(names or {})
 
-    def with_shared(self, more: Mapping[Value, Any]) -> Held:
+    def with_shared(self, more: Mapping[Value, Any]) -> StageArrays:
         """The same, and more that all devices have."""
-        return Held(self.place, {**self.shared, **more}, self._stores, self._names)
+        return StageArrays(self.place, {**self.shared, **more}, self._stores, self._names)
 
-    def with_store(self, layouts: Sequence[FlatLayout], flat: Flat) -> Held:
+    def with_store(self, layouts: Sequence[FlatLayout], flat: Flat) -> StageArrays:
         """The same, and more that devices have of their own."""
-        return Held(self.place, self.shared, (*self._stores, (layouts, flat)), self._names)
+        return StageArrays(self.place, self.shared, (*self._stores, (layouts, flat)), self._names)
 
-    def with_names(self, names: Mapping[Value, Value]) -> Held:
+    def with_names(self, names: Mapping[Value, Value]) -> StageArrays:
         """The same, with further names: of each new one the value that there is."""
         shared, others = {}, {}
         for new, value in names.items():
@@ -53,7 +53,9 @@ class Held:
                 shared[new] = jnp.asarray(self.read(0, value))
             else:
                 others[new] = self._names.get(value, value)
-        return Held(self.place, {**self.shared, **shared}, self._stores, {**self._names, **others})
+        return StageArrays(
+            self.place, {**self.shared, **shared}, self._stores, {**self._names, **others}
+        )
 
     def values(self, here: int) -> set[Value]:
         """What a device has."""
