@@ -53,7 +53,7 @@ def follow(step: Any, update: Any, state: Any, batch: Any, times: int = 2) -> An
 #: how often a step sends its micro-batches through.
 PIPELINED = {
     "bc": (4, 1), "c51": (8, 1), "cql": (36, 2), "crr": (16, 1), "d4pg": (12, 2), "dqn": (8, 1),
-    "grpo": (6160, 2), "impala": (4, 1), "iql": (8, 1), "mpo": (48, 1), "muzero": (21432, 1),
+    "grpo": (6160, 2), "impala": (4, 1), "iql": (8, 1), "mpo": (48, 1), "muzero": (8, 6),
     "ppo": (16, 9), "qrdqn": (8, 1), "r2d2": (8, 1), "rainbow": (16, 1), "sac": (36, 2),
     "td3": (84, 2),
 }  # fmt: skip
