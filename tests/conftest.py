@@ -4,6 +4,7 @@ a folder of compiled programs.
 Also runs small enough to be tests.
 """
 
+import itertools
 import os
 import pathlib
 import re
@@ -70,6 +71,25 @@ def pytest_collection_modifyitems(items):
         return firsts.index(True) if any(firsts) else len(firsts)
 
     items.sort(key=place)
+
+
+_MAPS = pathlib.Path("/proc/self/maps")
+_MOST_MAPS = 30_000
+"""Of the 65,530 parts of memory that Linux gives a process, beyond which loading a program ends it.
+A compiled program takes about ten."""
+_finished = itertools.count(1)
+
+
+def pytest_runtest_logfinish():
+    """Drops compiled programs before there are too many of them."""
+    if next(_finished) % 20 or not _MAPS.exists():
+        return
+    with _MAPS.open() as maps:
+        if sum(1 for _ in maps) < _MOST_MAPS:
+            return
+    import jax
+
+    jax.clear_caches()
 
 
 @pytest.fixture
