@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(items):
 
 
 _MAPS = pathlib.Path("/proc/self/maps")
-_MOST_MAPS = 30_000
+_MOST_MAPS = 25_000
 """Of the 65,530 parts of memory that Linux gives a process, beyond which loading a program ends it.
 A compiled program takes about ten."""
 _finished = itertools.count(1)
@@ -82,7 +82,7 @@ _finished = itertools.count(1)
 
 def pytest_runtest_logfinish():
     """Drops compiled programs before there are too many of them."""
-    if next(_finished) % 20 or not _MAPS.exists():
+    if next(_finished) % 10 or not _MAPS.exists():
         return
     with _MAPS.open() as maps:
         if sum(1 for _ in maps) < _MOST_MAPS:

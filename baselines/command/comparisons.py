@@ -24,7 +24,8 @@ def run(
       request: what is asked.
       out: directory of the comparison.
       as_json: True: the outcome is printed as JSON.
-      record: True: the answers are kept in the checkout of this package.
+      record: True: the answers are kept in the checkout of this package. Seeds of what is kept
+        there and was asked for alike are not run again.
 
     Raises:
       RequestError: if the answers are to be kept, and this is no checkout.
@@ -33,29 +34,56 @@ def run(
     from ..comparison import page  # Who asks for JSON alone needs no pictures.
 
     commit = ledger.commit() if record else None  # Before runs that may take hours.
+    before = _before(request) if record else None
     reporter = report.for_stderr() if as_json else report.for_stream()
     try:
-        found = conduct(request, out, reporter)
+        if before is not None:
+            commits = ", ".join(before.commits)
+            reporter.line(f"seeds that are kept are not run again; they are of {commits}")
+        found = conduct(request, out, reporter, None if before is None else before.figures())
     finally:
         reporter.close()
     if as_json:
         print((out / outcome.FILE).read_text(), end="")
     else:
         print("\n".join(outcome.lines(found)))
-        print(f"see {out / outcome.FILE} and {page.write(request, out, found)}")
+        files = [out / outcome.FILE, page.write(request, out, found)]
+        print(f"see {' and '.join(str(one) for one in files if one is not None)}")
     if commit is not None:
-        print(f"kept in {_kept(request, out, commit).write()}", file=sys.stderr)
+        print(f"kept in {_kept(request, out, commit, before).write()}", file=sys.stderr)
     failure = outcome.failures(found, request.first)
     if failure:
         raise RunError(failure)
     return 0
 
 
-def _kept(request: ComparisonRequest, out: pathlib.Path, commit: str) -> answers.KeptAnswers:
+def _before(request: ComparisonRequest) -> answers.KeptAnswers | None:
+    """What is kept of the comparison; None: nothing, or it was asked for otherwise."""
+    kept = answers.find(request.recipe.agent, request.recipe.env, request.first)
+    if kept is None or kept.request is None or request.difference(kept.request):
+        return None
+    return kept
+
+
+def _kept(
+    request: ComparisonRequest,
+    out: pathlib.Path,
+    commit: str,
+    before: answers.KeptAnswers | None,
+) -> answers.KeptAnswers:
     found = json.loads((out / outcome.FILE).read_text())
-    task = request.recipe.agent, request.recipe.env
+    if before is not None and before.outcome["figures"] == found["figures"]:
+        commit = before.commit  # Nothing ran.
     return answers.KeptAnswers(
-        *task, request.first, _command(request), commit, found.pop("versions"), found
+        agent=request.recipe.agent,
+        env=request.recipe.env,
+        first=request.first,
+        command=_command(request),
+        commit=commit,
+        versions=found.pop("versions"),
+        outcome=found,
+        request=json.loads(json.dumps(request.to_json())),
+        earlier=() if before is None else before.commits,
     )
 
 

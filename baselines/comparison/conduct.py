@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
+from collections.abc import Mapping, Sequence
 
 from ...launch import running
 from ...launch.errors import Interrupted, RequestError
@@ -32,7 +34,10 @@ def check(request: ComparisonRequest) -> None:
 
 
 def conduct(
-    request: ComparisonRequest, out: pathlib.Path, reporter: Reporter
+    request: ComparisonRequest,
+    out: pathlib.Path,
+    reporter: Reporter,
+    kept: Mapping[str, Sequence[Figures]] | None = None,
 ) -> dict[str, Verdict]:
     """Runs what is left of a comparison, look by look.
 
@@ -43,6 +48,7 @@ def conduct(
       request: what is asked.
       out: directory of the comparison, which holds the request.
       reporter: where words go.
+      kept: figures of the first seeds of scales, which are not run again.
 
     Returns:
       By scale that is compared with another.
@@ -56,7 +62,8 @@ def conduct(
         if not left:
             break
         for name in (request.first, *left):
-            figures[name] = _figures(request, name, seeds, out, reporter)
+            known = (kept or {}).get(name, ())[:seeds]
+            figures[name] = _figures(request, name, seeds, out, reporter, known)
         returns = {name: stacked(one) for name, one in figures.items()}
         found = judge(returns, request.rule, request.paired())
         outcome.write(out, request, figures, found)
@@ -66,9 +73,14 @@ def conduct(
 
 
 def _figures(
-    request: ComparisonRequest, name: str, seeds: int, out: pathlib.Path, reporter: Reporter
+    request: ComparisonRequest,
+    name: str,
+    seeds: int,
+    out: pathlib.Path,
+    reporter: Reporter,
+    known: Sequence[Figures],
 ) -> list[Figures]:
-    """The figures of a scale's first seeds, which are run, or of those of the reference."""
+    """The figures of a scale's first seeds, which are run, known, or those of the reference."""
     if request.reference is not None and name == request.first:
         first = request.recipe.seed
         return [request.reference.seeds[str(seed)] for seed in range(first, first + seeds)]
@@ -76,8 +88,15 @@ def _figures(
     scale = name if there is None else request.scales[0]
     recipe, folder = request.recipes()[scale], out / request.folder(name)
     run = runs.run if there is None else there.run
+    # Seeds that ran here are taken from here, so that the same command goes on.
+    here = (i for i in range(len(known)) if (folder / str(recipe.seed + i)).exists())
+    known = [*known][: next(here, None)]
+    if len(known) == seeds:
+        return known
+    left = dataclasses.replace(recipe, seed=recipe.seed + len(known))
     try:
-        return run(recipe, seeds, folder, reporter, request.parallel)
+        found = run(left, seeds - len(known), folder, reporter, request.parallel)
+        return [*known, *found]
     except Interrupted as stop:
         words = f"stopped; go on with `troupe resume {out}`."
         raise Interrupted(stop.signal_number, words) from stop

@@ -17,18 +17,23 @@ FOLDER = "report"
 
 def write(
     request: ComparisonRequest, out: pathlib.Path, found: Mapping[str, Verdict]
-) -> pathlib.Path:
+) -> pathlib.Path | None:
     """Writes the page into the directory of a comparison, and returns its file.
+
+    Returns None where all seeds are kept of other machines: there are no curves to show.
 
     Raises:
       RequestError: if the runs cannot be read or the page cannot be written.
     """
-    entries = collect([out / request.folder(scale) for scale in request.scales])
+    folders = [out / request.folder(scale) for scale in request.scales]
+    entries = collect([folder for folder in folders if folder.exists()])
     if request.against is not None:
         entries += [
             dataclasses.replace(one, name=f"{one.name}, {request.against.name}")
             for one in collect([out / AGAINST])
         ]
+    if not entries:
+        return None
     title = f"{request.recipe.agent} on {request.recipe.env}: {', '.join(request.others)}"
     return page.write(entries, out / FOLDER, title, list(_preface(request, found)))
 

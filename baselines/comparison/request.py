@@ -153,11 +153,13 @@ class ComparisonRequest:
                 "--scales."
             )
 
+    def difference(self, found: Mapping[str, Any]) -> str | None:
+        """Names the first difference from another request's JSON; None: it was asked for alike."""
+        asked = {**self.to_json(), **{name: found.get(name) for name in _MAY_CHANGE}}
+        return first_difference(found, json.loads(json.dumps(asked)))
+
     def _check_same(self, other: ComparisonRequest) -> None:
-        asked, found = (json.loads(json.dumps(one.to_json())) for one in (self, other))
-        for name in _MAY_CHANGE:
-            asked[name] = found[name]
-        different = first_difference(found, asked)
+        different = self.difference(json.loads(json.dumps(other.to_json())))
         if different:
             raise RequestError(
                 f"the comparison there was asked for otherwise: {different}; name another --out."

@@ -92,7 +92,7 @@ def _answers(kept: Sequence[KeptAnswers]) -> Iterator[str]:
         yield from ("", f"## {one.agent} on {one.env}, compared with {one.first}", "")
         yield (
             f"The margin is {rule['margin']:.4g} of a range of {rule['span']:.4g}; commit "
-            f"{one.commit}, jax {one.versions.get('jax', '')}."
+            f"{', '.join(one.commits)}, jax {one.versions.get('jax', '')}."
         )
         yield ""
         yield from page.table([_answer(*each) for each in one.outcome["verdicts"].items()])

@@ -1,6 +1,7 @@
 """Answers of comparisons that are kept: whether returns were equal at several scales.
 
-Each agent, environment and first scale has a file, which its next comparison replaces.
+Each agent, environment and first scale has a file, which its next comparison replaces. One that is
+asked for alike takes the seeds that are kept for run, so that it may go on on another machine.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...launch.errors import RequestError
 from . import ledger
+from .figures import Figures
 
 FOLDER = pathlib.Path(__file__).parent / "verdicts"
 
@@ -28,9 +30,24 @@ class KeptAnswers:
     command: str
     """It does the comparison again."""
     commit: str
+    """Of its last seeds."""
     versions: Mapping[str, str]
     outcome: Mapping[str, Any]
     """Content of `comparison.json`: the rule, every seed's figures and the verdicts."""
+    request: Mapping[str, Any] | None = None
+    """Content of `compare.json`: what was asked for; None: not kept, and nothing goes on."""
+    earlier: Sequence[str] = ()
+    """Commits of the seeds before."""
+
+    @property
+    def commits(self) -> tuple[str, ...]:
+        """All commits that seeds are of, the last one at the end."""
+        return (*(one for one in self.earlier if one != self.commit), self.commit)
+
+    def figures(self) -> dict[str, list[Figures]]:
+        """Every seed's figures, by scale."""
+        found = self.outcome["figures"]
+        return {scale: [Figures(**one) for one in seeds] for scale, seeds in found.items()}
 
     def write(self, folder: pathlib.Path | None = None) -> pathlib.Path:
         """Writes them, and returns their file.
@@ -41,7 +58,7 @@ class KeptAnswers:
         Raises:
           RequestError: if they cannot be written.
         """
-        path = (folder or FOLDER) / f"{ledger.stem(self.agent, self.env, self.first)}.json"
+        path = _path(self.agent, self.env, self.first, folder)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
@@ -57,10 +74,27 @@ def read(folder: pathlib.Path) -> list[KeptAnswers]:
     Raises:
       RequestError: if a file is damaged, naming it.
     """
-    found = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            found.append(KeptAnswers(**json.loads(path.read_text())))
-        except (ValueError, TypeError) as error:
-            raise RequestError(f"{path} holds no answers: {error}.") from error
-    return found
+    return [_read(path) for path in sorted(folder.glob("*.json"))]
+
+
+def find(
+    agent: str, env: str, first: str, folder: pathlib.Path | None = None
+) -> KeptAnswers | None:
+    """Reads what is kept of a task and a first scale; None: nothing is.
+
+    Raises:
+      RequestError: if its file is damaged.
+    """
+    path = _path(agent, env, first, folder)
+    return _read(path) if path.exists() else None
+
+
+def _path(agent: str, env: str, first: str, folder: pathlib.Path | None) -> pathlib.Path:
+    return (folder or FOLDER) / f"{ledger.stem(agent, env, first)}.json"
+
+
+def _read(path: pathlib.Path) -> KeptAnswers:
+    try:
+        return KeptAnswers(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise RequestError(f"{path} holds no answers: {error}.") from error

@@ -106,6 +106,33 @@ def test_answers_are_kept_with_the_command_that_makes_them_again(
     assert f"| `{TWO_DEVICES}` | equivalent | 30 |" in page
 
 
+def test_seeds_that_are_kept_are_not_run_again(made_up, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(answers, "FOLDER", tmp_path / "verdicts")
+    flags = ["--batch", "15", "--margin", "20%", "--record"]
+
+    def record(name, commit, *more):
+        monkeypatch.setattr(ledger, "commit", lambda: commit)
+        code = compare(tmp_path / name, "--scales", *SCALES, *flags, *more)
+        (kept,) = answers.read(tmp_path / "verdicts")
+        return code, kept, sorted({int(run.split("/")[1]) for run in results(tmp_path / name)})
+
+    code, kept, ran = record("first", "aaa", "--seeds", "15")
+    assert (code, kept.commits, ran) == (1, ("aaa",), [*range(15)])
+    # On another machine, and there once more.
+    for _ in range(2):
+        code, kept, ran = record("second", "bbb", "--seeds", "30")
+        assert (code, kept.commits, ran) == (0, ("aaa", "bbb"), [*range(15, 30)])
+        assert "not run again; they are of aaa" in capsys.readouterr().out
+        assert kept.outcome["verdicts"][TWO_DEVICES]["answer"] == "equivalent"
+        assert len(kept.figures()[ONE_DEVICE]) == 30
+    # All of them, on a third one.
+    code, kept, ran = record("third", "ccc", "--seeds", "30")
+    assert (code, kept.commits, ran) == (0, ("aaa", "bbb"), [])
+    # What was asked for otherwise is replaced.
+    code, kept, ran = record("fourth", "ddd", "--seeds", "15", "--steps", "61")
+    assert (kept.commits, ran) == (("ddd",), [*range(15)])
+
+
 def test_answers_are_not_kept_where_there_is_no_checkout(made_up, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(checkout, "ROOT", tmp_path)
     assert compare(tmp_path / "out", "--scales", *SCALES, "--record") == 2
