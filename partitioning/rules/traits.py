@@ -52,6 +52,7 @@ class Traits:
       halfway: how many arrays its formula makes on the way that are expensive and used repeatedly.
       accumulates: it adds to its first operand.
       neutral: the number that as one of its two operands leaves the other as it is, or None.
+      selects: the first operand chooses, for each element or for all, among the others.
       joins: it puts its operands one behind the other.
       surrounds: the operand that it puts around its first, or -1; of zeros, a sum over devices
         commutes with it.
@@ -79,6 +80,7 @@ class Traits:
     halfway: int = 0
     accumulates: bool = False
     neutral: float | None = None
+    selects: bool = False
     joins: bool = False
     surrounds: int = -1
 
@@ -121,10 +123,11 @@ _rows("max", _alter(_IN_LIBRARY, neutral=-math.inf))
 _rows("min", _alter(_IN_LIBRARY, neutral=math.inf))
 _rows(
     "and clamp clz complex conj eq eq_to ge gt imag is_finite le le_to lt lt_to mulhi ne nextafter "
-    "not or population_count real select_n shift_left shift_right_arithmetic shift_right_logical "
+    "not or population_count real shift_left shift_right_arithmetic shift_right_logical "
     "xor",
     _ELEMENT,
 )
+_rows("select_n", _alter(_ELEMENT, selects=True))
 _rows("one_minus_square", _alter(_ELEMENT, flops="two"))
 _rows("rem", _alter(_ELEMENT, flops="division"))
 _rows("neg", _alter(_IN_LIBRARY, linear=(0,)))

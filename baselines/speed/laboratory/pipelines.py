@@ -130,10 +130,10 @@ def ranking(rounds: int) -> dict[str, Any]:
             TABLES, cases, least, strict=True
         )
     ]
-    predicted = [row.predicted for row in rows]
+    told = [row.predicted for row in rows]
     return {
-        "spearman": round(spearman(predicted, [row.measured for row in rows]), 3),
-        "spearman_processor": round(spearman(predicted, [row.processor for row in rows]), 3),
+        "spearman": round(spearman(told, [row.measured for row in rows]), 3),
+        "spearman_processor": round(spearman(told, [row.processor for row in rows]), 3),
         "rows": [dataclasses.asdict(row) for row in rows],
     }
 
@@ -189,7 +189,7 @@ def co_sharding(rounds: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     steps = []
     for parts in PARTS:
-        wanted = CoShard(parts, "state/params/**/attention/**") if parts > 1 else None
+        wanted = CoShard(parts, ("state/params/**/attention/**",)) if parts > 1 else None
         step = partition(
             example.update, Mesh({"data": 1}), [], co_shard=wanted, simulate=Simulator("h100")
         )

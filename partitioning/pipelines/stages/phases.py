@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...ir.program import Op, Program, Value
+from ...rules import traits_of
 from .conditions import conditions_apart
 from .dependence import TOTALS, in_microbatches, refuse, walk
 from .loops import cut_rows
@@ -414,7 +415,7 @@ def _cases(program: Program) -> dict[Value, frozenset[Case]]:
     for op in reversed(program.ops):
         known = [found[v] for v in op.outputs if v in found]
         served = functools.reduce(frozenset.__and__, known) if known else frozenset()
-        by_scalar = op.name == "select_n" and not op.inputs[0].ndim
+        by_scalar = traits_of(op.name).selects and not op.inputs[0].ndim
         for i, value in enumerate(op.inputs):
             if is_loop(op):
                 own: frozenset[Case] = frozenset()

@@ -37,7 +37,11 @@ def learner(agent, sizes, mesh=None, schedule="", pipeline=None, **options):
         tactics = [*pt.parse_schedule(schedule)] if schedule else []
         tactics += [pipeline] if pipeline is not None else []
         options["partition"] = Partition(pt.parse_mesh(mesh), tactics, device="h100")
-    update = Update(init, made.update, lambda state: {"policy": state.params})
+
+    def policy(state):
+        return {"policy": getattr(state, "variables", state).params}
+
+    update = Update(init, made.update, policy)
     return SGDLearner(update, batches(), jax.random.key(1), steps_per_dispatch=K, **options)
 
 
