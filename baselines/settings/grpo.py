@@ -32,4 +32,28 @@ SETTINGS = (
         source="chosen here; by imitation 0.39 and 0.32, then 0.92 in half of the steps and 0.82",
         evaluation_every=2_400,
     ),
+    Tuned(
+        "grpo",
+        "tokens:reasoning_gym/palindrome_generation",
+        config={
+            **_SMALL,
+            "num_heads": 4,
+            # Imitation ends before it has taught the task: nine words of ten are still wrong.
+            "supervised_steps": 30,
+            "supervised_learning_rate": 3e-3,
+            "learning_rate": 1e-3,
+            "normalize_advantages": True,
+        },
+        steps=16_000,
+        target=0.9,
+        # Two letters twice each, of which either may begin the word.
+        environment={
+            "min_length": 4,
+            "max_length": 4,
+            "template": "{letters[0]}{letters[1]}{letters[2]}{letters[3]}=",
+            "partial": False,
+        },
+        source="chosen here; seeds 0 to 2 come from 0.02 after imitation to 1.00, 0.97 and 0.99",
+        evaluation_every=960,
+    ),
 )
