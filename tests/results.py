@@ -1,6 +1,7 @@
 """Comparing what two programs gave."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -12,6 +13,17 @@ def raw(tree):
         ),
         tree,
     )
+
+
+def follow(step, update, state, batch, tolerance, least=0.0, times=2):
+    """Takes steps by a partitioned step and by the update it is of, and compares what they come to;
+    returns the last state."""
+    wanted, jitted = jax.tree.map(jnp.copy, state), jax.jit(update)
+    for _ in range(times):
+        state, found = step(state, batch)
+        wanted, metrics = jitted(wanted, batch)
+    assert_equal_results(raw((state, found)), raw((wanted, metrics)), tolerance, least)
+    return state
 
 
 def assert_equal_results(got, wanted, tolerance, least=0.0):

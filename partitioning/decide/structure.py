@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
+from ..ir.disjoint_sets import DisjointSets
 from ..ir.program import Op, Program, Value
 from ..rules import REPLICATED_FACTOR, traits_of
 from .node import Node
@@ -76,22 +77,12 @@ class GraphStructure:
     @functools.cached_property
     def _same_arrays(self) -> dict[Value, tuple[Value, ...]]:
         """For each value that a loop or branch ties to others, all of them: they are one array."""
-        parent: dict[Value, Value] = {}
-
-        def root(value: Value) -> Value:
-            while parent.setdefault(value, value) is not value:
-                value = parent[value]
-            return value
-
+        same: DisjointSets[Value] = DisjointSets()
         for node in self._nodes:
             if node.op is None and node.owner is not None:
-                first = root(node.values[0])
-                for value in node.values[1:]:
-                    parent[root(value)] = first
-        groups: dict[Value, list[Value]] = {}
-        for value in parent:
-            groups.setdefault(root(value), []).append(value)
-        return {v: tuple(group) for group in groups.values() for v in group}
+                for value in node.values:
+                    same.join(node.values[0], value)
+        return {v: tuple(group) for group in same.groups() for v in group}
 
     @functools.cached_property
     def gradients(self) -> tuple[Value, ...]:

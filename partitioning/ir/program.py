@@ -255,6 +255,16 @@ class Program:
         )
 
 
+def is_over(op: Op, axis: str) -> bool:
+    """True if an op of a local program is over an axis: a collective, or one of :data:`LOCAL`."""
+    if op.name in COLLECTIVES:
+        return axis in op.params["axes"]
+    if op.name not in LOCAL:
+        return False
+    named = op.params.get("slices") or op.params.get("parts") or (op.params.get("axes"),)
+    return any(axis in (axes or ()) for axes in named)
+
+
 class Inlined:
     """The source info of an op of an inlined call: its own and, for want of a line, the call's.
 

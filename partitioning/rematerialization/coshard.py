@@ -8,7 +8,7 @@ sum over devices is summed over turns, and what is tiled is put together behind 
 
 from __future__ import annotations
 
-import heapq
+import graphlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -20,7 +20,9 @@ from ..decide.actions import Action, Context
 from ..decide.graph import Graph
 from ..decide.repropagate import apply_tactic
 from ..decide.sharding import Decisions
+from ..ir.disjoint_sets import DisjointSets
 from ..ir.execute import Coordinates, evaluate
+from ..ir.ordering import stable_order
 from ..ir.program import COLLECTIVES, Op, Program, Value
 from ..ir.trace import trace
 from ..lower.lower import lower
@@ -103,23 +105,17 @@ def _layers(program: Program, graph: Graph, state: Decisions) -> list[tuple[list
                 forward.add(op)
         if op.backward or not after.isdisjoint(op.inputs):
             after.update(op.outputs)
-    parent: dict[Op, Op] = {}
-
-    def root(op: Op) -> Op:
-        while parent.setdefault(op, op) is not op:
-            op = parent[op]
-        return op
-
+    sets: DisjointSets[Op] = DisjointSets()
     inside = [op for op in program.ops if op in forward or op in backward]
     for op in inside:
         for value in op.inputs:
             maker = graph.makers.get(value)
             joined = maker in forward or maker in backward
             if maker is not None and joined and state.tiles.get(value, {}).get(PART, -1) >= 0:
-                parent[root(maker)] = root(op)
+                sets.join(op, maker)
     groups: dict[Op, tuple[list[Op], list[Op]]] = {}
     for op in inside:
-        groups.setdefault(root(op), ([], []))[op in backward].append(op)
+        groups.setdefault(sets.root(op), ([], []))[op in backward].append(op)
     return [(one, two) for one, two in groups.values() if one]
 
 
@@ -247,28 +243,13 @@ def _replace(program: Program, inside: Collection[Op], turns: Sequence[Sequence[
     new = [op for loop in turns for op in loop]
     place.update((op, first) for op in new)
     makers = {v: op for op in (*ops, *new) for v in op.outputs}
-    waiting: dict[Op, int] = {}
-    readers: dict[Op, list[Op]] = {}
-    order = {op: (place[op], at) for at, op in enumerate((*ops, *new))}
-    for op in order:
-        sources = {makers[v] for v in op.inputs if v in makers}
-        waiting[op] = len(sources)
-        for source in sources:
-            readers.setdefault(source, []).append(op)
-    heap = [key for op, key in order.items() if not waiting[op]]
-    named = {key: op for op, key in order.items()}
-    heapq.heapify(heap)
-    found: list[Op] = []
-    while heap:
-        op = named[heapq.heappop(heap)]
-        found.append(op)
-        for reader in readers.get(op, ()):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(heap, order[reader])
-    if len(found) < len(order):
+    every = sorted((*ops, *new), key=place.__getitem__)
+    try:
+        program.ops = stable_order(
+            {op: {makers[v] for v in op.inputs if v in makers} for op in every}
+        )
+    except graphlib.CycleError:
         raise ValueError(
             "CoShard: what a layer makes comes back into it; name fewer matrices, or give the "
             "layers arrays of their own"
-        )
-    program.ops = found
+        ) from None

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import pytest
 
 from troupe import partitioning as pt
 
-from ..results import assert_equal_results, raw
+from .. import results
 from .pipelines.steps import doubles, example, wide
 
 H100 = pt.Simulator("h100")
@@ -22,11 +20,7 @@ def follow(
 ) -> pt.Partitioned:
     state, batch = arguments
     step = pt.partition(update, mesh, schedule, co_shard=parts, simulate=H100)
-    wanted, jitted = jax.tree.map(jnp.copy, state), jax.jit(update)
-    for _ in range(2):
-        state, found = step(state, batch)
-        wanted, metrics = jitted(wanted, batch)
-    assert_equal_results(raw((state, found)), raw((wanted, metrics)), tolerance)
+    results.follow(step, update, state, batch, tolerance)
     return step
 
 

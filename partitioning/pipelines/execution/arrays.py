@@ -1,4 +1,4 @@
-"""What a device has while a pipelined step runs: arrays of its own, and those that all have."""
+"""The arrays of a device while a pipelined step runs: its own, and those that all devices have."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StageArrays:
         )
 
     def values(self, here: int) -> set[Value]:
-        """What a device has."""
+        """The values that a device has."""
         own = {v for layouts, _ in self._stores for v in layouts[here].place}
         return {*self.shared, *own, *(new for new, v in self._names.items() if v in own)}
 
@@ -90,8 +90,8 @@ class StageArrays:
 
         def own(here: int) -> Any:
             if value not in self.values(here):
-                return jnp.zeros(value.shape, _number(value.dtype))
-            return self.read(here, value).astype(_number(value.dtype))
+                return jnp.zeros(value.shape, summable(value.dtype))
+            return self.read(here, value).astype(summable(value.dtype))
 
         return lax.psum(self._by_device(own, devices), axis).astype(value.dtype)
 
@@ -99,5 +99,6 @@ class StageArrays:
         return lax.switch(self.place, [functools.partial(of, here) for here in range(devices)])
 
 
-def _number(dtype: Any) -> Any:
+def summable(dtype: Any) -> Any:
+    """The dtype that arrays of a dtype are sent as, in a sum of one array and of zeros."""
     return jnp.int32 if jnp.dtype(dtype) == jnp.dtype(bool) else dtype

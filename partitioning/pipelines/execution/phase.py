@@ -19,7 +19,7 @@ from ..edges import Task
 from ..stages.cells import CellProgram, StagedPhase
 from ..stages.spread import SpreadWork
 from ..table import PipelineTable
-from .arrays import StageArrays
+from .arrays import StageArrays, summable
 from .flat import Flat, FlatLayout, flattened, largest, shaped, zeros
 from .interpret import COMBINE, joined, prepare, run_cell
 from .routes import EVERY, Pool, cell_numbers, routed
@@ -276,7 +276,9 @@ class PhaseProgram:
                 mine = [v for v in sent if tail.owners[v] == here]
                 found = dict(zip(mine, compute(here, mine, held), strict=True))
                 return [
-                    _summable(found[v]) if v in found else jnp.zeros(v.shape, _summable_dtype(v))
+                    found[v].astype(summable(v.dtype))
+                    if v in found
+                    else jnp.zeros(v.shape, summable(v.dtype))
                     for v in sent
                 ]
 
@@ -308,12 +310,12 @@ class PhaseProgram:
 
 def _sent(array: Any, is_there: Any, axis: str) -> Any:
     """An array of one device on all devices of an axis."""
-    part = _summable(jnp.where(is_there, array, jnp.zeros_like(array)))
-    return lax.psum(part, axis).astype(array.dtype)
+    part = jnp.where(is_there, array, jnp.zeros_like(array))
+    return lax.psum(part.astype(summable(array.dtype)), axis).astype(array.dtype)
 
 
 def _kept(pool: Flat, slot: Flat, number: Any) -> Flat:
-    """What is written to the slot of a number; what is there where the number is negative."""
+    """The slot to be written: as it is there already where the number is negative."""
     return {name: jnp.where(number < 0, x[0], slot[name]) for name, x in pool.items()}
 
 
@@ -334,11 +336,3 @@ def _neutral(op: Op, name: str) -> Any:
     if jnp.issubdtype(name, jnp.floating):
         return -np.inf if monoid == "max" else np.inf
     return info.min if monoid == "max" else info.max
-
-
-def _summable(array: Any) -> Any:
-    return array.astype(jnp.int32) if array.dtype == bool else array
-
-
-def _summable_dtype(value: Value) -> Any:
-    return jnp.int32 if value.dtype == bool else value.dtype

@@ -170,7 +170,7 @@ class _Parts:
 
 
 def _handed(phase: StagedPhase, owners: Owners) -> list[Wanted]:
-    """What a phase hands on to others."""
+    """The values that a phase hands on to others."""
     return [(v, owners.of_handed(v), v) for v in dict.fromkeys(phase.program.outputs)]
 
 

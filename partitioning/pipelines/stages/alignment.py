@@ -9,10 +9,11 @@ targets, as far as what it reads is made before.
 from __future__ import annotations
 
 import graphlib
-import heapq
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from ...ir.disjoint_sets import DisjointSets
+from ...ir.ordering import stable_order
 from ...ir.program import Op, Value
 from .chains import ForwardChains
 from .dependence import Dependences
@@ -40,7 +41,7 @@ def aligned(
     while True:
         before = _edges(dependence, nodes)
         try:
-            place = _sorted(before)
+            place = {node: number for number, node in enumerate(stable_order(before))}
             break
         except graphlib.CycleError as error:
             # Such as an embedding that is the head too: its uses stand where they are.
@@ -67,28 +68,19 @@ def _nodes(
     groups = Groups(dependence)
     parameters = {v for v in dependence.inputs if v in dependence.trained and v.ndim}
     found: dict[Op, list[Value]] = {}
-    joined: dict[Value, Value] = {}
-
-    def root(value: Value) -> Value:
-        while value in joined:
-            value = joined[value]
-        return value
-
+    joined: DisjointSets[Value] = DisjointSets()
     for op in dependence.forward:
         read = [*op.inputs, *(v for o in dependence.closure(op.inputs) for v in o.inputs)]
         own = [groups.root(v) for v in dict.fromkeys(read) if v in parameters]
         found[op] = own
         for one, other in itertools.pairwise(own):
-            if root(one) is not root(other):
-                joined[root(other)] = root(one)
+            joined.join(one, other)
     for op, like in () if chains is None else _of_like_depth(chains, heavy, found):
-        here, there = root(found[op][0]), root(found[like][0])
-        if here is not there:
-            joined[there] = here
+        joined.join(found[op][0], found[like][0])
     nodes: dict[Op, Node] = {}
     for op, own in found.items():
         if own:
-            nodes[op] = root(own[0])
+            nodes[op] = joined.root(own[0])
         elif op in heavy:
             nodes[op] = op
     return nodes
@@ -125,24 +117,3 @@ def _edges(dependence: Dependences, nodes: Mapping[Op, Node]) -> dict[Node, dict
             read = {node: None}
         behind.update(dict.fromkeys(op.outputs, read))
     return before
-
-
-def _sorted(before: Mapping[Node, Iterable[Node]]) -> dict[Node, int]:
-    """A number for each node, larger than those of the nodes before it; else as they come.
-
-    Raises:
-      graphlib.CycleError: nodes read one another.
-    """
-    sorter = graphlib.TopologicalSorter(before)
-    sorter.prepare()
-    first = {node: number for number, node in enumerate(before)}
-    order = [*before]
-    ready: list[int] = []
-    found: dict[Node, int] = {}
-    while sorter.is_active():
-        for node in sorter.get_ready():
-            heapq.heappush(ready, first[node])
-        node = order[heapq.heappop(ready)]
-        found[node] = len(found)
-        sorter.done(node)
-    return found

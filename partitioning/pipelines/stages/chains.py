@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from ...ir.disjoint_sets import DisjointSets
 from ...ir.program import Op, Value
 from .dependence import Dependences
 
@@ -42,30 +43,25 @@ def forward_passes(
       is_product: tells the ops that segments are cut between.
       stages: a chain with fewer products than there are stages is part of the last one.
     """
-    parent: dict[Op, Op] = {}
-
-    def root(op: Op) -> Op:
-        while parent.setdefault(op, op) is not op:
-            op = parent[op]
-        return op
-
+    sets: DisjointSets[Op] = DisjointSets()
     behind: dict[Value, frozenset[Op]] = {}
     chains: dict[Op, frozenset[Op]] = {}
     for op in dependence.forward:
         read = frozenset().union(*(behind.get(v, frozenset()) for v in op.inputs))
         if is_product(op):
             for other in read:
-                parent[root(other)] = root(op)
+                sets.join(op, other)
             read = frozenset({op})
         chains[op] = read
         behind.update(dict.fromkeys(op.outputs, read))
-    found = {op: {root(one) for one in read} for op, read in chains.items()}
+    found = {op: {sets.root(one) for one in read} for op, read in chains.items()}
 
     differentiated = set(_differentiated(dependence, is_product, found))
     sizes: dict[Op, int] = {}
     for op in dependence.forward:
         if is_product(op):
-            sizes[root(op)] = sizes.get(root(op), 0) + 1
+            root = sets.root(op)
+            sizes[root] = sizes.get(root, 0) + 1
     others = [one for one, size in sizes.items() if one not in differentiated and size >= stages]
     if not differentiated:
         others = []
@@ -74,8 +70,11 @@ def forward_passes(
     of: dict[Op, int] = {}
     reads: dict[Value, int] = {}
     for op in reversed(dependence.forward):
-        if found[op]:
-            (chain,) = {number.get(one, last) for one in found[op]} if _alone(found[op]) else {last}
+        if len(found[op]) == 1:
+            (one,) = found[op]
+            chain = number.get(one, last)
+        elif found[op]:
+            chain = last
         else:
             # Before the first product: with the first chain that reads it.
             chain = min((reads[v] for v in op.outputs if v in reads), default=last)
@@ -85,10 +84,6 @@ def forward_passes(
     return ForwardChains({op: of[op] for op in dependence.forward}, last + 1)
 
 
-def _alone(roots: Collection[Op]) -> bool:
-    return len(roots) == 1
-
-
 def _differentiated(
     dependence: Dependences, is_product: Callable[[Op], bool], found: Mapping[Op, set[Op]]
 ) -> Iterator[Op]:
@@ -96,5 +91,5 @@ def _differentiated(
     maker = {v: op for op in dependence.forward for v in op.outputs}
     for op in filter(is_product, dependence.backward):
         for value in op.inputs:
-            if value in maker and _alone(found[maker[value]]):
+            if value in maker and len(found[maker[value]]) == 1:
                 yield from found[maker[value]]

@@ -16,7 +16,7 @@ from ...decide.actions import Action, Context
 from ...decide.graph import Graph
 from ...decide.repropagate import apply_tactic
 from ...decide.sharding import Decisions
-from ...ir.program import COLLECTIVES, LOCAL, Op, Program, Value
+from ...ir.program import COLLECTIVES, LOCAL, Op, Program, Value, is_over
 from ...lower.cleanup import clean_up
 from ...lower.cleanup.loops import reduce_after_checkpoint, reduce_after_loop
 from ...lower.cleanup.reductions import reduce_late, sum_before_reducing
@@ -211,14 +211,13 @@ def _reduced_last(
 
 def crosses_microbatches(op: Op) -> bool:
     """True if an op of a lowered program reads other micro-batches than its own."""
-    return op.name in COLLECTIVES and MICROBATCH in op.params["axes"]
+    return op.name in COLLECTIVES and is_over(op, MICROBATCH)
 
 
 def knows_microbatch(op: Op) -> bool:
     """True if an op of a lowered program, or one inside it, depends on the micro-batch's number."""
     if op.name in LOCAL:
-        named = op.params.get("slices") or op.params.get("parts") or (op.params.get("axes", ()),)
-        return any(MICROBATCH in axes for axes in named)
+        return is_over(op, MICROBATCH)
     return any(knows_microbatch(inner) for region in op.regions for inner in region.ops)
 
 

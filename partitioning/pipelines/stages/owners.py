@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from ...ir.disjoint_sets import DisjointSets
 from ...ir.program import Value
 from .dependence import Dependences
 
@@ -20,7 +21,7 @@ class Groups:
     """
 
     def __init__(self, dependence: Dependences):
-        self._parent: dict[Value, Value] = {}
+        self._sets: DisjointSets[Value] = DisjointSets()
         self._inputs = dependence.inputs
         together = [(*op.inputs, *op.outputs) for op in dependence.tail]
         for every in (*together, *dependence.ties):
@@ -28,15 +29,11 @@ class Groups:
             values = [v for v in every if v in dependence.trained]
             arrays = [v for v in values if v.data is None and v.ndim]
             for value in arrays[1:]:
-                self._parent[self.root(value)] = self.root(arrays[0])
+                self._sets.join(arrays[0], value)
 
     def root(self, value: Value) -> Value:
         """The value that stands for a value's group."""
-        parent = self._parent
-        while (above := parent.setdefault(value, value)) is not value:
-            parent[value] = parent.setdefault(above, above)
-            value = parent[value]
-        return value
+        return self._sets.root(value)
 
     def segments(
         self, readers: Mapping[Value, Iterable[int]]

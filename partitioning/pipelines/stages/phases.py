@@ -311,7 +311,7 @@ class _Division:
         return self.phase.get(self.makers[value], -1) if value in self.makers else -1
 
     def _crossing(self) -> dict[tuple[Value, int], CrossingValue]:
-        """What a phase computes of a micro-batch and a later one reads, by value and reader."""
+        """Values of a micro-batch that a phase makes and a later one reads, by value and reader."""
         kept: dict[Value, CrossingValue] = {}
         found: dict[tuple[Value, int], CrossingValue] = {}
         for op in self.program.ops:

@@ -20,7 +20,7 @@ from ...rules import traits_of
 from ...tactics.manual import path_pattern
 from .alignment import aligned
 from .chains import ForwardChains
-from .dependence import Dependences
+from .dependence import Dependences, walk
 from .owners import Groups
 from .spread import SpreadWork
 
@@ -287,8 +287,7 @@ def _cuts(
 
 def is_product(op: Op) -> bool:
     """True if an op, or one inside of it, is a product of matrices or a convolution."""
-    inner = [op, *(o for region in op.regions for o in region.walk())]
-    return any(traits_of(o.name).flops in ("matmul", "convolution") for o in inner)
+    return any(traits_of(o.name).flops in ("matmul", "convolution") for o in walk(op))
 
 
 def _forward_uses(dependence: Dependences, of: Mapping[Op, int]) -> dict[Value, set[int]]:

@@ -6,9 +6,10 @@ steps of their own between those of the stages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from ...ir.program import COLLECTIVES, LOCAL, Op, Program, Value
+from ...ir.program import COLLECTIVES, Op, Program, Value, is_over
+from .dependence import walk
 from .phases import Part, StepLoop
 
 
@@ -49,15 +50,14 @@ class SpreadWork:
         values = self._values
         values.update(filter(self._is_tiled, (*program.inputs, *program.constants)))
         for op in program.ops:
-            inside = [op, *_inner(op)]
-            exchanged = any(one.name in COLLECTIVES and self._names(one) for one in inside)
-            own = exchanged or any(self._names(one) for one in inside)
-            if not (own or not values.isdisjoint(op.inputs) or any(map(self._owes, op.outputs))):
+            over = [one for one in walk(op) if is_over(one, self.axis)]
+            exchanged = any(one.name in COLLECTIVES for one in over)
+            if not (over or not values.isdisjoint(op.inputs) or any(map(self._owes, op.outputs))):
                 continue
             self.ops.add(op)
             if exchanged:
                 self.exchanges.add(op)
-            whole = op.name in ("all_reduce", "all_gather") and self._names(op)
+            whole = op.name in ("all_reduce", "all_gather") and op in over
             values.update(v for v in op.outputs if not whole or self._is_tiled(v))
 
     def _is_own(self, value: Value) -> bool:
@@ -70,13 +70,6 @@ class SpreadWork:
         tiled = self._is_tiled(value)
         return tiled or (value.partial is not None and self.axis in value.partial[0])
 
-    def _names(self, op: Op) -> bool:
-        """True if a collective or local op is over the axis."""
-        if op.name in LOCAL:
-            named = op.params.get("slices") or op.params.get("parts") or (op.params.get("axes"),)
-            return any(self.axis in (axes or ()) for axes in named)
-        return op.name in COLLECTIVES and self.axis in op.params["axes"]
-
     def check_alone(self, segment: int, ops: Iterable[Op]) -> None:
         """Raises ValueError if one device alone were to run an op of several."""
         for op in ops:
@@ -87,8 +80,3 @@ class SpreadWork:
                     f"{op.source or 'an unknown line'}); what several stages compute with lies "
                     "whole on each of them: tile it over another axis"
                 )
-
-
-def _inner(op: Op) -> Iterator[Op]:
-    for region in op.regions:
-        yield from region.walk()

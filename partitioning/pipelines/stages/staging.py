@@ -109,20 +109,20 @@ def cut_step(
             )
     seconds = functools.partial(op_seconds, step.program, simulator, state)
     known = seconds if ends is None else ends
-    segments_ = cut(step.dependence, segments, known, cuts, chains, spread)
+    divided = cut(step.dependence, segments, known, cuts, chains, spread)
 
     def staged_part(part: Part) -> StagedPart:
         if isinstance(part, StepLoop):
             return StagedLoop(part.op, tuple(map(staged_part, part.parts)))
-        phase = staged(step.known[part], segments_, part.guard)
+        phase = staged(step.known[part], divided, part.guard)
         if spread is not None:
             for (segment, _), cell in phase.cells.items():
-                if segment not in segments_.whole:
+                if segment not in divided.whole:
                     spread.check_alone(segment, cell.program.ops)
         return phase
 
     parts = tuple(map(staged_part, step.parts))
-    return StagedStep(step.program, step.dependence, segments_, parts)
+    return StagedStep(step.program, step.dependence, divided, parts)
 
 
 def op_seconds(program: Program, simulator: Simulator, state: Decisions) -> dict[Op, float]:

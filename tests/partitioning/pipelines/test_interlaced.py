@@ -12,7 +12,7 @@ import pytest
 from troupe import partitioning as pt
 from troupe.partitioning.pipelines import parse_table
 
-from ...results import assert_equal_results, raw
+from ... import results
 from .steps import doubles, example, wide
 
 H100 = pt.Simulator("h100")
@@ -25,11 +25,7 @@ def follow(update: Any, arguments: Any, schedule: Any, tolerance: float, mesh: A
     state, batch = arguments
     step = pt.partition(update, mesh, schedule, simulate=H100)
     plan = step.plan(state, batch)
-    wanted, jitted = jax.tree.map(jnp.copy, state), jax.jit(update)
-    for _ in range(2):
-        state, found = step(state, batch)
-        wanted, metrics = jitted(wanted, batch)
-    assert_equal_results(raw((state, found)), raw((wanted, metrics)), tolerance)
+    results.follow(step, update, state, batch, tolerance)
     return plan
 
 

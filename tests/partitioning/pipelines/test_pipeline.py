@@ -15,6 +15,7 @@ from troupe import partitioning as pt
 from troupe.agents import examples
 from troupe.partitioning.pipelines.schedules.named import gpipe
 
+from ... import results
 from ...results import assert_equal_results, raw
 
 H100 = pt.Simulator("h100")
@@ -41,12 +42,7 @@ def example(name: str, **sizes: Any) -> tuple[Any, Any, Any]:
 
 def follow(step: Any, update: Any, state: Any, batch: Any, times: int = 2) -> Any:
     """Runs both for some steps and compares them; returns the state."""
-    wanted, jitted = jax.tree.map(jnp.copy, state), jax.jit(update)
-    for _ in range(times):
-        state, found = step(state, batch)
-        wanted, metrics = jitted(wanted, batch)
-    assert_equal_results(raw((state, found)), raw((wanted, metrics)), 5e-5, least=1e-3)
-    return state
+    return results.follow(step, update, state, batch, 5e-5, least=1e-3, times=times)
 
 
 #: Agents whose updates are pipelines, each with the bytes of its state that all stages hold, and
