@@ -58,7 +58,7 @@ def run(
 
 
 def _before(request: ComparisonRequest) -> answers.KeptAnswers | None:
-    """What is kept of the comparison; None: nothing, or it was asked for otherwise."""
+    """The answers that are kept of the comparison; None: none, or it was asked for otherwise."""
     kept = answers.find(request.recipe.agent, request.recipe.env, request.first)
     if kept is None or kept.request is None or request.difference(kept.request):
         return None

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 
 from ..report import page
-from ..report.runs import collect
+from ..report.runs import Entry, collect
 from .outcome import DIGITS, needs
 from .request import AGAINST, ComparisonRequest
 from .verdicts import LEVEL, Verdict
@@ -25,12 +25,16 @@ def write(
     Raises:
       RequestError: if the runs cannot be read or the page cannot be written.
     """
-    folders = [out / request.folder(scale) for scale in request.scales]
-    entries = collect([folder for folder in folders if folder.exists()])
+
+    def entries_of(*names: str) -> list[Entry]:
+        folders = [out / name for name in names]
+        return collect([folder for folder in folders if folder.exists()])
+
+    entries = entries_of(*map(request.folder, request.scales))
     if request.against is not None:
         entries += [
             dataclasses.replace(one, name=f"{one.name}, {request.against.name}")
-            for one in collect([out / AGAINST])
+            for one in entries_of(AGAINST)
         ]
     if not entries:
         return None

@@ -24,7 +24,7 @@ from .chunks import Chunk
 
 _ACTIVE_SECONDS, _FORGOTTEN_SECONDS = 1.0, 60.0
 _LOST_SECONDS = 3 * chunks.ALIVE_SECONDS
-"""What a writer that was not heard of for so long has begun is not waited for."""
+"""Silence after which nobody waits for what a writer has begun."""
 
 
 class _Source:

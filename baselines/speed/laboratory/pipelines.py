@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -54,7 +55,7 @@ TABLES = (
     ("data=4,stage=2", "batch:data", "1f1b", 8),
 )
 _RANKED = {"batch": 512, "num_layers": 16, "width": 128, "hidden": 256, "optimizer": "adam"}
-#: (model, sizes, stages, schedule, micro-batches): models of the tests, larger.
+#: (model, sizes): models of the tests, larger.
 MEMORY = (
     ("mlp", {"batch": 512, "num_layers": 4, "width": 128, "hidden": 512, "optimizer": "adam"}),
     (
@@ -117,13 +118,7 @@ def ranking(rounds: int) -> dict[str, Any]:
         arguments = _packed(step, given)
         jax.block_until_ready(run(*arguments))
         cases.append((run, arguments, predicted))
-    least = [(float("inf"), float("inf"))] * len(cases)
-    for _ in range(rounds):
-        for i, (run, arguments, _) in enumerate(cases):
-            began, processor = time.perf_counter(), time.process_time()
-            jax.block_until_ready(run(*arguments))
-            wall, processor = time.perf_counter() - began, time.process_time() - processor
-            least[i] = min(least[i][0], wall), min(least[i][1], processor)
+    least = _least([functools.partial(run, *arguments) for run, arguments, _ in cases], rounds)
     rows = [
         TableTimes(f"{mesh} {before}".strip(), name, count, predicted, *times)
         for (mesh, before, name, count), (_, _, predicted), times in zip(
@@ -136,6 +131,18 @@ def ranking(rounds: int) -> dict[str, Any]:
         "spearman_processor": round(spearman(told, [row.processor for row in rows]), 3),
         "rows": [dataclasses.asdict(row) for row in rows],
     }
+
+
+def _least(runs: Sequence[Callable[[], Any]], rounds: int) -> list[tuple[float, float]]:
+    """The least seconds of each run, wall and processor; each round makes all of them."""
+    least = [(float("inf"), float("inf"))] * len(runs)
+    for _ in range(rounds):
+        for i, run in enumerate(runs):
+            wall, processor = time.perf_counter(), time.process_time()
+            jax.block_until_ready(run())
+            wall, processor = time.perf_counter() - wall, time.process_time() - processor
+            least[i] = min(least[i][0], wall), min(least[i][1], processor)
+    return least
 
 
 def _packed(step: Partitioned, given: tuple[Any, Any]) -> tuple[Any, list[Any]]:
@@ -199,13 +206,7 @@ def co_sharding(rounds: int) -> list[dict[str, Any]]:
         jax.block_until_ready(step(*given))
         steps.append(step)
         rows.append({"parts": parts, "compiled": nbytes, "predicted": predicted})
-    best = [(float("inf"), float("inf"))] * len(steps)
-    for _ in range(rounds):
-        for i, step in enumerate(steps):
-            wall, processor = time.perf_counter(), time.process_time()
-            jax.block_until_ready(step(*given))
-            now = time.perf_counter() - wall, time.process_time() - processor
-            best[i] = min(best[i][0], now[0]), min(best[i][1], now[1])
+    best = _least([functools.partial(step, *given) for step in steps], rounds)
     for row, (wall, processor) in zip(rows, best, strict=True):
         row |= {
             "memory": round(row["compiled"] / rows[0]["compiled"], 3),

@@ -27,7 +27,7 @@ from troupe.launch.specification import stored
 
 _NUMBERS = itertools.count()
 _STEP_SECONDS = 0.02
-"""That the machine is not full of answers."""
+"""Of a step of the environment, so that answers leave processors to what is killed."""
 
 
 class Numbered(dm_env.Environment):
