@@ -40,7 +40,7 @@ def test_its_figures_and_options_are_those_that_there_are(pages):
 def test_its_ids_can_be_made(documented, pages):
     page = (pages.__globals__["DOCS"] / "tokens.md").read_text()
     found = {one for one in re.findall(r"`(tokens:[\w/:?=&]+)`", page) if "NAME" not in one}
-    assert len(found) == 6
+    assert len(found) == 7
     for id in found - {"tokens:MODULE:FUNCTION"}:
         if "reasoning_gym" not in id or importlib.util.find_spec("reasoning_gym"):
             environments.make(id, seed=0, num_envs=1).close()
