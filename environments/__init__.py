@@ -1,6 +1,6 @@
 """Environments behind one interface: `dm_env`, single or as a vector, from ids or from specs."""
 
-from . import fakes, multiagent, text
+from . import external, fakes, multiagent, text
 from .dm_adapter import Conform
 from .errors import (
     EnvironmentExitError,
@@ -9,6 +9,7 @@ from .errors import (
     InvalidObservationError,
     InvalidOptionError,
     InvalidRewardError,
+    LostSimulatorError,
     MissingExtraError,
     RenderError,
     UnknownEnvironmentError,
@@ -37,6 +38,7 @@ __all__ = [
     "InvalidObservationError",
     "InvalidOptionError",
     "InvalidRewardError",
+    "LostSimulatorError",
     "MissingExtraError",
     "ParallelEnvironment",
     "RenderError",
@@ -47,6 +49,7 @@ __all__ = [
     "UnsupportedSpaceError",
     "Vector",
     "derive_seed",
+    "external",
     "fakes",
     "make",
     "make_spec",

@@ -1,8 +1,8 @@
 """The errors of environments: one family, with messages of one line.
 
 A caller that wants to tell a wrong choice from a failure while running catches
-`InvalidRewardError`, `InvalidObservationError` and `EnvironmentExitError` (the environment
-misbehaved) apart from their siblings (the user chose wrongly).
+`InvalidRewardError`, `InvalidObservationError`, `EnvironmentExitError` and `LostSimulatorError`
+(the environment misbehaved) apart from their siblings (the user chose wrongly).
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ class InvalidObservationError(EnvironmentFault):
 
 class EnvironmentExitError(EnvironmentFault):
     """The environment called `sys.exit`."""
+
+
+class LostSimulatorError(EnvironmentFault):
+    """A simulator that is served elsewhere cannot go on, and no other was found in time."""
 
 
 class RenderError(EnvironmentFault):

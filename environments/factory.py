@@ -10,7 +10,18 @@ from typing import Any, overload
 import dm_env
 import gymnasium
 
-from . import atari, batched, fakes, multiagent, options, registry, rendering, suites, text
+from . import (
+    atari,
+    batched,
+    external,
+    fakes,
+    multiagent,
+    options,
+    registry,
+    rendering,
+    suites,
+    text,
+)
 from .dm_adapter import Conform
 from .errors import EnvironmentExitError, InvalidOptionError, UnknownEnvironmentError
 from .gymnasium_adapter import GymnasiumEnvironment
@@ -74,7 +85,8 @@ def make(
     "MODULE:ID" imports the module first, which registers the id. "jax:NAME" is one of
     `functional.TASKS`, written in JAX, and "jax:MODULE:NAME" what a function of a module makes.
     "pettingzoo:FAMILY/NAME" is one of PettingZoo's parallel environments of several agents, and
-    "pettingzoo:MODULE:FUNCTION" what a function of a module makes. "tokens:NAME" is one of
+    "pettingzoo:MODULE:FUNCTION" what a function of a module makes. "external:HOST:PORT" is a
+    simulator that is served there (see `external.client`). "tokens:NAME" is one of
     `text.TASKS`, whose actions are answers to a prompt, and "tokens:MODULE:FUNCTION" what a
     function of a module makes.
 
@@ -130,6 +142,10 @@ def make(
         limits = {"render_mode": render_mode, "max_episode_steps": max_episode_steps}
         _refuse(id, episodic_life=episodic_life, **limits)
         return text.make(id, seed, num_envs, reward_clip=reward_clip, **arguments)
+    if id.startswith(external.PREFIX):
+        _refuse(id, episodic_life=episodic_life, render_mode=render_mode)
+        common.pop("render_mode")
+        return external.make(id, seed, num_envs, **common, **more)
     family = id.partition("/")[0]
 
     def make_one(index: int) -> dm_env.Environment:

@@ -24,7 +24,14 @@ CONTENTS = {
         f"tutorial/{name}" for name in ("install", "train", "environment", "agent", "launch")
     ],
     "First questions": ["choosing", "coming", "troubleshooting", "platforms"],
-    "Agents and environments": ["agents/index", "matrix", "environments", "tokens", "agents"],
+    "Agents and environments": [
+        "agents/index",
+        "matrix",
+        "environments",
+        "external",
+        "tokens",
+        "agents",
+    ],
     "Runs": ["python", "offline", "sweeps", "results", "returns/results"],
     "Scale": ["scales", "launching", "compiled", "clusters", "clusters-measured"],
     "Partitioner": ["partitioning", "automatic", "pipelines", "rules", "simulator"],

@@ -15,6 +15,8 @@ from troupe.agents import AGENTS
 MODULES = (
     "troupe.environments",
     "troupe.environments.action_masks",
+    "troupe.environments.external",
+    "troupe.environments.external.client",
     "troupe.environments.fakes",
     "troupe.environments.text",
     "troupe.environments.text.grammar",
