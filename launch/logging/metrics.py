@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -46,9 +47,6 @@ class MetricsWriter:
         self._open(steps, evaluations)
 
     def _open(self, steps: int, evaluations: int) -> None:
-        # It costs a quarter of a second, which only runs should pay.
-        from tensorboardX import SummaryWriter
-
         path = self._path
         kept = _kept(path, self._clock, steps, evaluations) if steps and path.exists() else b""
         temporary = path.with_name(f".{path.name}")
@@ -56,7 +54,8 @@ class MetricsWriter:
         os.replace(temporary, path)
         self._file = open(path, "ab")  # noqa: SIM115 - held until `close`.
         purge = steps + 1 if steps else None
-        self._board = SummaryWriter(str(path.parent), purge_step=purge, max_queue=1000)
+        writer = _board_writer()
+        self._board = writer(str(path.parent), purge_step=purge, max_queue=1000)
 
     def go_back(self, steps: int, evaluations: int) -> None:
         """Drops the rows of what is done again, as a writer that is made with these numbers."""
@@ -112,6 +111,22 @@ class MetricsWriter:
     def close(self) -> None:
         self._file.close()
         self._board.close()
+
+
+def _board_writer() -> Any:
+    """Returns TensorBoard's writer, whose import costs a quarter of a second: only runs pay it.
+
+    Where torch is installed it would be imported too, for seconds, to read tensors that nothing
+    here writes. It counts as missing meanwhile, as tensorboardX allows.
+    """
+    hidden = {} if "torch" in sys.modules else {"torch": None}
+    sys.modules.update(hidden)  # type: ignore[arg-type]
+    try:
+        from tensorboardX import SummaryWriter
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+    return SummaryWriter
 
 
 def read(path: pathlib.Path, kind: str | None = None) -> Iterator[dict[str, Any]]:
