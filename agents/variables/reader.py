@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import pathlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +11,8 @@ from typing import Any, Protocol
 
 import jax
 
-from .stored import gathered
+from .server import files
+from .stored import gathered, merged
 from .version_board import read_version
 
 Nest = Any
@@ -21,7 +21,7 @@ Nest = Any
 class Server(Protocol):
     """A `VariableServer`, near or far, as a reader sees it."""
 
-    def get(self, newer_than: int, inline: bool) -> tuple[int, Any, bytes | None] | None: ...
+    def get(self, newer_than: int, inline: bool) -> tuple[int, Any, list[bytes] | None] | None: ...
 
 
 Fetch = Callable[[Server, int], tuple[int, dict[str, Nest]] | None]
@@ -29,16 +29,17 @@ Fetch = Callable[[Server, int], tuple[int, dict[str, Nest]] | None]
 
 
 def from_file(server: Server, newer_than: int) -> tuple[int, dict[str, Nest]] | None:
-    """Maps the file that is a version's place, or has its bytes sent where it cannot be seen."""
+    """Maps the files that are a version's place, or has their bytes sent where they cannot be
+    seen."""
     found = server.get(newer_than, False)
     if found is None:
         return None
-    version, path, _ = found
+    version, place, _ = found
     try:
-        return version, read_version(pathlib.Path(path))
+        return version, merged([read_version(path) for path in files(place)])
     except FileNotFoundError:
         found = server.get(newer_than, True)  # Another host, or newer by now.
-        return None if found is None else (found[0], read_version(found[2] or b""))
+        return None if found is None else (found[0], merged([*map(read_version, found[2] or [])]))
 
 
 class VariableReader:
