@@ -310,19 +310,30 @@ class SharedReplay(RemoteProxy):
 
     def save(self) -> dict[str, Any]:
         """All that the replay holds, as `EmbeddedReplay.save`: within `paused`."""
-        sources = {}
+        sources, writers = {}, {}
+        names = {number: name for name, number in self._writers.items()}
         for number, source in self._sources.items():
             source.oldest_row(self._entries.first)
-            if source.marks:
+            # A writer that has no items here may have begun one.
+            if source.marks or number in names:
                 sources[str(number)] = {
                     "rows": source.rows.save(),
                     "marks": np.array(source.marks, np.int64).reshape(-1, 2),
                 }
-        next_source = np.int64(self._next_source)
-        return {"sources": sources, "next": next_source, "entries": self._entries.save()}
+            if number in names:
+                numbers = [number, source.number, source.shift, source.first]
+                writers[names[number]] = np.array(numbers, np.int64)
+        return {
+            "sources": sources,
+            "writers": writers,
+            "next": np.int64(self._next_source),
+            "entries": self._entries.save(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes back what `save` gave, with whatever number of writers, or an `EmbeddedReplay`.
+
+        Writers that are still there go on; a chunk that is in the state already is not taken again.
 
         Raises:
           ValueError: If it is the state of another kind of replay.
@@ -336,6 +347,10 @@ class SharedReplay(RemoteProxy):
                 source = self._sources[int(number)] = self._make_source()
                 source.rows.restore(saved["rows"])
                 source.marks.extend(map(tuple, np.asarray(saved["marks"]).tolist()))
+            for name, values in state.get("writers", {}).items():
+                number, *numbers = np.asarray(values).tolist()
+                source, self._writers[name] = self._sources[number], number
+                source.number, source.shift, source.first = numbers
             self._entries.restore(state["entries"])
             self._restored = self._entries.next
 

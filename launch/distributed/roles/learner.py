@@ -27,8 +27,8 @@ from .variable_board import VariableBoard
 
 if TYPE_CHECKING:
     from ....agents.interfaces import ManagedLearner
-    from ....agents.variables.publisher import Publisher
     from ....agents.replay.interface import Replay
+    from ....agents.variables.publisher import Publisher
     from ...factory import ComponentFactory
 
 _REPORT_SECONDS = 0.25

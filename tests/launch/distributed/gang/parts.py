@@ -37,10 +37,11 @@ Manager.register("server")
 def make_learner(rank=0, size=1, layout=LAYOUT):
     made = examples.make("dqn", features=6, hidden_sizes=(32, 16), batch_size=8)
 
+    share = slice(rank * 8 // size, (rank + 1) * 8 // size)
+
     def batches():
         while True:
             batch = made.make_batch(jax.random.PRNGKey(0))
-            share = slice(rank * 8 // size, (rank + 1) * 8 // size)
             yield jax.tree.map(lambda leaf: np.asarray(leaf)[None, share], batch)
 
     update = Update(
