@@ -80,7 +80,7 @@ class VariableReader:
         self._first_period = min(period, first_period)
         self._while_waiting, self._on_host = while_waiting, on_host
         self._variables: dict[str, Nest] | None = None
-        self._closed = threading.Event()
+        self._refreshing, self._closed = threading.Lock(), threading.Event()
         self._error: BaseException | None = None
         self._version = -1
         self._places: dict[str, Callable[[Nest], Nest]] = {}
@@ -118,19 +118,25 @@ class VariableReader:
         """Has a collection of newer versions brought to where it is used, before they are held."""
         self._places[name] = place
 
+    def ask(self) -> None:
+        """Asks once, as its thread does; what fails is asked for again by that."""
+        with contextlib.suppress(*self._failed):
+            self.refresh()
+
     def refresh(self) -> bool:
         """Asks once; says whether there was something newer."""
-        found = self._fetch(self._version)
-        if found is None:
-            return False
-        version, variables = found
-        for name, place in self._places.items():
-            variables = {**variables, name: place(variables[name])}
-        # On the device once, not with every call; on CPU this is the mapped memory itself.
-        self._variables = variables if self._on_host else jax.device_put(gathered(variables))
-        self._version = version  # Last: whoever sees the number finds the variables.
-        self.fetched += 1
-        return True
+        with self._refreshing:
+            found = self._fetch(self._version)
+            if found is None:
+                return False
+            version, variables = found
+            for name, place in self._places.items():
+                variables = {**variables, name: place(variables[name])}
+            # On the device once, not with every call; on CPU this is the mapped memory itself.
+            self._variables = variables if self._on_host else jax.device_put(gathered(variables))
+            self._version = version  # Last: whoever sees the number finds the variables.
+            self.fetched += 1
+            return True
 
     def close(self) -> None:
         self._closed.set()
@@ -139,8 +145,7 @@ class VariableReader:
         period = self._first_period
         try:
             while not self._closed.wait(period):
-                with contextlib.suppress(*self._failed):  # Asked again after the next period.
-                    self.refresh()
+                self.ask()  # Again after the next period, whatever fails.
                 if self._variables is not None:
                     period = self._period
         except BaseException as error:

@@ -136,11 +136,20 @@ class SharedReplay(RemoteProxy):
             source.begun = self._num_envs or 1
             return self._room()
 
-    def hear(self, writer: str) -> None:
-        """Takes a sign of life of a writer that has nothing to write yet."""
+    def hear(self, writer: str, acts: bool) -> None:
+        """Takes a sign of life of a writer that has nothing to write yet.
+
+        Args:
+          writer: its name.
+          acts: False where it begins nothing for now: others need not wait for what it could begin.
+        """
         with self._changed:
             if writer in self._writers:
-                self._sources[self._writers[writer]].heard = time.monotonic()
+                source = self._sources[self._writers[writer]]
+                source.heard = time.monotonic()
+                if not acts:
+                    source.begun = 0
+                    self._changed.notify_all()
 
     def _may_go_on(self, source: _Source) -> bool:
         """True if a writer may begin an item of each of its environments."""
