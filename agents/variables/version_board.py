@@ -73,7 +73,7 @@ class FileShelf:
         temporary.write_text(str(version))
         os.replace(temporary, self._folder / _RESERVED)
 
-    def put(self, version: int, variables: Mapping[str, Nest]) -> str:
+    def put(self, version: int, variables: Mapping[str, Nest]) -> Any:
         self._files.append(write_version(self._folder, version, variables))
         while len(self._files) > 2:
             self._files.pop(0).unlink(missing_ok=True)

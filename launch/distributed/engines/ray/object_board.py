@@ -93,7 +93,7 @@ class _Shelf(FileShelf):
         self._page = page
         page.version = self.newest()[0]
 
-    def put(self, version: int, variables: Mapping[str, Nest]) -> str:
+    def put(self, version: int, variables: Mapping[str, Nest]) -> Any:
         path = super().put(version, variables)
         self._page.version = version
         return path
@@ -106,7 +106,7 @@ class _PartShelf(FileShelf):
         super().__init__(folder)
         self._kept: list[Any] = []
 
-    def put(self, version: int, variables: Mapping[str, Nest]) -> list[Any]:
+    def put(self, version: int, variables: Mapping[str, Nest]) -> Any:
         leaves, structure = jax.tree.flatten(dict(variables))
         for number, leaf in enumerate(leaves):
             blocks = tuple(blocks_of(leaf, number))
