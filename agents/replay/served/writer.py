@@ -243,7 +243,10 @@ class ChunkAdder:
                         return _NOTHING
                 elif not self._may_go_on():
                     self._changed.wait()
-                elif not self._changed.wait(_IDLE_SECONDS) and not self._is_acting:
+                elif not self._changed.wait(_IDLE_SECONDS) and not (
+                    # What came while the lock was awaited.
+                    self._is_acting or self._is_waiting or self._rows.written > self._sent
+                ):
                     self._limit = self._rows.written
                     return _BACK
             if self._is_closed and self._rows.written == self._sent:
