@@ -134,7 +134,7 @@ class SharedReplay(RemoteProxy):
             if not self._may_go_on(source):
                 return 0
             source.begun = self._num_envs or 1
-            return self._room()
+            return self._room(source)
 
     def hear(self, writer: str, acts: bool) -> None:
         """Takes a sign of life of a writer that has nothing to write yet.
@@ -212,11 +212,13 @@ class SharedReplay(RemoteProxy):
             self._entries.insert((*values, number), count)
             source.marks.append((self._entries.next - 1, int(values[place].min())))
 
-    def _room(self) -> int:
+    def _room(self, source: _Source) -> int:
         """Rows that a writer which may go on may add before it must ask again."""
         item, ratio = self.spec.item, self.spec.samples_per_insert
         if isinstance(item, Rollouts):
-            return item.length
+            # To the end of the one that is begun: each that follows is asked for.
+            written = source.rows.written - source.shift
+            return item.length - max(0, written - 1) % item.length
         if ratio is None:
             return chunks.ROWS
         entries, now = self._entries, time.monotonic()
