@@ -229,6 +229,12 @@ class Experiment:
         """Raises RequestError where the agent learns from data, and there is none."""
         if (self.builder.needs_data or self.builder.mixes_data) and self.data is None:
             alone = "" if self.builder.mixes_data else " alone"
+            if str(self.env).startswith("tokens:"):
+                raise RequestError(
+                    f"{self.builder.name} learns from data{alone}, of which tasks of text have "
+                    "none; `troupe train grpo` imitates their solutions in as many gradient steps "
+                    "as --config.supervised_steps says."
+                )
             raise RequestError(
                 f"{self.builder.name} learns from data{alone}; give it some with --data: the file "
                 "of a recording (`troupe record`), the directory of a run, or a Minari dataset."

@@ -61,13 +61,17 @@ class BaseActor(abc.ABC):
     def update(self, wait: bool = False) -> None:
         """Fetches newer parameters, where there are any."""
 
+    def _catch_up(self) -> None:
+        """Fetches parameters that came while the replay had the actor wait."""
+        self.update()
+
     def select_action(self, observation: Nest) -> Nest:
         """The action [N, ...] (or without N) for this observation, as numpy arrays.
 
         Waits where the replay does not let another one begin yet.
         """
         if self._begin is not None and self._begin():
-            self.update()  # Newer parameters may have come meanwhile.
+            self._catch_up()
         if not self._batched:
             observation = jax.tree.map(lambda x: np.asarray(x)[None], observation)
         action, extras = self._choose(observation, self._first)
@@ -128,6 +132,10 @@ class GenericActor(BaseActor):
 
     def update(self, wait: bool = False) -> None:
         self._client.update(wait)
+
+    def _catch_up(self) -> None:
+        self._client.ask()
+        self._client.update()
 
     def save(self) -> Nest:
         """Returns the policy's state as numpy arrays [N, ...]: keys, counts, memory."""

@@ -170,8 +170,10 @@ class SGDLearner:
     def variables_on_mesh(self, names: Sequence[str]) -> list[Nest]:
         """The named collections as the mesh of a partitioned learner holds them, ungathered.
 
+        In a gang every process must ask.
+
         Raises:
-          ValueError: if it has no mesh, or one of several processes.
+          ValueError: if it has no mesh.
         """
         if not isinstance(self._program, MeshProgram):
             raise ValueError(

@@ -85,7 +85,7 @@ class MeshProgram:
         self.state_shapes = spread.state.nest
         self._sample_shardings, self._run = self._fused(spread)
         self._sample_leaves = jax.tree.leaves(self._sample_shardings)
-        self._gathers: dict[tuple[str, ...], tuple[Any, list[Callable[[Nest], list]]]] = {}
+        self._gathers: dict[Any, tuple[Any, list[Callable[[Nest], list]]]] = {}
 
     def _shared(self, axes: dict[str, int], samples: Sample) -> NamedSharding:
         """Returns the sharding of rows [K, B, ...] in which each process of a gang has its share.
@@ -215,7 +215,8 @@ class MeshProgram:
           names: of collections of variables, as the update names them.
           keep: False: for a process that only takes part; it holds one result at a time.
         """
-        structure, gathers = self._gathering(tuple(names))
+        # Between devices of one process the copies stay spread, and are put together behind.
+        structure, gathers = self._gathering(tuple(names), spread=self._size == 1)
         leaves: list[jax.Array] = []
         for gather in gathers:
             with runtime.COLLECTIVES:
@@ -229,25 +230,25 @@ class MeshProgram:
     def variables_on_mesh(self, state: Nest, names: Sequence[str]) -> list[Nest]:
         """Copies of the named variables that lie as the state does; no device has more of them.
 
-        Raises:
-          ValueError: if the mesh is of several processes.
+        Every process of a gang must call it.
         """
-        if self._size > 1:
-            raise ValueError(
-                f"the mesh is of {self._size} processes; only within one can who acts share it"
-            )
-        structure, gathers = self._gathering(tuple(names))
+        structure, gathers = self._gathering(tuple(names), spread=True)
         with runtime.COLLECTIVES:
             leaves = [leaf for gather in gathers for leaf in self._settled(gather(state))]
         return jax.tree.unflatten(structure, leaves)
 
-    def _gathering(self, names: tuple[str, ...]) -> tuple[Any, list[Callable[[Nest], list]]]:
-        """The structure of some variables, and programs that give their leaves, some each."""
-        if names not in self._gathers:
-            self._gathers[names] = self._make_gathering(names)
-        return self._gathers[names]
+    def _gathering(
+        self, names: tuple[str, ...], spread: bool
+    ) -> tuple[Any, list[Callable[[Nest], list]]]:
+        """The structure of some variables, and programs that give their leaves, some each: as they
+        lie, or as copies on every device."""
+        if (names, spread) not in self._gathers:
+            self._gathers[names, spread] = self._make_gathering(names, spread)
+        return self._gathers[names, spread]
 
-    def _make_gathering(self, names: tuple[str, ...]) -> tuple[Any, list[Callable[[Nest], list]]]:
+    def _make_gathering(
+        self, names: tuple[str, ...], spread: bool
+    ) -> tuple[Any, list[Callable[[Nest], list]]]:
         """As `_gathering`, made anew."""
 
         def chosen(state: Nest) -> list[Nest]:
@@ -262,11 +263,10 @@ class MeshProgram:
         ends, held = [], 0
         for i, shape in enumerate(shapes):
             held += math.prod(shape.shape) * shape.dtype.itemsize
-            if (self._size > 1 and held >= _GATHERED_BYTES) or i == len(shapes) - 1:
+            if (not spread and held >= _GATHERED_BYTES) or i == len(shapes) - 1:
                 ends.append(i + 1)
                 held = 0
-        # Between devices of one process the copies stay spread, and are put together behind.
-        options: Any = {"out_shardings": self._everywhere} if self._size > 1 else {}
+        options: Any = {} if spread else {"out_shardings": self._everywhere}
         return structure, [
             jax.jit(functools.partial(some, first=first, last=last), **options)
             for first, last in itertools.pairwise([0, *ends])

@@ -80,6 +80,11 @@ class VariableClient:
         assert self._variables is not None
         return self._variables[0] if len(self._names) == 1 else self._variables
 
+    def ask(self) -> None:
+        """Has a source that keeps up by asking now and then ask at once."""
+        if (ask := getattr(self._source, "ask", None)) is not None:
+            ask()
+
     def update(self, wait: bool = False) -> None:
         """Fetches what is newer. In one process there is nothing to wait for."""
         version = getattr(self._source, "version", None)

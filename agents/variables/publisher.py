@@ -41,9 +41,10 @@ class Publisher:
         self._shelf, self._server = shelf, server
         self._period, self._failed = period, failed
         self._changed = threading.Condition()
-        self._offered: Mapping[str, Nest] | None = None
+        self._offered: tuple[int | None, Mapping[str, Nest]] | None = None
         self._closed = False
         self._version, self._place = shelf.newest()
+        self._reserved = self._version
         self.gathers = 0
         """The number of times that variables were brought to the host."""
         self.wanted = True
@@ -58,14 +59,24 @@ class Publisher:
         """The newest that was laid down."""
         return self._version
 
-    def offer(self, variables: Mapping[str, Nest]) -> None:
+    def reserve(self) -> int:
+        """A number for a version that no other has ever had or will have, in later lives either.
+
+        For one whose parts several publishers offer.
+        """
+        self._reserved = max(self._reserved, self._version) + 1
+        self._shelf.reserve(self._reserved)
+        return self._reserved
+
+    def offer(self, variables: Mapping[str, Nest], version: int | None = None) -> None:
         """Has these published, unless others are offered before it comes to that.
 
         Args:
           variables: arrays that stay as they are.
+          version: the number, reserved by this publisher or another; None: the next.
         """
         with self._changed:
-            self._offered = variables
+            self._offered = version, variables
             self.wanted = False
             self._changed.notify()
 
@@ -93,12 +104,13 @@ class Publisher:
                     self._changed.wait_for(self._has_news, self._period)
                 if self._offered is not None:
                     time.sleep(max(0.0, written + self._period - time.monotonic()))
-                    variables = self._offered
-                    self._write(variables)
+                    offered = self._offered
+                    self._write(*offered)
                     written = time.monotonic()
                     with self._changed:
-                        if self._offered is variables:
+                        if self._offered is offered:
                             self._offered = None
+                    del offered  # The arrays are not to be kept until the next come.
                 self._announced()
         except BaseException as error:
             self.error = error
@@ -107,20 +119,21 @@ class Publisher:
     def _has_news(self) -> bool:
         return self._offered is not None or self._closed
 
-    def _write(self, variables: Mapping[str, Nest]) -> None:
+    def _write(self, version: int | None, variables: Mapping[str, Nest]) -> None:
         self.gathers += 1
-        self._place = self._shelf.put(self._version + 1, variables)
-        self._version += 1
+        number = self._version + 1 if version is None else version
+        self._place = self._shelf.put(number, variables)
+        self._version = number
 
     def _announced(self) -> bool:
-        """Sees to it that the server knows the newest version; says whether it does."""
+        """Sees to it that the server knows the newest version; says whether it has all of it."""
         if self._place is None:
             return False
         try:
             latest, asked = self._server.look()
             if latest < self._version:
-                self._server.announce(self._version, self._place)
-            elif asked and self._offered is None:
+                return self._server.announce(self._version, self._place)
+            if asked and self._offered is None:
                 self.wanted = True
             return True
         except self._failed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import pathlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +11,8 @@ from typing import Any, Protocol
 
 import jax
 
-from .stored import gathered
+from .server import files
+from .stored import gathered, merged
 from .version_board import read_version
 
 Nest = Any
@@ -21,7 +21,7 @@ Nest = Any
 class Server(Protocol):
     """A `VariableServer`, near or far, as a reader sees it."""
 
-    def get(self, newer_than: int, inline: bool) -> tuple[int, Any, bytes | None] | None: ...
+    def get(self, newer_than: int, inline: bool) -> tuple[int, Any, list[bytes] | None] | None: ...
 
 
 Fetch = Callable[[Server, int], tuple[int, dict[str, Nest]] | None]
@@ -29,16 +29,17 @@ Fetch = Callable[[Server, int], tuple[int, dict[str, Nest]] | None]
 
 
 def from_file(server: Server, newer_than: int) -> tuple[int, dict[str, Nest]] | None:
-    """Maps the file that is a version's place, or has its bytes sent where it cannot be seen."""
+    """Maps the files that are a version's place, or has their bytes sent where they cannot be
+    seen."""
     found = server.get(newer_than, False)
     if found is None:
         return None
-    version, path, _ = found
+    version, place, _ = found
     try:
-        return version, read_version(pathlib.Path(path))
+        return version, merged([read_version(path) for path in files(place)])
     except FileNotFoundError:
         found = server.get(newer_than, True)  # Another host, or newer by now.
-        return None if found is None else (found[0], read_version(found[2] or b""))
+        return None if found is None else (found[0], merged([*map(read_version, found[2] or [])]))
 
 
 class VariableReader:
@@ -79,7 +80,7 @@ class VariableReader:
         self._first_period = min(period, first_period)
         self._while_waiting, self._on_host = while_waiting, on_host
         self._variables: dict[str, Nest] | None = None
-        self._closed = threading.Event()
+        self._refreshing, self._closed = threading.Lock(), threading.Event()
         self._error: BaseException | None = None
         self._version = -1
         self._places: dict[str, Callable[[Nest], Nest]] = {}
@@ -117,19 +118,25 @@ class VariableReader:
         """Has a collection of newer versions brought to where it is used, before they are held."""
         self._places[name] = place
 
+    def ask(self) -> None:
+        """Asks once, as its thread does; what fails is asked for again by that."""
+        with contextlib.suppress(*self._failed):
+            self.refresh()
+
     def refresh(self) -> bool:
         """Asks once; says whether there was something newer."""
-        found = self._fetch(self._version)
-        if found is None:
-            return False
-        version, variables = found
-        for name, place in self._places.items():
-            variables = {**variables, name: place(variables[name])}
-        # On the device once, not with every call; on CPU this is the mapped memory itself.
-        self._variables = variables if self._on_host else jax.device_put(gathered(variables))
-        self._version = version  # Last: whoever sees the number finds the variables.
-        self.fetched += 1
-        return True
+        with self._refreshing:
+            found = self._fetch(self._version)
+            if found is None:
+                return False
+            version, variables = found
+            for name, place in self._places.items():
+                variables = {**variables, name: place(variables[name])}
+            # On the device once, not with every call; on CPU this is the mapped memory itself.
+            self._variables = variables if self._on_host else jax.device_put(gathered(variables))
+            self._version = version  # Last: whoever sees the number finds the variables.
+            self.fetched += 1
+            return True
 
     def close(self) -> None:
         self._closed.set()
@@ -138,8 +145,7 @@ class VariableReader:
         period = self._first_period
         try:
             while not self._closed.wait(period):
-                with contextlib.suppress(*self._failed):  # Asked again after the next period.
-                    self.refresh()
+                self.ask()  # Again after the next period, whatever fails.
                 if self._variables is not None:
                     period = self._period
         except BaseException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -69,16 +70,62 @@ class StoredArray:
         return np.array(whole, dtype) if copy else np.asarray(whole, dtype)
 
 
-def blocks_of(array: Any) -> list[tuple[Place, Any]]:
-    """The blocks of an array, each once, from a device that this process has."""
-    if not isinstance(array, jax.Array) or len(array.sharding.device_set) == 1:
+def blocks_of(array: Any, number: int = 0) -> list[tuple[Place, Any]]:
+    """The blocks of an array that this process stores, each once, from a device that it has.
+
+    Processes that hold parts of an array store each block once between them: one that several hold
+    is stored by each of them in turn.
+
+    Args:
+      array: of numpy or of devices, of this process or of several.
+      number: of the array among others, from which on turns are counted.
+    """
+    is_here = not isinstance(array, jax.Array) or array.is_fully_addressable
+    if is_here and (not isinstance(array, jax.Array) or len(array.sharding.device_set) == 1):
         return [(tuple(slice(0, size) for size in array.shape), array)]
+    holders: dict[tuple[int, ...], list[int]] = {}
+    if not is_here:
+        for device, index in array.sharding.devices_indices_map(array.shape).items():
+            starts = tuple(one.start or 0 for one in index)
+            holders.setdefault(starts, []).append(device.process_index)
+    turns = {starts: number + turn for turn, starts in enumerate(sorted(holders))}
     held: dict[tuple[int, ...], tuple[Place, Any]] = {}
     for shard in array.addressable_shards:
         pairs = zip(shard.index, array.shape, strict=True)
         place = tuple(slice(*one.indices(size)[:2]) for one, size in pairs)
-        held.setdefault(tuple(one.start for one in place), (place, shard.data))
+        starts = tuple(one.start for one in place)
+        if holders:
+            processes = sorted({*holders[starts]})
+            if processes[turns[starts] % len(processes)] != jax.process_index():
+                continue
+        held.setdefault(starts, (place, shard.data))
     return list(held.values())
+
+
+def stored(shape: tuple[int, ...], dtype: np.dtype, blocks: Sequence[tuple[Place, Any]]) -> Any:
+    """An array of blocks: the values of the only one, where that is the whole array."""
+    if len(blocks) == 1 and blocks[0][1].shape == tuple(shape):
+        return blocks[0][1]
+    return StoredArray(tuple(shape), dtype, tuple(blocks))
+
+
+def merged(parts: Sequence[Nest]) -> Nest:
+    """Variables of the parts that processes stored of them.
+
+    Args:
+      parts: the same nests, of arrays and of `StoredArray`s with the blocks of one part.
+    """
+    if len(parts) == 1:
+        return parts[0]
+
+    def merge(*leaves: Any) -> Any:
+        whole = next((leaf for leaf in leaves if not isinstance(leaf, StoredArray)), None)
+        if whole is not None:
+            return whole
+        blocks = [block for leaf in leaves for block in leaf.blocks]
+        return StoredArray(leaves[0].shape, leaves[0].dtype, tuple(blocks))
+
+    return jax.tree.map(merge, *parts)
 
 
 def gathered(variables: Nest) -> Nest:

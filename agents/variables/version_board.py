@@ -1,13 +1,15 @@
 """The board of versions: one file for each, in a folder of shared memory.
 
 The learner writes a version once: arrays that are whole, or of spread ones their blocks as devices
-hold them, so that whoever spreads them too reads only what its devices need. Readers on the same
-machine map it into their memory, so that neither their number nor the size of the parameters is
-felt by anyone; readers that cannot see the folder, on other hosts, are sent the bytes.
+hold them, so that whoever spreads them too reads only what its devices need. Each process of a gang
+may write a part of it, the blocks of its own devices. Readers on the same machine map it into their
+memory, so that neither their number nor the size of the parameters is felt by anyone; readers that
+cannot see the folder, on other hosts, are sent the bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
@@ -22,11 +24,12 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from .stored import StoredArray, blocks_of
+from .stored import StoredArray, blocks_of, stored
 
 Nest = Any
 _ALIGN = 64  # What XLA asks of memory that it uses in place.
 _HEAD = struct.Struct("<Q")
+_RESERVED = "reserved"
 
 
 class Shelf(Protocol):
@@ -44,6 +47,9 @@ class Shelf(Protocol):
         The one before stays as well: a reader may just have been told of it.
         """
 
+    def reserve(self, version: int) -> None:
+        """Sees to it that later lives number on from here, whether or not it is put."""
+
 
 class FileShelf:
     """Files in a folder of shared memory."""
@@ -54,11 +60,20 @@ class FileShelf:
         self._files = sorted(folder.glob("version-*"))
 
     def newest(self) -> tuple[int, Any]:
-        if not self._files:
-            return -1, None
-        return int(self._files[-1].name.split("-")[1]), str(self._files[-1])
+        found: tuple[int, Any] = (-1, None)
+        if self._files:
+            found = int(self._files[-1].name.split("-")[1]), str(self._files[-1])
+        with contextlib.suppress(FileNotFoundError):
+            reserved = int((self._folder / _RESERVED).read_text())
+            found = found if found[0] >= reserved else (reserved, None)
+        return found
 
-    def put(self, version: int, variables: Mapping[str, Nest]) -> str:
+    def reserve(self, version: int) -> None:
+        temporary = self._folder / f".{_RESERVED}"
+        temporary.write_text(str(version))
+        os.replace(temporary, self._folder / _RESERVED)
+
+    def put(self, version: int, variables: Mapping[str, Nest]) -> Any:
         self._files.append(write_version(self._folder, version, variables))
         while len(self._files) > 2:
             self._files.pop(0).unlink(missing_ok=True)
@@ -79,13 +94,13 @@ def write_version(
       folder: of shared memory, where there is one.
       version: its number, in the name.
       variables: nests of arrays by name; each block of an array is brought to this host once,
-        one after another.
+        one after another. Of arrays of several processes the blocks that are this one's.
 
     Returns:
       The file, which is complete when it has its name.
     """
     leaves, structure = jax.tree.flatten(dict(variables))
-    blocks = [blocks_of(leaf) for leaf in leaves]
+    blocks = [blocks_of(leaf, number) for number, leaf in enumerate(leaves)]
     layout, offset = [], 0
     for leaf, of_leaf in zip(leaves, blocks, strict=True):
         places = []
@@ -113,8 +128,8 @@ def read_version(content: pathlib.Path | bytes) -> dict[str, Nest]:
 
     Returns:
       Nests of numpy arrays that cannot be written to, and of `StoredArray`s of such for arrays
-      that were spread. Of a file they are its memory, which lasts as long as they do even if the
-      file is removed.
+      that were spread: of a part, with its own blocks. Of a file they are its memory, which lasts
+      as long as they do even if the file is removed.
 
     Raises:
       FileNotFoundError: if the file is gone, or lies on another host.
@@ -124,22 +139,20 @@ def read_version(content: pathlib.Path | bytes) -> dict[str, Nest]:
         with open(content, "rb") as file:
             buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     (length,) = _HEAD.unpack_from(buffer)
-    places, layout = pickle.loads(buffer[_HEAD.size : _HEAD.size + length])
+    indices, layout = pickle.loads(buffer[_HEAD.size : _HEAD.size + length])
     start = -(-(_HEAD.size + length) // _ALIGN) * _ALIGN
 
     def array(index: int) -> np.ndarray | StoredArray:
-        name, shape, stored = layout[index]
+        name, shape, places = layout[index]
         dtype = np.dtype(getattr(ml_dtypes, name, name))
         blocks = []
-        for place, at in stored:
+        for place, at in places:
             sizes = [stop - start for start, stop in place]
             values = np.frombuffer(buffer, dtype, math.prod(sizes), start + at).reshape(sizes)
             blocks.append((tuple(slice(*ends) for ends in place), values))
-        if len(blocks) == 1:
-            return blocks[0][1]
-        return StoredArray(tuple(shape), dtype, tuple(blocks))
+        return stored(shape, dtype, blocks)
 
-    return jax.tree.map(array, places)
+    return jax.tree.map(array, indices)
 
 
 def shared_folder(name: str, num_bytes: int = 1 << 30) -> pathlib.Path:

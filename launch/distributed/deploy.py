@@ -136,13 +136,9 @@ def _plans(
         settings = _settings(reverb=True)
         plans.append(RolePlan("replay", ReplayRole, serving, settings, serves_replay=True))
     ranks = ranks_of.settings(experiment, factory.spec, roles)
-    leads = {
-        **acting,
-        **files,
-        "hosts": len(ranks),
-        # Then no actor holds any, and evaluators have that mesh too.
-        "spreads": roles.inference_partition() is not None,
-    }
+    # Then no actor holds any, and evaluators have that mesh too.
+    spreads = roles.inference_partition() is not None
+    leads = {**acting, **files, "hosts": len(ranks), "spreads": spreads}
     plans.append(RolePlan("learner", LearnerRole, leads, ranks[0]))
     for rank in range(1, len(ranks)):
         follows = {
@@ -151,6 +147,8 @@ def _plans(
             "service": service,
             "size": len(ranks),
             "rank": rank,
+            "board": _BOARD,
+            "spreads": spreads,
         }
         plans.append(RolePlan("learner", FollowerRole, follows, ranks[rank]))
     servers = roles.inference_servers

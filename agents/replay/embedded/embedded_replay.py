@@ -241,12 +241,14 @@ class EmbeddedReplay:
           ValueError: If it is the state of another kind of replay.
         """
         if "sources" in state:
-            if len(state["sources"]) != 1:
+            every = [*state["sources"].values()]
+            held = [one for one in every if len(one["marks"])]
+            if len(held or every) != 1:
                 raise ValueError(
-                    f"the saved replay has items of {len(state['sources'])} writers; this one can "
-                    "hold those of one."
+                    f"the saved replay has items of {len(held)} writers; this one can hold those "
+                    "of one."
                 )
-            (source,) = state["sources"].values()
+            (source,) = held or every
             columns = dict(state["entries"]["columns"])
             del columns["source"]
             state = {"rows": source["rows"], "entries": {**state["entries"], "columns": columns}}

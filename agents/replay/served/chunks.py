@@ -17,7 +17,7 @@ from ..items import Sample
 ROWS = 64
 """After how many rows a chunk is sent, at the latest."""
 ALIVE_SECONDS = 5.0
-"""After so many, a writer that counts as busy with an item says that it still is."""
+"""After so many, a writer that is busy with an item says that it still is."""
 _SEEN = ("observation", "step_type")
 _ANSWERS = ("action", "extras", "reward", "discount")
 
@@ -43,7 +43,7 @@ class ReplayServer(Protocol):
 
     def write(self, writer: str, number: int, chunk: Chunk, seconds: float) -> int | None: ...
 
-    def hear(self, writer: str) -> None: ...
+    def hear(self, writer: str, acts: bool) -> None: ...
 
     def draw(
         self, batch_size: int, seconds: float, most: int = 1, drawn: int = 0

@@ -134,13 +134,22 @@ class SharedReplay(RemoteProxy):
             if not self._may_go_on(source):
                 return 0
             source.begun = self._num_envs or 1
-            return self._room()
+            return self._room(source)
 
-    def hear(self, writer: str) -> None:
-        """Takes a sign of life of a writer that has nothing to write yet."""
+    def hear(self, writer: str, acts: bool) -> None:
+        """Takes a sign of life of a writer that has nothing to write yet.
+
+        Args:
+          writer: its name.
+          acts: False where it begins nothing for now: others need not wait for what it could begin.
+        """
         with self._changed:
             if writer in self._writers:
-                self._sources[self._writers[writer]].heard = time.monotonic()
+                source = self._sources[self._writers[writer]]
+                source.heard = time.monotonic()
+                if not acts:
+                    source.begun = 0
+                    self._changed.notify_all()
 
     def _may_go_on(self, source: _Source) -> bool:
         """True if a writer may begin an item of each of its environments."""
@@ -203,11 +212,13 @@ class SharedReplay(RemoteProxy):
             self._entries.insert((*values, number), count)
             source.marks.append((self._entries.next - 1, int(values[place].min())))
 
-    def _room(self) -> int:
+    def _room(self, source: _Source) -> int:
         """Rows that a writer which may go on may add before it must ask again."""
         item, ratio = self.spec.item, self.spec.samples_per_insert
         if isinstance(item, Rollouts):
-            return item.length
+            # To the end of the one that is begun: each that follows is asked for.
+            written = source.rows.written - source.shift
+            return item.length - max(0, written - 1) % item.length
         if ratio is None:
             return chunks.ROWS
         entries, now = self._entries, time.monotonic()
@@ -310,19 +321,30 @@ class SharedReplay(RemoteProxy):
 
     def save(self) -> dict[str, Any]:
         """All that the replay holds, as `EmbeddedReplay.save`: within `paused`."""
-        sources = {}
+        sources, writers = {}, {}
+        names = {number: name for name, number in self._writers.items()}
         for number, source in self._sources.items():
             source.oldest_row(self._entries.first)
-            if source.marks:
+            # A writer that has no items here may have begun one.
+            if source.marks or number in names:
                 sources[str(number)] = {
                     "rows": source.rows.save(),
                     "marks": np.array(source.marks, np.int64).reshape(-1, 2),
                 }
-        next_source = np.int64(self._next_source)
-        return {"sources": sources, "next": next_source, "entries": self._entries.save()}
+            if number in names:
+                numbers = [number, source.number, source.shift, source.first]
+                writers[names[number]] = np.array(numbers, np.int64)
+        return {
+            "sources": sources,
+            "writers": writers,
+            "next": np.int64(self._next_source),
+            "entries": self._entries.save(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes back what `save` gave, with whatever number of writers, or an `EmbeddedReplay`.
+
+        Writers that are still there go on; a chunk that is in the state already is not taken again.
 
         Raises:
           ValueError: If it is the state of another kind of replay.
@@ -336,6 +358,10 @@ class SharedReplay(RemoteProxy):
                 source = self._sources[int(number)] = self._make_source()
                 source.rows.restore(saved["rows"])
                 source.marks.extend(map(tuple, np.asarray(saved["marks"]).tolist()))
+            for name, values in state.get("writers", {}).items():
+                number, *numbers = np.asarray(values).tolist()
+                source, self._writers[name] = self._sources[number], number
+                source.number, source.shift, source.first = numbers
             self._entries.restore(state["entries"])
             self._restored = self._entries.next
 

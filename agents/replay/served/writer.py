@@ -24,8 +24,9 @@ from .chunks import Chunk, ReplayServer
 _PERIOD = 0.1  # How long rows wait for others to travel with.
 _PATIENCE = 0.3  # How long the server may keep a writer waiting before both look around.
 _AGAIN_SECONDS = 0.1
-_NOTHING = Chunk(0, {}, {}, np.zeros(0), [])
-"""Stands for a sign of life."""
+_IDLE_SECONDS = 0.5  # After so long without an action, what could be begun is given back.
+_NOTHING, _BACK = (Chunk(0, {}, {}, np.zeros(0), []) for _ in range(2))
+"""Stand for a sign of life of who acts, and for giving back what could be begun."""
 
 
 class ServedWriter(RemoteProxy):
@@ -119,6 +120,7 @@ class ChunkAdder:
         self._sent = self._taken = 0  # Rows that were sent, and those that the server took.
         self._limit = 1  # Rows that may be written.
         self._is_waiting = self._is_closed = False
+        self._is_acting = False  # Between `begin` and `add`.
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="replay-writer", daemon=True)
         self._thread.start()
@@ -136,6 +138,7 @@ class ChunkAdder:
             self._wait()
         with self._changed:
             self._adder.add(action, next_timestep, extras)
+            self._is_acting = False
             if self._rows.written - self._sent == 1 or self._is_due():
                 self._changed.notify_all()
 
@@ -144,10 +147,16 @@ class ChunkAdder:
 
         It never has to but where items count from when they are begun (`ReplaySpec.max_ahead`).
         """
-        if not self._begins or self._may_go_on():
+        if not self._begins:
             return False
-        self._wait()
-        return True
+        had_to = False
+        while True:
+            with self._changed:
+                if self._may_go_on():
+                    self._is_acting = True
+                    return had_to
+            had_to = True
+            self._wait()
 
     def reset(self) -> None:
         """Drops what is not complete; `add_first` must come next."""
@@ -198,9 +207,9 @@ class ChunkAdder:
         number = 0
         try:
             while (chunk := self._next()) is not None:
-                if chunk is _NOTHING:
+                if chunk is _NOTHING or chunk is _BACK:
                     with contextlib.suppress(*self._failed):
-                        self._server.hear(self._name)
+                        self._server.hear(self._name, chunk is _NOTHING)
                     continue
                 number += 1
                 stop = chunk.row + len(chunk.ages)
@@ -217,7 +226,8 @@ class ChunkAdder:
     def _next(self) -> Chunk | None:
         """Waits for rows to send, or for somebody who waits to go on; None: there will be none.
 
-        While what an actor has begun counts, `_NOTHING` comes now and then.
+        While what an actor has begun counts, `_NOTHING` comes now and then; where it could begin
+        and does not, as one whose budget is spent, `_BACK`.
         """
         with self._changed:
             while not (self._is_waiting and not self._may_go_on()):
@@ -226,8 +236,19 @@ class ChunkAdder:
                     break
                 if self._is_closed:
                     return None
-                if not self._changed.wait(chunks.ALIVE_SECONDS if self._begins else None):
-                    return _NOTHING
+                if not self._begins:
+                    self._changed.wait()
+                elif self._is_acting:
+                    if not self._changed.wait(chunks.ALIVE_SECONDS):
+                        return _NOTHING
+                elif not self._may_go_on():
+                    self._changed.wait()
+                elif not self._changed.wait(_IDLE_SECONDS) and not (
+                    # What came while the lock was awaited.
+                    self._is_acting or self._is_waiting or self._rows.written > self._sent
+                ):
+                    self._limit = self._rows.written
+                    return _BACK
             if self._is_closed and self._rows.written == self._sent:
                 return None
             chunk = chunks.take(self._rows, self._sent, self._items.take())

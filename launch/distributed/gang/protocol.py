@@ -34,9 +34,10 @@ from . import joining, rendezvous
 Nest = Any
 
 STEP, GATHER, CUT, SAVE, FROM, END = "step", "gather", "cut", "save", "from", "end"
-"""Messages of rank 0: take a dispatch of steps; take part in gathering variables; copy your state
-and tell the copy's sums; write the copy's shards into a folder; go on from a checkpoint; leave.
-What follows `CUT` and `SAVE` is done beside learning, in a thread of every rank."""
+"""Messages of rank 0: take a dispatch of steps; take part in gathering variables, or publish your
+part of them as the version of that number; copy your state and tell the copy's sums; write the
+copy's shards into a folder; go on from a checkpoint; leave. What follows `CUT` and `SAVE` is done
+beside learning, in a thread of every rank."""
 _READY, _SUMS, _SAVED = "ready", "sums", "saved"
 """Messages of the others: that they have their share of a batch; their sums; that they have
 written, or why they could not."""

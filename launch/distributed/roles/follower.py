@@ -13,12 +13,14 @@ from ...files.frozen import Freezer, nan_at
 from ...local.saver import resume_data
 from ..gang import protocol
 from ..supervision import role
-from .learner import make_learner, make_replay
+from .learner import make_learner, make_publisher, make_replay, source_of
 from .replay_service import ReplayService
+from .variable_board import VariableBoard
 
 if TYPE_CHECKING:
     from ....agents.interfaces import ManagedLearner, Nest
     from ....agents.replay.interface import Replay
+    from ....agents.variables.publisher import Publisher
     from ...factory import ComponentFactory
 
 _STOP_SECONDS = 3.0
@@ -34,6 +36,8 @@ class FollowerRole:
         service: ReplayService | None,
         size: int,
         rank: int,
+        board: VariableBoard,
+        spreads: bool = False,
     ):
         """Nothing is made yet.
 
@@ -43,10 +47,14 @@ class FollowerRole:
           service: the replay; None: it learns from data.
           size: processes of the learner.
           rank: of this one, from 1.
+          board: takes this process's part of the variables, where that is asked for.
+          spreads: True if all who read variables spread them over devices.
         """
         self._factory, self._service = factory, service
         self._checkpoints = pathlib.Path(checkpoints)
         self._gang = protocol.Follower(size, rank)
+        self._board, self._spreads = board, spreads
+        self._publisher: Publisher | None = None
         self._freezer, self._frozen = Freezer(), None
         self._thread: Background[None] = Background("checkpoint")
 
@@ -55,8 +63,13 @@ class FollowerRole:
         replay = make_replay(self._factory, self._service, self._gang.size, self._gang.rank)
         try:
             learner, _ = make_learner(self._factory, replay, self._gang.size, lambda line: None)
+            if self._spreads:
+                gang = self._gang
+                self._publisher = make_publisher(self._board, True, gang.rank, gang.size)
             self._follow(learner, replay)
         finally:
+            if self._publisher is not None:
+                self._publisher.close()
             replay.close()
 
     def _follow(self, learner: ManagedLearner, replay: Replay) -> None:
@@ -67,6 +80,8 @@ class FollowerRole:
                 # Rank 0 is asked to stop too, and says when all leave.
                 stop_by = time.monotonic() + _STOP_SECONDS
             self._thread.take()
+            if self._publisher is not None and self._publisher.error is not None:
+                raise self._publisher.error
             if not announced and replay.can_sample(batches):
                 self._gang.announce()
                 announced = True
@@ -86,7 +101,11 @@ class FollowerRole:
 
     def _obey(self, word: str, detail: str, learner: ManagedLearner, replay: Replay) -> None:
         """Does as rank 0 does between steps, and beside them."""
-        if word == protocol.GATHER:
+        if word == protocol.GATHER and self._publisher is not None:
+            names = learner.variable_names
+            variables = source_of(learner, True).get_variables(names)
+            self._publisher.offer(dict(zip(names, variables, strict=True)), int(detail))
+        elif word == protocol.GATHER:
             learner.assist(learner.variable_names)
         elif word == protocol.CUT:
             self._thread.take(None)

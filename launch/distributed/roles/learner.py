@@ -28,6 +28,7 @@ from .variable_board import VariableBoard
 if TYPE_CHECKING:
     from ....agents.interfaces import ManagedLearner
     from ....agents.replay.interface import Replay
+    from ....agents.variables.publisher import Publisher
     from ...factory import ComponentFactory
 
 _REPORT_SECONDS = 0.25
@@ -58,10 +59,10 @@ class LearnerRole:
           service: the replay; None: it learns from data.
           replay_folder: where it writes its own part of checkpoints.
           hosts: processes of the learner; see `follower` for the others.
-          spreads: True if all who read variables spread them over devices.
+          spreads: True if all who read variables spread them over devices; then each process of
+            the learner publishes what its own devices hold.
         """
-        # Between processes of a gang they are gathered.
-        self._spreads = spreads and hosts == 1 and factory.experiment.partition is not None
+        self._spreads = spreads
         self._factory, self._experiment, self._spec = factory, factory.experiment, factory.spec
         self._incarnation = role.current().incarnation
         kept = self._experiment.checkpointing
@@ -88,10 +89,9 @@ class LearnerRole:
             self._gang.say(protocol.FROM, checkpoint.path.name)
             restore_learner(checkpoint, self._learner)
             resume_data(self._replay, self._learner)
-        self._publisher = self._board.publisher()
+        self._publisher = make_publisher(self._board, self._spreads, 0, hosts)
         self._names = list(self._learner.variable_names)
-        spreads = self._spreads and hasattr(self._learner, "variables_on_mesh")
-        self._source: Any = MeshVariables(self._learner) if spreads else self._learner
+        self._source = source_of(self._learner, self._spreads)
         self._offer()
         self._saved_at, self._saved_steps = time.monotonic(), 0
         if checkpoint is None:
@@ -152,12 +152,14 @@ class LearnerRole:
 
     def _offer(self) -> None:
         """Has the newest variables published."""
-        if self._offered != self._learner.version:
-            # Of a version that it has already the learner asks no other rank.
-            self._gang.say(protocol.GATHER)
-        self._offered = self._learner.version
+        if self._offered == self._learner.version:
+            return
+        self._offered, number = self._learner.version, None
+        if self._spreads and self._gang.size > 1:
+            number = self._publisher.reserve()
+        self._gang.say(protocol.GATHER, "" if number is None else str(number))
         variables = self._source.get_variables(self._names)
-        self._publisher.offer(dict(zip(self._names, variables, strict=True)))
+        self._publisher.offer(dict(zip(self._names, variables, strict=True)), number)
 
     def _report(self) -> tuple[str, int]:
         self._check_publisher()
@@ -265,6 +267,20 @@ def make_replay(
     if service is None:
         return factory.offline_replay(hosts, rank)
     return factory.replay(factory.num_streams, service.reader(hosts))
+
+
+def make_publisher(board: VariableBoard, spreads: bool, rank: int, hosts: int) -> Publisher:
+    """The publisher of one process of a learner of `hosts`: of whole versions or, where who reads
+    them spreads them, of this process's part of each."""
+    part, parts = (rank, hosts) if spreads else (0, 1)
+    return board.publisher(part, parts, spreads=spreads)
+
+
+def source_of(learner: ManagedLearner, spreads: bool) -> Any:
+    """The variables of a learner: as its mesh holds them, where it has one and who reads them
+    spreads them, else on one device."""
+    partitioned = getattr(learner, "plan", None) is not None
+    return MeshVariables(learner) if spreads and partitioned else learner
 
 
 def make_learner(

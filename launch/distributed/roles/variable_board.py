@@ -11,8 +11,14 @@ from ....agents.variables.reader import VariableReader
 class VariableBoard(Protocol):
     """The newest variables, by version: one learner writes, anyone reads."""
 
-    def publisher(self) -> Publisher:
-        """The learner's proxy, which never makes it wait."""
+    def publisher(self, part: int = 0, parts: int = 1, *, spreads: bool = False) -> Publisher:
+        """The learner's proxy, which never makes it wait.
+
+        Args:
+          part: the number of the part of each version that is offered here, by one of a gang.
+          parts: how many make a version.
+          spreads: True if all readers spread variables over devices.
+        """
 
     def reader(self, on_host: bool = False) -> VariableReader:
         """A source of variables that keeps up; its first `get_variables` waits for a version.

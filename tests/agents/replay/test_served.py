@@ -371,3 +371,38 @@ def test_actors_wait_before_they_run_further_ahead_than_is_allowed(monkeypatch):
     for actor in actors:
         actor.thread.join()
         actor.writer.close()
+
+
+def test_what_an_actor_may_begin_and_does_not_is_for_others(monkeypatch):
+    """As of one whose budget is spent, which lives on; it asks again before it goes on."""
+    monkeypatch.setattr(shared_replay, "_LOST_SECONDS", 1000.0)
+    made = [spec(Rollouts(2), batch_size=2, max_ahead=2), SPEC, EXTRAS]
+    server = SharedReplay(*made, num_envs=2, num_writers=2)
+    writers = [ServedWriter(*made, server, num_envs=2) for _ in range(2)]
+    seen, zero, one = np.zeros((2, 2), np.float32), np.zeros(2, np.float32), np.ones(2, np.float32)
+    first, last = (
+        dm_env.TimeStep(np.full(2, kind, np.int32), zero, discount, seen)
+        for kind, discount in ((0, one), (2, zero))
+    )
+
+    def beginning(adder):
+        thread = threading.Thread(target=adder.begin, daemon=True)
+        thread.start()
+        return thread
+
+    idle, other = (writer.adder() for writer in writers)
+    idle.add_first(first)
+    wait_for(idle._may_go_on)
+    other.add_first(first)
+    beginning(other).join(60)
+    assert other._is_acting
+    again = beginning(idle)
+    again.join(1.0)  # Longer than an actor counts as idle: this one acts, and keeps its place.
+    assert again.is_alive()
+    for timestep in (last, first):
+        other.add(*act(seen)[:1], timestep, act(seen)[1])
+    assert server.draw(2, 9.0) is not None
+    again.join(60)
+    assert idle._is_acting
+    for writer in writers:
+        writer.close()

@@ -56,7 +56,41 @@ def test_a_server_gives_only_what_is_newer(tmp_path):
     assert server.get(3) is None
     server.announce(1, "older")
     assert server.look() == (3, True)
-    assert read_version(server.get(-1, True)[2])["policy"].tolist() == [1.0, 1.0]
+    (content,) = server.get(-1, True)[2]
+    assert read_version(content)["policy"].tolist() == [1.0, 1.0]
+
+
+def test_a_version_of_parts_is_the_newest_once_all_are_there():
+    server = VariableServer()
+    assert not server.announce_part(5, 1, 2, ["b"])
+    assert (server.get(-1), server.look()) == (None, (-1, True))
+    assert not server.announce_part(6, 1, 2, ["d"])
+    assert not server.announce_part(6, 1, 2, ["d"])  # As its publisher does until it is whole.
+    assert server.announce_part(5, 0, 2, "a")
+    assert server.get(4) == (5, ["a", "b"], None)
+    assert server.announce_part(6, 0, 2, ["c"])
+    assert server.get(5) == (6, ["c", "d"], None)
+    assert server.announce_part(5, 0, 2, ["a"])  # It is known, and a newer one too.
+    assert server.get(-1)[0] == 6
+    # A rank was gone before it laid down its part of these.
+    for version in range(7, 100):
+        assert not server.announce_part(version, 0, 2, ["a"])
+    assert len(server._parts) < 10
+    assert not server.announce_part(100, 1, 2, ["f"])
+    assert server.announce_part(100, 0, 2, ["e"])
+    assert server.get(6) == (100, ["e", "f"], None)
+
+
+def test_a_number_that_was_reserved_is_not_given_again(tmp_path):
+    publisher = Publisher(FileShelf(tmp_path), VariableServer(), period=0.0)
+    assert [publisher.reserve(), publisher.reserve()] == [0, 1]
+    publisher.offer({"policy": np.ones(1)}, 1)
+    assert publisher.flush(10)
+    assert (publisher.version, publisher.reserve()) == (1, 2)
+    publisher.close()  # Before it is put, as if it were killed.
+    again = Publisher(FileShelf(tmp_path), VariableServer(), period=0.0)
+    assert again.reserve() == 3
+    again.close()
 
 
 def test_a_version_is_gathered_once_for_all_readers(tmp_path):
@@ -80,7 +114,8 @@ def test_offers_that_nobody_could_take_are_passed_over(tmp_path):
         publisher.offer({"policy": np.full(2, value)})
     assert publisher.flush(10)
     assert publisher.gathers < 100
-    assert read_version(server.get(-1, True)[2])["policy"].tolist() == [199, 199]
+    (content,) = server.get(-1, True)[2]
+    assert read_version(content)["policy"].tolist() == [199, 199]
     assert len(list(tmp_path.iterdir())) <= 2
     publisher.close()
 
@@ -98,8 +133,9 @@ class Forgetful:
         return self.inner.look()
 
     def announce(self, version, path):
-        self.inner.announce(version, path)
+        known = self.inner.announce(version, path)
         self.announced.set()
+        return known
 
 
 def test_a_new_server_is_told_the_newest_version(tmp_path):
@@ -221,4 +257,4 @@ class Looks:
         return self._server.look()
 
     def announce(self, *arguments):
-        self._server.announce(*arguments)
+        return self._server.announce(*arguments)

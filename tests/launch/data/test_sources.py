@@ -143,6 +143,8 @@ def test_sources_that_are_not_there_are_refused(tmp_path, capsys, monkeypatch):
     fails(capsys, [*TRAIN, "--data", "minari:no-v0"], "no Minari dataset 'no-v0'", "there are none")
     fails(capsys, [*TRAIN, "--data", tmp_path], "no data at")
     fails(capsys, TRAIN, "bc learns from data alone", "--data")
+    text = ["train", "bc", "--env", "tokens:reverse", "--out", tmp_path / "text"]
+    fails(capsys, text, "bc learns from data alone", "train grpo", "--config.supervised_steps")
     assert not (tmp_path / "minari").exists()
 
 

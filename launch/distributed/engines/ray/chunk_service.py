@@ -107,7 +107,7 @@ class _Serving:
     def __init__(self, replay: SharedReplay, folder: pathlib.Path):
         self._replay, self._folder = replay, folder
         self._freezer, self._frozen = Freezer(), None
-        self.write, self.draw = replay.write, replay.draw
+        self.write, self.hear, self.draw = replay.write, replay.hear, replay.draw
         self.update_priorities, self.numbers = replay.update_priorities, replay.numbers
 
     def begin_checkpoint(self) -> str:

@@ -2,7 +2,9 @@
 for those of all other nodes.
 
 A block of an array that the learner has spread is cut into pieces, each an object of its own, which
-a node fetches if one of its devices holds a part of it.
+a node fetches if one of its devices holds a part of it; so is an array that the learner has whole,
+where all who read it spread it. Each process of a gang puts the blocks of its own devices, as
+objects alone.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from ray import exceptions
 
 from .....agents.variables.publisher import Publisher
 from .....agents.variables.reader import Server, VariableReader
-from .....agents.variables.stored import Place, StoredArray
+from .....agents.variables.server import PartServer
+from .....agents.variables.stored import Place, StoredArray, blocks_of, merged
 from .....agents.variables.version_board import FileShelf, read_version, version_file
+from ....files.frozen import fetch
 from ...roles import rpc
 from ...supervision import role
 from . import host
@@ -89,10 +93,27 @@ class _Shelf(FileShelf):
         self._page = page
         page.version = self.newest()[0]
 
-    def put(self, version: int, variables: Mapping[str, Nest]) -> str:
+    def put(self, version: int, variables: Mapping[str, Nest]) -> Any:
         path = super().put(version, variables)
         self._page.version = version
         return path
+
+
+class _PartShelf(FileShelf):
+    """Parts of versions as objects; in its folder is only the number of the newest."""
+
+    def __init__(self, folder: pathlib.Path):
+        super().__init__(folder)
+        self._kept: list[Any] = []
+
+    def put(self, version: int, variables: Mapping[str, Nest]) -> Any:
+        leaves, structure = jax.tree.flatten(dict(variables))
+        for number, leaf in enumerate(leaves):
+            blocks = tuple(blocks_of(leaf, number))
+            leaves[number] = StoredArray(leaf.shape, np.dtype(leaf.dtype), blocks)
+        reference = ray.put(_apart(jax.tree.unflatten(structure, leaves)))
+        self._kept = [*self._kept[-1:], reference]
+        return [reference]
 
 
 class _Announcer:
@@ -102,8 +123,8 @@ class _Announcer:
     and fetched once by a node.
     """
 
-    def __init__(self, server: Any, page: Page):
-        self._server, self._page = server, page
+    def __init__(self, server: Any, page: Page, spreads: bool = False):
+        self._server, self._page, self._spreads = server, page, spreads
         self._afar = False
         self._known, self._look_at = -1, 0.0
         self._announced: tuple[int, str] | None = None
@@ -121,14 +142,15 @@ class _Announcer:
                 self.announce(*last)  # It was announced without an object.
         return self._known, asked or self._page.asked
 
-    def announce(self, version: int, path: str) -> None:
+    def announce(self, version: int, path: str) -> bool:
         references = []
         if self._afar:
-            references = [ray.put(_apart(read_version(pathlib.Path(path))))]
+            references = [ray.put(_apart(read_version(pathlib.Path(path)), self._spreads))]
             self._kept, self._put = [*self._kept[-1:], *references], version
         # In a list: of a reference itself, Ray would hand on what it stands for.
         self._server.announce(version, references)
         self._known, self._announced = version, (version, path)
+        return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,15 +166,24 @@ class _Block:
             raise rpc.Unreachable("a block of a version is gone") from error
 
 
-def _apart(variables: Nest) -> Nest:
-    """Variables whose blocks, of arrays that were spread, are objects in pieces."""
+def _apart(variables: Nest, spreads: bool = False) -> Nest:
+    """Variables whose blocks, of arrays that were spread, are objects in pieces.
+
+    Args:
+      variables: arrays and `StoredArray`s, of whose blocks one at a time is brought to the host.
+      spreads: True if the same is to be done with large arrays that are whole.
+    """
 
     def put(leaf: Any) -> Any:
+        if spreads and isinstance(leaf, np.ndarray) and leaf.nbytes >= 2 * _PIECE_BYTES:
+            leaf = StoredArray(leaf.shape, leaf.dtype, tuple(blocks_of(leaf)))
         if not isinstance(leaf, StoredArray):
             return leaf
-        pieces = [piece for place, values in leaf.blocks for piece in _pieces(place, values)]
-        blocks = tuple((place, _Block(ray.put(values))) for place, values in pieces)
-        return dataclasses.replace(leaf, blocks=blocks)
+        blocks = []
+        for place, values in leaf.blocks:
+            pieces = _pieces(place, fetch(values))
+            blocks += [(part, _Block(ray.put(np.asarray(one, order="C")))) for part, one in pieces]
+        return dataclasses.replace(leaf, blocks=tuple(blocks))
 
     return jax.tree.map(put, variables)
 
@@ -165,7 +196,7 @@ def _pieces(place: Place, values: np.ndarray) -> list[tuple[Place, np.ndarray]]:
         shape = found[0][1].shape
         dim = shape.index(max(shape))
         found = [half for piece in found for half in _halves(*piece, dim)]
-    return [(part, np.asarray(piece, order="C")) for part, piece in found]
+    return found
 
 
 def _halves(place: Place, values: np.ndarray, dim: int) -> list[tuple[Place, np.ndarray]]:
@@ -188,11 +219,15 @@ class RayBoard:
         """Takes the `VariableRole`, from afar."""
         self._server = server
 
-    def publisher(self) -> Publisher:
+    def publisher(self, part: int = 0, parts: int = 1, *, spreads: bool = False) -> Publisher:
         folder = role.current().workspace / _FOLDER
+        if parts > 1:
+            folder = folder / str(part)
+            folder.mkdir(parents=True, exist_ok=True)
+            return Publisher(_PartShelf(folder), PartServer(self._server, part, parts))
         folder.mkdir(exist_ok=True)
         page = Page(folder)
-        return Publisher(_Shelf(page), _Announcer(self._server, page))
+        return Publisher(_Shelf(page), _Announcer(self._server, page, spreads))
 
     def reader(self, on_host: bool = False) -> VariableReader:
         return VariableReader(
@@ -233,8 +268,8 @@ def _from_afar(server: Server, newer_than: int) -> tuple[int, dict[str, Nest]] |
     found = server.get(newer_than, False)
     if found is None or not found[1]:  # None, or not yet an object.
         return None
-    version, (reference,), _ = found
+    version, references, _ = found
     try:
-        return version, ray.get(reference, timeout=_FETCH_SECONDS)
+        return version, merged(ray.get(references, timeout=_FETCH_SECONDS))
     except exceptions.RayError as error:  # It went with the learner; there will be another.
         raise rpc.Unreachable(f"version {version} is gone") from error

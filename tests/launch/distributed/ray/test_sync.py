@@ -96,3 +96,37 @@ def test_killed_amid_a_sync_it_is_back_and_no_answer_is_learned_from_twice(start
     os.kill(run.process.pid, signal.SIGTERM)
     run.wait()
     assert run.output.count("failed: its process was ended from outside") == 1, run.tail()
+
+
+def reserved(run):
+    """The number of the newest version whose parts the ranks of a learner were asked for."""
+    for parent in ("/dev/shm", "/tmp"):
+        pattern = f"troupe-{run.process.pid}-*/*/variables/0/reserved"
+        for path in pathlib.Path(parent).glob(pattern):
+            return int(path.read_text())
+    return -1
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.environ.get("TROUPE_FULL"), reason="minutes; set TROUPE_FULL=1")
+def test_each_rank_of_a_learner_publishes_its_part_and_a_lost_one_is_back(start):
+    two = {"mesh": "data=2,model=2", "schedule": "batch:data,megatron:model,zero3:data"}
+    run = start(
+        "processes",
+        engine="ray",
+        script=TOKENLAND,
+        **{**two, "learner_hosts": 2, "actors": 1},
+        **SERVERS,
+    )
+    # A version is asked for once the one before was read.
+    run.until(lambda: reserved(run) > 2, pause=0.2)
+    assert not versions(run)  # Nobody has laid down a whole one.
+    first, before = run.ray_roles()["learner/1"], reserved(run)
+    os.kill(first, signal.SIGKILL)
+    began = time.monotonic()
+    run.until(lambda: run.ray_roles().get("learner/1", first) != first, pause=0.2)
+    run.until(lambda: reserved(run) > before + 2, pause=0.2)
+    assert time.monotonic() - began < run.RECOVERY
+    os.kill(run.process.pid, signal.SIGTERM)
+    run.wait()
+    assert "the 2 of its gang are started again" in run.output, run.tail()

@@ -15,6 +15,7 @@ import sys
 import time
 
 import dm_env
+import jax
 import numpy as np
 
 from troupe import environments, launch
@@ -53,6 +54,15 @@ class Numbered(dm_env.Environment):
     def _seen(self, timestep):
         number = np.array([os.getpid(), next(_NUMBERS)], np.int32)
         return timestep._replace(observation={**timestep.observation, "number": number})
+
+
+def parts_of(sample):
+    """The numbers in a batch that a process gives, which may lie on devices already."""
+    numbers = sample.data.observation["number"]
+    if not isinstance(numbers, jax.Array):
+        return [numbers]
+    shards = {str(one.index): one.data for one in numbers.addressable_shards}
+    return [*map(np.asarray, shards.values())]
 
 
 def make_environment(*, seed, num_envs, evaluation):
@@ -108,8 +118,8 @@ class HaltingBuilder(GRPOBuilder):
 
     def make_dataset_iterator(self, replay):
         for sample in super().make_dataset_iterator(replay):
-            numbers = np.asarray(sample.data.observation["number"])[..., 0, :].reshape(-1, 2)
-            words = " ".join(f"{process}:{number}" for process, number in numbers)
+            numbers = [part[..., 0, :].reshape(-1, 2) for part in parts_of(sample)]
+            words = " ".join(f"{process}:{number}" for process, number in np.concatenate(numbers))
             with open(f"{self._out}.learned", "a") as file:
                 file.write(f"{os.getpid()} {words}\n")
             yield sample
