@@ -42,9 +42,11 @@ SETTINGS = (
             "supervised_steps": 30,
             "supervised_learning_rate": 3e-3,
             "learning_rate": 1e-3,
+            # Those of the run: what changes last would else be noise of 3 % in the score.
+            "learning_rate_steps": 750,
             "normalize_advantages": True,
         },
-        steps=16_000,
+        steps=24_000,
         target=0.9,
         # Two letters twice each, of which either may begin the word.
         environment={
@@ -53,7 +55,7 @@ SETTINGS = (
             "template": "{letters[0]}{letters[1]}{letters[2]}{letters[3]}=",
             "partial": False,
         },
-        source="chosen here; seeds 0 to 2 come from 0.02 after imitation to 1.00, 0.97 and 0.99",
+        source="chosen here; seeds 0 to 2 come from 0.02 after imitation to 0.99, 1.00 and 1.00",
         evaluation_every=960,
     ),
 )
