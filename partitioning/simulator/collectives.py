@@ -39,6 +39,9 @@ from .topology import Segment
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
+#: Each device of a group sends an array to another one.
+PERMUTE = "permute"
+
 #: Kind of device to the library that moves its data.
 LIBRARIES = {"cpu": "gloo", "gpu": "nccl", "tpu": "torus"}
 
@@ -121,6 +124,23 @@ def collective_cost(
         tree = CollectiveCost(_tree(nbytes, segments), "tree")
         return min(ring, tree, key=lambda choice: choice.seconds)
     return ring
+
+
+def permute_seconds(nbytes: float, segments: Sequence[Segment]) -> float:
+    """Seconds until every device of a group has sent an array to its neighbour.
+
+    Args:
+      nbytes: of the array.
+      segments: that the group spans.
+    """
+    segments = _joined(segments)
+    if len(segments) == 1:
+        seconds = segments[0].level.seconds(PERMUTE, nbytes, segments[0].size)
+        if seconds is not None:
+            return seconds
+    return max(
+        (s.level.latency + nbytes * s.sharing / s.level.bandwidth for s in segments), default=0.0
+    )
 
 
 def _halves(sizes: tuple[int, ...], channels: bool) -> bool:

@@ -34,7 +34,7 @@ from ....agents import examples
 from ....partitioning import CoShard, Mesh, Pipeline, Simulator, parse_schedule
 from ....partitioning.mesh import parse_mesh
 from ....partitioning.partition import Partitioned, partition
-from ....partitioning.simulator.calibration import calibrate
+from ....partitioning.simulator.calibration import Calibration, calibrate
 from .ranking import spearman
 
 #: (mesh, tactics before the pipeline, schedule, micro-batches), each a table of its own.
@@ -102,9 +102,8 @@ class TableTimes:
     processor: float
 
 
-def ranking(rounds: int) -> dict[str, Any]:
+def ranking(rounds: int, calibration: Calibration) -> dict[str, Any]:
     """Predicts and measures every table; rounds go over all of them."""
-    calibration = calibrate(jax.devices()[:8])
     simulator = Simulator(calibration.device, calibration.topology)
     example = examples.make("mlp", **_RANKED)
     given = example.init(jax.random.PRNGKey(0)), example.make_batch(jax.random.PRNGKey(1))
@@ -254,6 +253,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--rounds", type=int, default=20, help="timed runs of each table")
     parser.add_argument("--layers", type=int, default=32, help="of the transformer planned")
+    parser.add_argument("--calibration", metavar="FILE", help="that calibrate().save() wrote")
     parser.add_argument("--only", choices=_PARTS, help="one part alone")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     options = parser.parse_args(argv)
@@ -265,7 +265,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.only in (None, "co-shard"):
         found["co-shard"] = co_sharding(options.rounds)
     if options.only in (None, "ranking"):
-        found["ranking"] = ranking(options.rounds)
+        known = options.calibration
+        calibration = Calibration.load(known) if known else calibrate(jax.devices()[:8])
+        found["ranking"] = ranking(options.rounds, calibration)
         for row in sorted(found["ranking"]["rows"], key=lambda row: row["measured"]):
             print(
                 f"{row['mesh']:<28}{row['schedule']:<14}{row['microbatches']:>4}"

@@ -122,23 +122,33 @@ class PhaseProgram:
 
         def turn(carry: Any, row: Any) -> tuple[Any, None]:
             pools, sums = carry
-            kinds, microbatches, reads, writes = row
+            kinds, microbatches, reads, writes, sends = row
             kind, microbatch = kinds[place], microbatches[place]
             made, sums = lax.switch(kind, branches, pools, sums, microbatch, reads[place])
             # Pools do not pass through the switch, which would copy them.
             for pool, parcel in made.items():
-                if pool[1]:
-                    pairs = self._pairs(pool)
-                    parcel = {n: lax.ppermute(x, self.axis, pairs) for n, x in parcel.items()}
+                if pool in sends:
+                    # All devices know of a step without messages, and leave it out.
+                    send = functools.partial(self._exchanged, pool)
+                    parcel = lax.cond(sends[pool], send, dict, parcel)
+                elif pool[1]:
+                    parcel = self._exchanged(pool, parcel)
                 number = writes[pool][place]
                 if pool[1]:
                     parcel = _kept(pools[pool], parcel, number)
                 pools = {**pools, pool: _written(pools[pool], parcel, number)}
             return (pools, sums), None
 
-        table_rows = (kinds, rows, routes.read_slots, dict(routes.write_slots))
+        sends = {pool: routes.sends(pool) for pool in routes.sizes if pool[1]}
+        sends = {pool: steps for pool, steps in sends.items() if not steps.all()}
+        table_rows = (kinds, rows, routes.read_slots, dict(routes.write_slots), sends)
         (_, sums), _ = lax.scan(turn, (pools, sums), jax.tree.map(jnp.asarray, table_rows))
         return sums
+
+    def _exchanged(self, pool: Pool, parcel: Flat) -> Flat:
+        """What arrives on this device where each sends its parcel."""
+        pairs = self._pairs(pool)
+        return {n: lax.ppermute(x, self.axis, pairs) for n, x in parcel.items()}
 
     def _pairs(self, pool: Pool) -> list[tuple[int, int]]:
         """The pairs of devices between which messages of a pool go."""
@@ -216,6 +226,7 @@ class PhaseProgram:
     ) -> Flat:
         """Sums with what a cell adds to them."""
         sums, packing = dict(sums), self._totals[place]
+        runs: list[tuple[str, str, int, list[Any]]] = []
         for op in self.phase.dependence.totals:
             value = op.inputs[0]
             if value not in cell.added:
@@ -226,8 +237,18 @@ class PhaseProgram:
                 at = first + microbatch * more.size
                 sums[name] = lax.dynamic_update_slice_in_dim(sums[name], more, at, 0)
                 continue
+            monoid = op.params["monoid"]
+            for known, by, start, parts in runs:
+                if (known, by, start + sum(x.size for x in parts)) == (name, monoid, first):
+                    parts.append(more)
+                    break
+            else:
+                runs.append((name, monoid, first, [more]))
+        # Each update may copy the whole array: neighbours are updated together.
+        for name, monoid, first, parts in runs:
+            more = jnp.concatenate(parts) if len(parts) > 1 else parts[0]
             have = lax.slice_in_dim(sums[name], first, first + more.size)
-            both = COMBINE[op.params["monoid"]](have, more).astype(have.dtype)
+            both = COMBINE[monoid](have, more).astype(have.dtype)
             sums[name] = lax.dynamic_update_slice_in_dim(sums[name], both, first, 0)
         return sums
 

@@ -63,6 +63,10 @@ class Routes:
     read_slots: np.ndarray
     write_slots: Mapping[Pool, np.ndarray]
 
+    def sends(self, pool: Pool) -> np.ndarray:
+        """For each step, True if something arrives in a pool: bool [steps]."""
+        return (self.write_slots[pool] >= 0).any(axis=1)
+
     def nbytes(self, pool: Pool) -> int:
         """Bytes of a slot of a pool, or of a message to it."""
         return nbytes_of(self.sizes.get(pool, {}))
