@@ -159,6 +159,8 @@ def measured_by(module: str, rates: Sequence[int], sizes: Sequence[int]) -> list
                 for worker in workers:
                     assert worker.stdout is not None
                     answer = worker.stdout.readline()
+                    while answer.startswith("[Gloo]"):  # It tells of its connections there.
+                        answer = worker.stdout.readline()
                     if not answer:
                         raise RuntimeError(f"a host ended at {rate} Mbit/s; its words are above")
                     if worker is workers[0]:

@@ -5,7 +5,7 @@ cell, messages along the axis outside of the switch, and what follows the last m
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -118,37 +118,40 @@ class PhaseProgram:
         numbers, kinds, rows = self._numbers
         pools = {pool: zeros(sizes, (routes.slots[pool],)) for pool, sizes in routes.sizes.items()}
         sums = self._start(place)
+        patterns, pattern_of = routes.patterns()
+        exchanges = [functools.partial(self._exchanged, pools) for pools in patterns]
         branches = [self._idle] + [functools.partial(self._cell, task, held) for task in numbers]
 
         def turn(carry: Any, row: Any) -> tuple[Any, None]:
             pools, sums = carry
-            kinds, microbatches, reads, writes, sends = row
+            kinds, microbatches, reads, writes, pattern = row
             kind, microbatch = kinds[place], microbatches[place]
             made, sums = lax.switch(kind, branches, pools, sums, microbatch, reads[place])
             # Pools do not pass through the switch, which would copy them.
+            sent = {pool: parcel for pool, parcel in made.items() if pool[1]}
+            if sent:
+                # All devices know which messages a step has, and exchange no others. It is one
+                # switch, so that they exchange them in one order.
+                made = {**made, **lax.switch(pattern, exchanges, sent)}
             for pool, parcel in made.items():
-                if pool in sends:
-                    # All devices know of a step without messages, and leave it out.
-                    send = functools.partial(self._exchanged, pool)
-                    parcel = lax.cond(sends[pool], send, dict, parcel)
-                elif pool[1]:
-                    parcel = self._exchanged(pool, parcel)
                 number = writes[pool][place]
                 if pool[1]:
                     parcel = _kept(pools[pool], parcel, number)
                 pools = {**pools, pool: _written(pools[pool], parcel, number)}
             return (pools, sums), None
 
-        sends = {pool: routes.sends(pool) for pool in routes.sizes if pool[1]}
-        sends = {pool: steps for pool, steps in sends.items() if not steps.all()}
-        table_rows = (kinds, rows, routes.read_slots, dict(routes.write_slots), sends)
+        table_rows = (kinds, rows, routes.read_slots, dict(routes.write_slots), pattern_of)
         (_, sums), _ = lax.scan(turn, (pools, sums), jax.tree.map(jnp.asarray, table_rows))
         return sums
 
-    def _exchanged(self, pool: Pool, parcel: Flat) -> Flat:
-        """What arrives on this device where each sends its parcel."""
-        pairs = self._pairs(pool)
-        return {n: lax.ppermute(x, self.axis, pairs) for n, x in parcel.items()}
+    def _exchanged(self, pools: Collection[Pool], parcels: Mapping[Pool, Flat]) -> dict[Pool, Flat]:
+        """What arrives on this device where each sends its parcels of some pools."""
+
+        def sent(pool: Pool, parcel: Flat) -> Flat:
+            pairs = self._pairs(pool)
+            return {n: lax.ppermute(x, self.axis, pairs) for n, x in parcel.items()}
+
+        return {p: sent(p, x) if p in pools else dict(x) for p, x in parcels.items()}
 
     def _pairs(self, pool: Pool) -> list[tuple[int, int]]:
         """The pairs of devices between which messages of a pool go."""

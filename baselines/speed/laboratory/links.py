@@ -1,0 +1,229 @@
+"""Schedules with and without stages over a slow link, predicted and measured.
+
+    python -m troupe.baselines.speed.laboratory.links
+
+On the two hosts of :mod:`.network`, each with four virtual devices, a learner step with large
+parameters and small activations runs under known schedules and as a pipeline with one stage a host.
+The machine and the cable are measured with small kernels and messages; every step time is predicted
+from those, and measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import network
+
+RATES = (100,)
+#: Widths of the hidden layers.
+WIDTHS = (512,)
+#: Sizes of the model besides.
+SIZES = {"batch": 64, "num_layers": 8, "width": 128, "optimizer": "adam"}
+#: (mesh, tactics): "data" or "model" crosses the cable, or both do.
+KNOWN = (
+    ("data=8", "batch:data"),
+    ("data=8", "batch:data,zero3:data"),
+    ("data=2,model=4", "batch:data,megatron:model"),
+    ("model=2,data=4", "batch:data,megatron:model"),
+    ("model=2,data=4", "batch:data,megatron:model,zero3:data"),
+    ("model=8", "megatron:model"),
+)
+#: (tactics over the devices of a host, schedule, micro-batches), with one stage a host.
+PIPELINES = (
+    ("batch:data", "1f1b", 2),
+    ("batch:data", "1f1b", 4),
+    ("batch:data", "1f1b", 8),
+    ("batch:data", "gpipe", 4),
+    ("batch:data,zero3:data", "1f1b", 4),
+)
+_STAGES = "stage=2,data=4"
+_REPEATS = 5
+#: Bytes that a simulator takes as text, at most.
+_TEXT = 1 << 18
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkTimes:
+    """One schedule over the cable.
+
+    Attributes:
+      rate: of the cable, Mbit/s each way.
+      hidden: width of the hidden layers.
+      mesh, schedule: as a command line takes them; of a pipeline with its table and micro-batches.
+      is_pipeline: True with stages.
+      predicted, measured: seconds of a step.
+    """
+
+    rate: int
+    hidden: int
+    mesh: str
+    schedule: str
+    is_pipeline: bool
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, relative."""
+        return self.predicted / self.measured - 1
+
+
+def crossings(rate: int, widths: Sequence[int]) -> list[LinkTimes]:
+    """Predicts and measures every schedule on all hosts, for one rate [Mbit/s]."""
+    from ....agents import examples
+    from ....partitioning import Pipeline, parse_schedule
+    from ....partitioning.mesh import parse_mesh
+    from ....partitioning.partition import partition
+
+    simulator = _simulator(rate)
+    cases = [(mesh, before, parse_schedule(before), False) for mesh, before in KNOWN]
+    for before, name, count in PIPELINES:
+        tactics = [*parse_schedule(before), Pipeline("stage", count, name)]
+        cases.append((_STAGES, f"{before},pipeline:stage ({name}, {count})", tactics, True))
+    found, runs = [], []
+    for hidden in widths:
+        example = examples.make("mlp", hidden=hidden, **SIZES)
+        for mesh, text, tactics, is_pipeline in cases:
+            step = partition(example.update, parse_mesh(mesh), tactics, simulate=simulator)
+            plan = step.plan(example.state_shapes, example.batch_shapes)
+            predicted = plan.steps[-1].simulation.predicted_seconds.total
+            found.append(LinkTimes(rate, hidden, mesh, text, is_pipeline, predicted, 0.0))
+            runs.append(_bound(step, example))
+    best = _least(runs)
+    return [
+        dataclasses.replace(row, measured=seconds) for row, seconds in zip(found, best, strict=True)
+    ]
+
+
+def _simulator(rate: int) -> Any:
+    """The machine and the cable as the first host measures them: all plan alike."""
+    import jax
+    import numpy as np
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    from ....partitioning import Simulator
+    from ....partitioning.simulator.fit import fit_device
+    from ....partitioning.simulator.microbench import Bench
+
+    kinds = ("all_reduce", "reduce_scatter", "all_gather")
+    inside = [(kind, size) for kind in kinds for size in (1 << 12, 1 << 18, 1 << 21)]
+    bench, _, topology = network.hierarchy(rate, inside)
+    samples = [
+        bench.step(), bench.loop(), bench.vector(1 << 14), bench.transcendental(1 << 14),
+        *(bench.results(count) for count in (1, 64)),
+        *(bench.memory(1 << k) for k in range(10, 26, 3)),
+        *(bench.matmul("float32", n, n, n) for n in (4, 16, 64, 128, 256)),
+        Bench(jax.local_devices(), bench.repeats).alone(),
+    ]  # fmt: skip
+    device = fit_device("this machine", "cpu", samples, 1 << 30)
+    text = json.dumps(Simulator(device, topology).to_json()).encode()
+    padded = np.frombuffer(text.ljust(_TEXT), np.uint8)
+    return Simulator.from_json(json.loads(bytes(np.asarray(broadcast_one_to_all(padded)))))
+
+
+def _bound(step: Any, example: Any) -> Callable[[], Any]:
+    """A call of a step, with its arguments where they belong."""
+    import jax
+    import numpy as np
+
+    given = example.init(jax.random.PRNGKey(0)), example.make_batch(jax.random.PRNGKey(1))
+    made = step.compile(example.state_shapes, example.batch_shapes)
+
+    def placed(array: Any, sharding: Any) -> Any:
+        array = np.asarray(array)
+        if not sharding.addressable_devices:
+            return jax.make_array_from_single_device_arrays(
+                array.shape, sharding, [], dtype=array.dtype
+            )
+        return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+
+    leaves = [placed(x, s) for x, s in zip(jax.tree.leaves(given), made.in_shardings, strict=True)]
+    program = made.plan.pipeline
+    if program is None:
+        return functools.partial(made, leaves)
+    arrays = dict(zip(program.step.program.inputs, leaves, strict=True))
+    state = made.packing.pack([arrays[v] for v in program.state])
+    others = [x for v, x in arrays.items() if v not in program.after]
+    return functools.partial(jax.jit(made.step), state, others)
+
+
+def _least(runs: Sequence[Callable[[], Any]]) -> list[float]:
+    """The least seconds of each, in turns: what else the machine does only adds to them."""
+    import jax
+
+    least = [float("inf")] * len(runs)
+    for turn in range(_REPEATS + 1):
+        for i, run in enumerate(runs):
+            started = time.perf_counter()
+            jax.block_until_ready(run())
+            if turn:  # The first one compiles.
+                least[i] = min(least[i], time.perf_counter() - started)
+    return least
+
+
+def best_of(rows: Sequence[LinkTimes], is_pipeline: bool, what: str) -> LinkTimes:
+    """The row of least seconds, "predicted" or "measured", with stages or without."""
+    return min(
+        (r for r in rows if r.is_pipeline == is_pipeline), key=lambda row: getattr(row, what)
+    )
+
+
+def gains(rows: Sequence[LinkTimes]) -> tuple[float, float]:
+    """How many times as fast the best pipeline is as the best other schedule: predicted, measured.
+
+    Each is best by the same seconds that are compared.
+    """
+    predicted, measured = (
+        getattr(best_of(rows, False, what), what) / getattr(best_of(rows, True, what), what)
+        for what in ("predicted", "measured")
+    )
+    return predicted, measured
+
+
+def table(rows: Sequence[LinkTimes]) -> str:
+    """The schedules as a Markdown table, and what they say in all."""
+    lines = [
+        "| Mbit/s | hidden | mesh | schedule | ms: predicted | measured | error |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    cases: dict[tuple[int, int], list[LinkTimes]] = {}
+    for r in sorted(rows, key=lambda r: (r.rate, r.hidden, r.measured)):
+        cases.setdefault((r.rate, r.hidden), []).append(r)
+        lines.append(
+            f"| {r.rate} | {r.hidden} | {r.mesh} | {r.schedule} | {r.predicted * 1e3:.0f} | "
+            f"{r.measured * 1e3:.0f} | {r.error:+.0%} |"
+        )
+    lines.append("")
+    for (rate, hidden), some in cases.items():
+        predicted, measured = gains(some)
+        worst = max(some, key=lambda r: abs(r.error))
+        lines.append(
+            f"{rate} Mbit/s, hidden layers of {hidden}: the best pipeline is predicted to be "
+            f"{predicted:.2f} times as fast as the best schedule without, and is {measured:.2f} "
+            f"times; the worst prediction is {worst.error:+.0%} off ({worst.schedule})."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def measure(rates: Sequence[int] = RATES, widths: Sequence[int] = WIDTHS) -> list[LinkTimes]:
+    """Predicts and measures every schedule at these rates [Mbit/s] and widths."""
+    return [LinkTimes(**row) for row in network.measured_by(f"{__package__}.links", rates, widths)]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the table, and writes it with the figures where --out says."""
+    return network.command(
+        "links", __doc__, argv, (RATES, WIDTHS),
+        lambda host, sizes: network.work(host, sizes, crossings),
+        lambda found: table([LinkTimes(**row) for row in found]),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
