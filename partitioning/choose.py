@@ -256,10 +256,10 @@ def _with_stages(
 ) -> list[TriedPlan]:
     """Pipelines over so many devices. Stages lie farthest apart, as they exchange least."""
 
-    def tried(depth: int, table: str) -> TriedPlan:
+    def tried(depth: int, table: str, before: str = "batch:data") -> TriedPlan:
         rest = devices // depth
         axes = {"stage": depth, "data": rest} if rest > 1 else {"stage": depth}
-        schedule = f"batch:data,{table}" if rest > 1 else table
+        schedule = f"{before},{table}" if rest > 1 else table
         return _tried(planned, Mesh(axes), schedule, parse_schedule(schedule))
 
     deepest = min(devices, _DEEPEST)
@@ -270,7 +270,10 @@ def _with_stages(
         return [*found.values()]
     best = min(able, key=lambda depth: rank(found[depth]))
     counts = (f"{PIPELINES[0]}+1f1b+{each * best}" for each in _FOR_EACH_STAGE)
-    return [*found.values(), *(tried(best, table) for table in (*PIPELINES[1:], *counts))]
+    others = [tried(best, table) for table in (*PIPELINES[1:], *counts)]
+    if best < devices:
+        others.append(tried(best, PIPELINES[0], "batch:data,zero3:data"))
+    return [*found.values(), *others]
 
 
 def _tried(planned: Planner, mesh: Mesh, schedule: str, tactics: Sequence[Tactic]) -> TriedPlan:

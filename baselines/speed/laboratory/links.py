@@ -2,10 +2,10 @@
 
     python -m troupe.baselines.speed.laboratory.links
 
-On the two hosts of :mod:`.network`, each with four virtual devices, a learner step with large
-parameters and small activations runs under known schedules and as a pipeline with one stage a host.
-The machine and the cable are measured with small kernels and messages; every step time is predicted
-from those, and measured.
+On the two hosts of :mod:`.network`, with one device each, a learner step with large parameters and
+small activations runs under known schedules, as a search splits it, and as a pipeline with one
+stage a host. The machine and the cable are measured with small kernels and messages; every step
+time is predicted from those, and measured.
 """
 
 from __future__ import annotations
@@ -22,27 +22,20 @@ from . import network
 
 RATES = (100,)
 #: Widths of the hidden layers.
-WIDTHS = (512,)
+WIDTHS = (256,)
 #: Sizes of the model besides.
-SIZES = {"batch": 64, "num_layers": 8, "width": 128, "optimizer": "adam"}
-#: (mesh, tactics): "data" or "model" crosses the cable, or both do.
+SIZES = {"batch": 128, "num_layers": 8, "width": 256, "optimizer": "adam"}
+#: (mesh, tactics).
 KNOWN = (
-    ("data=8", "batch:data"),
-    ("data=8", "batch:data,zero3:data"),
-    ("data=2,model=4", "batch:data,megatron:model"),
-    ("model=2,data=4", "batch:data,megatron:model"),
-    ("model=2,data=4", "batch:data,megatron:model,zero3:data"),
-    ("model=8", "megatron:model"),
+    ("data=2", "batch:data"),
+    ("data=2", "batch:data,zero2:data"),
+    ("data=2", "batch:data,zero3:data"),
+    ("model=2", "megatron:model"),
+    ("data=2", "auto:data"),
 )
-#: (tactics over the devices of a host, schedule, micro-batches), with one stage a host.
-PIPELINES = (
-    ("batch:data", "1f1b", 2),
-    ("batch:data", "1f1b", 4),
-    ("batch:data", "1f1b", 8),
-    ("batch:data", "gpipe", 4),
-    ("batch:data,zero3:data", "1f1b", 4),
-)
-_STAGES = "stage=2,data=4"
+#: (schedule, micro-batches).
+PIPELINES = (("1f1b", 2), ("1f1b", 4), ("1f1b", 8), ("gpipe", 4), ("zero-bubble", 4))
+_STAGES = "stage=2"
 _REPEATS = 5
 #: Bytes that a simulator takes as text, at most.
 _TEXT = 1 << 18
@@ -55,7 +48,7 @@ class LinkTimes:
     Attributes:
       rate: of the cable, Mbit/s each way.
       hidden: width of the hidden layers.
-      mesh, schedule: as a command line takes them; of a pipeline with its table and micro-batches.
+      mesh, schedule: as a command line takes them.
       is_pipeline: True with stages.
       predicted, measured: seconds of a step.
     """
@@ -77,15 +70,15 @@ class LinkTimes:
 def crossings(rate: int, widths: Sequence[int]) -> list[LinkTimes]:
     """Predicts and measures every schedule on all hosts, for one rate [Mbit/s]."""
     from ....agents import examples
-    from ....partitioning import Pipeline, parse_schedule
+    from ....partitioning import parse_schedule
     from ....partitioning.mesh import parse_mesh
     from ....partitioning.partition import partition
 
     simulator = _simulator(rate)
     cases = [(mesh, before, parse_schedule(before), False) for mesh, before in KNOWN]
-    for before, name, count in PIPELINES:
-        tactics = [*parse_schedule(before), Pipeline("stage", count, name)]
-        cases.append((_STAGES, f"{before},pipeline:stage ({name}, {count})", tactics, True))
+    for name, count in PIPELINES:
+        text = f"pipeline:stage+{name}+{count}"
+        cases.append((_STAGES, text, parse_schedule(text), True))
     found, runs = [], []
     for hidden in widths:
         example = examples.make("mlp", hidden=hidden, **SIZES)
@@ -110,17 +103,19 @@ def _simulator(rate: int) -> Any:
     from ....partitioning import Simulator
     from ....partitioning.simulator.fit import fit_device
     from ....partitioning.simulator.microbench import Bench
+    from ....partitioning.simulator.topology import Topology
 
-    kinds = ("all_reduce", "reduce_scatter", "all_gather")
-    inside = [(kind, size) for kind in kinds for size in (1 << 12, 1 << 18, 1 << 21)]
-    bench, _, topology = network.hierarchy(rate, inside)
-    samples = [
-        bench.step(), bench.loop(), bench.vector(1 << 14), bench.transcendental(1 << 14),
+    bench = Bench(jax.devices(), _REPEATS)
+    samples = [bench.step()]
+    bench.step_seconds = samples[0].seconds
+    samples += [
+        bench.loop(), bench.vector(1 << 14), bench.transcendental(1 << 14),
         *(bench.results(count) for count in (1, 64)),
         *(bench.memory(1 << k) for k in range(10, 26, 3)),
-        *(bench.matmul("float32", n, n, n) for n in (4, 16, 64, 128, 256)),
-        Bench(jax.local_devices(), bench.repeats).alone(),
+        *(bench.straight(k, transposed) for k in (64, 256) for transposed in (False, True)),
+        *(bench.matmul("float32", n, n, n) for n in (4, 16, 64, 128, 256, 512)),
     ]  # fmt: skip
+    topology = Topology((network.cable_level(rate, bench, 1),))
     device = fit_device("this machine", "cpu", samples, 1 << 30)
     text = json.dumps(Simulator(device, topology).to_json()).encode()
     padded = np.frombuffer(text.ljust(_TEXT), np.uint8)
@@ -213,7 +208,8 @@ def table(rows: Sequence[LinkTimes]) -> str:
 
 def measure(rates: Sequence[int] = RATES, widths: Sequence[int] = WIDTHS) -> list[LinkTimes]:
     """Predicts and measures every schedule at these rates [Mbit/s] and widths."""
-    return [LinkTimes(**row) for row in network.measured_by(f"{__package__}.links", rates, widths)]
+    found = network.measured_by(f"{__package__}.links", rates, widths, 1)
+    return [LinkTimes(**row) for row in found]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -222,6 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "links", __doc__, argv, (RATES, WIDTHS),
         lambda host, sizes: network.work(host, sizes, crossings),
         lambda found: table([LinkTimes(**row) for row in found]),
+        1,
     )  # fmt: skip
 
 
