@@ -2,7 +2,7 @@
 
     python -m troupe.baselines.speed.laboratory.pipelines --json
 
-Four parts:
+Five parts:
 
 - ranking: calibrates this machine, predicts the step time of every table below, runs them all in
   turns, and prints both, with Spearman's rank correlation. Times are the least of all rounds, so
@@ -10,6 +10,8 @@ Four parts:
 - memory: what the compiler says that a device of each model below needs, and what was predicted.
 - co-shard: what the compiler says that a transformer with long attention needs, and its time, with
   attention in parts beside the whole.
+- links: step times of a learner over two hosts with a slow link, with stages and without; see
+  :mod:`.links`, which needs root.
 - planning: processor seconds and memory of planning a transformer of 32 layers over eight stages
   and 32 micro-batches.
 
@@ -35,6 +37,7 @@ from ....partitioning import CoShard, Mesh, Pipeline, Simulator, parse_schedule
 from ....partitioning.mesh import parse_mesh
 from ....partitioning.partition import Partitioned, partition
 from ....partitioning.simulator.calibration import Calibration, calibrate
+from . import links, network
 from .ranking import spearman
 
 #: (mesh, tactics before the pipeline, schedule, micro-batches), each a table of its own.
@@ -241,7 +244,7 @@ def _resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-_PARTS = ("ranking", "memory", "co-shard", "planning")
+_PARTS = ("ranking", "memory", "co-shard", "links", "planning")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -275,6 +278,12 @@ def main(argv: Sequence[str] | None = None) -> None:
                 f"{1e3 * row['processor']:>12.2f} ms of processors"
             )
         print(f"Spearman {found['ranking']['spearman']}")
+    if options.only == "links" and (reason := network.why_not()):
+        parser.error(f"no namespaces can be made here: {reason}")
+    if options.only == "links" or (options.only is None and not network.why_not()):
+        rows = links.measure()
+        found["links"] = [dataclasses.asdict(row) for row in rows]
+        print(links.table(rows))
     if options.json:
         print(json.dumps(found, indent=1))
 

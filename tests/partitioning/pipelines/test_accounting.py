@@ -116,7 +116,7 @@ def test_devices_that_share_cores_wait_for_all_of_them():
     # All work is done by one core, one after the other.
     assert shared.total == sum(COSTS[c.segment].time(c.work) for c in TABLE.step_of) / 2
     assert all(end <= shared.total for end in shared.ends.values())
-    with pytest.raises(ValueError, match="alone of device .* is 0.5"):
+    with pytest.raises(ValueError, match=r"alone of device .* is 0\.5"):
         dataclasses.replace(device, alone=0.5)
 
 
