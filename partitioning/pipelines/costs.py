@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ..ir.program import Program, Value
 from ..simulator.attach import Simulator
-from ..simulator.collectives import permute_seconds
+from ..simulator.collectives import LIBRARIES, permute_seconds
 from ..simulator.device import Device
 from ..simulator.memory import Memory, Owner
 from ..simulator.presets import get_device
@@ -105,7 +105,10 @@ class PhaseCosts:
         found = [fixed] * self.program.table.steps
         for pool in routes.sizes:
             if pool[1]:
-                seconds = permute_seconds(routes.nbytes(pool), self._segments)
+                both_ways = 2 * pool[1] == self.program.table.devices
+                seconds = permute_seconds(
+                    routes.nbytes(pool), self._segments, LIBRARIES[device.kind], both_ways
+                )
                 sends = routes.sends(pool).tolist()
                 found = [t + seconds * one for t, one in zip(found, sends, strict=True)]
         return tuple(found)

@@ -4,10 +4,10 @@
 
 On the two hosts of :mod:`.network`, with one device each, a learner step with large parameters and
 small activations runs under known schedules, as a search splits it, and as a pipeline with one
-stage a host. A device is taken to have 85 % of the memory that the whole step needs: what leaves all
-state on every device does not fit. It is timed, and no rival. (A model so small is quickest whole, on
-one device; it stands for those that need several.) The machine and the cable are measured with small
-kernels and messages; every step time is predicted from those, and measured.
+stage a host. A device is taken to have 85 % of the memory that the whole step needs: what leaves
+all state on every device does not fit. It is timed, and no rival. (A model so small is quickest
+whole, on one device; it stands for those that need several.) The machine and the cable are measured
+with small kernels and messages; every step time is predicted from those, and measured.
 """
 
 from __future__ import annotations
@@ -224,8 +224,8 @@ def table(rows: Sequence[LinkTimes]) -> str:
     for r in sorted(rows, key=lambda r: (r.rate, r.hidden, r.measured)):
         cases.setdefault((r.rate, r.hidden), []).append(r)
         lines.append(
-            f"| {r.rate} | {r.hidden} | {r.mesh} | {r.schedule or '-'} | {'yes' if r.fits else 'no'} | "
-            f"{r.predicted * 1e3:.0f} | {r.measured * 1e3:.0f} | {r.error:+.0%} |"
+            f"| {r.rate} | {r.hidden} | {r.mesh} | {r.schedule or '-'} | "
+            f"{'yes' if r.fits else 'no'} | {r.predicted * 1e3:.0f} | {r.measured * 1e3:.0f} | {r.error:+.0%} |"
         )
     lines.append("")
     for (rate, hidden), some in cases.items():
