@@ -224,8 +224,9 @@ def table(rows: Sequence[LinkTimes]) -> str:
     for r in sorted(rows, key=lambda r: (r.rate, r.hidden, r.measured)):
         cases.setdefault((r.rate, r.hidden), []).append(r)
         lines.append(
-            f"| {r.rate} | {r.hidden} | {r.mesh} | {r.schedule or '-'} | "
-            f"{'yes' if r.fits else 'no'} | {r.predicted * 1e3:.0f} | {r.measured * 1e3:.0f} | {r.error:+.0%} |"
+            f"| {r.rate} | {r.hidden} | {r.mesh} | {r.schedule or '-'} "
+            f"| {'yes' if r.fits else 'no'} | {r.predicted * 1e3:.0f} | {r.measured * 1e3:.0f} "
+            f"| {r.error:+.0%} |"
         )
     lines.append("")
     for (rate, hidden), some in cases.items():
