@@ -84,7 +84,7 @@ class Pipeline:
                 f"pipeline:{text}: write an axis, and behind it at most a schedule and a number of "
                 "micro-batches, e.g. pipeline:stage+zero-bubble+16"
             )
-        return cls(axis, counts[0] if counts else None, *names)
+        return cls(axis, counts[0] if counts else None, names[0] if names else "1f1b")
 
     def actions(self, context: Context) -> list[Action]:
         """Tiles nothing: a pass behind all tactics cuts the step."""
