@@ -216,7 +216,7 @@ class Arranging:
             self._learners[devices] = planning.unpartitioned(
                 self._experiment, self._spec, devices, self._partition
             )
-        return partitioning.choose(self._learners[devices].on, devices, self._memory)
+        return partitioning.choose(self._learners[devices].on, devices, self._memory, stages=False)
 
     def _sampler(self, devices: int, memory: float) -> partitioning.PlanChoice:
         from .. import partitioning
@@ -225,7 +225,7 @@ class Arranging:
             self._samplers[devices] = planning.unpartitioned_policy(
                 self._experiment, self._spec, devices, self._partition
             )
-        return partitioning.choose(self._samplers[devices].on, devices, memory, SCHEDULES, 0)
+        return partitioning.choose(self._samplers[devices].on, devices, memory, SCHEDULES, 0, False)
 
     def _arranged(
         self, learner: partitioning.PlanChoice, sampler: partitioning.PlanChoice, apart: bool

@@ -1,4 +1,6 @@
-"""A mesh and a schedule for so many devices: known schedules on every shape, then a search."""
+"""A mesh and a schedule for so many devices: known schedules on every shape, then a search, and
+pipelines of a few depths.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any
 from .decide.actions import Tactic, axes_of
 from .explain import table
 from .mesh import Mesh
+from .pipelines.pipeline import Pipeline
 from .plan import Plan
 from .simulator.errors import error_of
 from .simulator.simulate import Simulation, amount
@@ -27,6 +30,12 @@ SCHEDULES = (
     "batch:data,megatron:model,zero2:data",
     "batch:data,megatron:model,zero3:data",
 )
+#: What is tried of a pipeline: of every depth the first, of the best depth the others too.
+PIPELINES = ("pipeline:stage", "pipeline:stage+zero-bubble", "pipeline:stage+interleaved")
+#: Micro-batches for each stage that are tried on the best depth besides.
+_FOR_EACH_STAGE = (2, 8)
+#: The deepest pipeline that is tried.
+_DEEPEST = 8
 #: The widest axis "model" that is tried: beyond, a layer's exchanges leave its host.
 _WIDEST = 16
 #: Times that differ by less than this share are alike.
@@ -52,6 +61,11 @@ class TriedPlan:
     schedule: str
     plan: Plan | None
     why: str = ""
+
+    @property
+    def is_pipeline(self) -> bool:
+        """True if it has stages."""
+        return "pipeline:" in self.schedule
 
     @property
     def simulation(self) -> Simulation:
@@ -85,6 +99,26 @@ class PlanChoice:
     others: tuple[TriedPlan, ...]
     impossible: tuple[TriedPlan, ...]
 
+    def of_pipelines(self) -> str:
+        """One line: if a pipeline is quickest, and by how much; "" if none was tried."""
+        able = [self.best, *self.others]
+        staged = [tried for tried in able if tried.is_pipeline]
+        if not staged:
+            refused = [tried for tried in self.impossible if tried.is_pipeline]
+            return f"no pipeline can be: {refused[0].why}" if refused else ""
+        other = next((t for t in able if t.is_pipeline != self.best.is_pipeline), None)
+        if other is None:
+            return "a pipeline is all that can be"
+        ratio = (
+            other.simulation.predicted_seconds.total / self.best.simulation.predicted_seconds.total
+        )
+        where = f"--mesh {other.mesh} --schedule {other.schedule}"
+        large = "" if other.simulation.fits else ", and does not fit"
+        times = f"takes {ratio:.2f} times as long{large}"
+        if self.best.is_pipeline:
+            return f"a pipeline is best: without one, {where} {times}"
+        return f"no pipeline is quickest: the best one, {where}, {times}"
+
     @property
     def plan(self) -> Plan:
         """The plan of what was chosen."""
@@ -114,6 +148,7 @@ class PlanChoice:
                 }
             )
         lines.append(table(rows, left=("mesh", "schedule")))
+        lines += filter(None, [self.of_pipelines()])
         if any(row["times"].startswith("~") for row in rows):
             lines.append("~: as long as what is chosen, within the error of predictions")
         if self.impossible:
@@ -129,6 +164,7 @@ class PlanChoice:
         return {
             "chosen": self.best.to_json(),
             "others": [tried.to_json() for tried in self.others],
+            "pipelines": self.of_pipelines(),
             "impossible": [
                 {"mesh": tried.mesh, "schedule": tried.schedule, "why": tried.why}
                 for tried in self.impossible
@@ -168,6 +204,7 @@ def choose(
     memory: float = 1.0,
     schedules: Sequence[str] = SCHEDULES,
     searched: int = _SEARCHED,
+    stages: bool = True,
 ) -> PlanChoice:
     """Chooses how so many devices share a step.
 
@@ -177,6 +214,7 @@ def choose(
       memory: the share of a device's memory within which a plan fits.
       schedules: tried on every mesh; those over "model" where it has that axis.
       searched: on how many of the best meshes a search follows.
+      stages: False if the step is not to be a pipeline.
 
     Raises:
       ValueError: no devices, or nothing that can be planned on any mesh of them.
@@ -202,6 +240,8 @@ def choose(
         axes = tuple(mesh.axes)[::-1]
         search = Automatic(axes, budget=Budget(estimates=_ESTIMATES, judged=3))
         found.append(_tried(planned, mesh, f"auto:{search.axis}", [search]))
+    if stages:
+        found += _with_stages(planned, devices, rank)
     able = sorted((t for t in found if t.plan is not None), key=rank)
     if not able:
         raise ValueError(
@@ -209,6 +249,31 @@ def choose(
         )
     impossible = tuple(t for t in found if t.plan is None)
     return PlanChoice(able[0], tuple(able[1:]), impossible)
+
+
+def _with_stages(
+    planned: Planner, devices: int, rank: Callable[[TriedPlan], Any]
+) -> list[TriedPlan]:
+    """Pipelines over so many devices. Stages lie farthest apart, as they exchange least."""
+
+    def tried(depth: int, table: str, before: str = "batch:data") -> TriedPlan:
+        rest = devices // depth
+        axes = {"stage": depth, "data": rest} if rest > 1 else {"stage": depth}
+        schedule = f"{before},{table}" if rest > 1 else table
+        return _tried(planned, Mesh(axes), schedule, parse_schedule(schedule))
+
+    deepest = min(devices, _DEEPEST)
+    depths = [depth for depth in range(2, deepest + 1) if devices % depth == 0]
+    found = {depth: tried(depth, PIPELINES[0]) for depth in depths}
+    able = [depth for depth in depths if found[depth].plan is not None]
+    if not able:
+        return [*found.values()]
+    best = min(able, key=lambda depth: rank(found[depth]))
+    counts = (f"{PIPELINES[0]}+1f1b+{each * best}" for each in _FOR_EACH_STAGE)
+    others = [tried(best, table) for table in (*PIPELINES[1:], *counts)]
+    if best < devices:
+        others.append(tried(best, PIPELINES[0], "batch:data,zero3:data"))
+    return [*found.values(), *others]
 
 
 def _tried(planned: Planner, mesh: Mesh, schedule: str, tactics: Sequence[Tactic]) -> TriedPlan:
@@ -220,7 +285,7 @@ def _tried(planned: Planner, mesh: Mesh, schedule: str, tactics: Sequence[Tactic
     before = 0
     for step, tactic in zip(plan.steps, tactics, strict=False):
         wide = any(mesh.axes[axis] > 1 for axis in axes_of(tactic))
-        if step.end == before and wide and not isinstance(tactic, Automatic):
+        if step.end == before and wide and not isinstance(tactic, Automatic | Pipeline):
             why = f"tactic {tactic.name!r} finds nothing to split over {tactic.axis}"
             return TriedPlan(str(mesh), schedule, None, why)
         before = step.end

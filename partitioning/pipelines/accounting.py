@@ -152,32 +152,41 @@ def lockstep_time(
     edges: Edges,
     costs: Sequence[SegmentCost],
     link: Link | None = None,
+    joint: Callable[[Sequence[float]], float] = max,
+    exchanges: Sequence[float] = (),
 ) -> TableTiming:
     """The time if all devices begin each step together, as where all take part in its exchange.
 
     A step takes as long as its longest cell, and then as long as the slowest link carries what the
     cells made.
+
+    Args:
+      costs: for each segment.
+      link: the time of a value between devices; None if it takes none.
+      joint: the time until all devices are done, from the time of each by itself.
+      exchanges: for each step the time that all devices take besides.
     """
     starts: dict[PipelineCell, float] = {}
     ends: dict[PipelineCell, float] = {}
     sent = _by_value(messages(table, edges)) if link else {}
     now = 0.0
-    for row in table.cells:
+    busy = [0.0] * table.devices
+    for step, row in enumerate(table.cells):
         wires: dict[tuple[int, int], float] = {}
-        end = now
-        for cell in filter(None, row):
-            starts[cell] = now
-            ends[cell] = now + costs[cell.segment].time(cell.work)
-            end = max(end, ends[cell])
+        times = [costs[c.segment].time(c.work) if c is not None else 0.0 for c in row]
+        end = now + joint(times)
+        for device, cell in enumerate(row):
+            if cell is not None:
+                starts[cell] = now
+                ends[cell] = min(now + times[device], end)
+                busy[device] += ends[cell] - now
         for cell in dict.fromkeys(filter(None, row)):
             for message in sent.get(cell, ()):
                 wire = message.source, message.target
                 assert link is not None
                 wires[wire] = wires.get(wire, 0.0) + link(cell, *wire)
-        now = end + max(wires.values(), default=0.0)
-    orders = table.orders()
-    busy = tuple(sum(costs[c.segment].time(c.work) for c in order) for order in orders)
-    return TableTiming(now, starts, ends, busy)
+        now = end + max(wires.values(), default=0.0) + (exchanges[step] if exchanges else 0.0)
+    return TableTiming(now, starts, ends, tuple(busy))
 
 
 def live(

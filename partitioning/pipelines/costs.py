@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..ir.program import Program, Value
 from ..simulator.attach import Simulator
+from ..simulator.collectives import LIBRARIES, permute_seconds
 from ..simulator.device import Device
 from ..simulator.memory import Memory, Owner
 from ..simulator.presets import get_device
 from ..simulator.simulate import Simulation
 from ..simulator.timing import Event, Seconds, Timing
+from ..simulator.topology import Segment
 from .accounting import SegmentCost, TableTiming, lockstep_time
 from .edges import Task
 from .execution.flat import nbytes_of
 from .execution.phase import PhaseProgram
+from .execution.routes import EVERY
 from .execution.spmd import PipelineProgram
 from .execution.tail import needed
 from .stages.dependence import in_microbatches
@@ -65,21 +68,50 @@ class PhaseCosts:
         cell = self.cells.get(task)
         if cell is None:
             return 0.0
+        work, routes = self.program.phase.cells[task], self.program.routes
+        own = [v for v in work.given if self.program.tail.owners.get(v, EVERY) != EVERY]
+        # Arrays are cut out of flat ones, and laid into such.
+        copied = [v.nbytes for v in (*own, *work.read)]
+        copied += [routes.nbytes(parcel.pool) for parcel in routes.parcels[task]]
+        added = sum(v.nbytes for v in work.added)
+        copied += [added, 2 * added] if added else []
+        return running(cell) + sum(map(self._copying, copied))
+
+    def _copying(self, nbytes: float) -> float:
+        """Seconds of a kernel that reads and writes so many bytes."""
         device = self.device
-        return running(cell) + device.loop_seconds + device.branch_seconds
+        return device.kernel_seconds + 2 * nbytes / device.bandwidth(2 * max(nbytes, 1.0))
 
     def _link(self, cell: PipelineCell, source: int, target: int) -> float:
-        """Seconds of a message, whose size is that of the largest one of its kind."""
-        routes, devices = self.program.routes, self.program.table.devices
-        pool = ("message", (target - source) % devices)
-        if source < 0:
-            if len(self.program.table.placement[cell.segment]) > 1:
-                return 0.0  # It lies on every device.
-            # It goes to all devices, within the cell that reads it.
-            pool = ("forward" if cell.work == "forward" else "backward", 0)
-        nbytes = routes.nbytes(pool)
-        segments = self.simulator.place(self.program.mesh)[self.program.axis]
-        return max([s.level.latency + nbytes * s.sharing / s.level.bandwidth for s in segments])
+        """Seconds of a message that goes to all devices within the cell that reads it."""
+        if source >= 0 or len(self.program.table.placement[cell.segment]) > 1:
+            return 0.0  # Every step exchanges these; or all devices have it.
+        pool = ("forward" if cell.work == "forward" else "backward", 0)
+        return permute_seconds(self.program.routes.nbytes(pool), self._segments)
+
+    @property
+    def _segments(self) -> Sequence[Segment]:
+        return self.simulator.place(self.program.mesh)[self.program.axis]
+
+    @functools.cached_property
+    def exchanges(self) -> tuple[float, ...]:
+        """Seconds of each step besides its cells: messages, and slots that are written."""
+        routes, device = self.program.routes, self.device
+        fixed = device.loop_seconds + device.branch_seconds
+        # What arrives is chosen or left, and written.
+        fixed += sum(
+            (2 if pool[1] else 1) * self._copying(routes.nbytes(pool)) for pool in routes.sizes
+        )
+        found = [fixed] * self.program.table.steps
+        for pool in routes.sizes:
+            if pool[1]:
+                both_ways = 2 * pool[1] == self.program.table.devices
+                seconds = permute_seconds(
+                    routes.nbytes(pool), self._segments, LIBRARIES[device.kind], both_ways
+                )
+                sends = routes.sends(pool).tolist()
+                found = [t + seconds * one for t, one in zip(found, sends, strict=True)]
+        return tuple(found)
 
     @functools.cached_property
     def timing(self) -> TableTiming:
@@ -87,7 +119,10 @@ class PhaseCosts:
         program = self.program
         if program.phase.is_empty:
             return TableTiming(0.0, {}, {}, (0.0,) * program.table.devices)
-        return lockstep_time(program.table, program.phase.edges, self.segments, self._link)
+        return lockstep_time(
+            program.table, program.phase.edges, self.segments, self._link,
+            self.device.joint_seconds, self.exchanges,
+        )  # fmt: skip
 
     @functools.cached_property
     def updates(self) -> tuple[Simulation, ...]:
@@ -103,8 +138,9 @@ class PhaseCosts:
 
     @functools.cached_property
     def update_seconds(self) -> float:
-        """Seconds of the slowest update."""
-        return max(map(running, self.updates))
+        """Seconds until all devices have updated their state."""
+        packed = 2 * self._copying(nbytes_of(self.program.sizes))
+        return self.device.joint_seconds([running(one) + packed for one in self.updates])
 
     def temporaries(self, place: int, behind: int) -> int:
         """Bytes of a device while the phase runs; `behind` of them while its state is unpacked."""

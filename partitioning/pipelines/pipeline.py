@@ -68,6 +68,24 @@ class Pipeline:
                 "a pipelines.PipelineTable"
             )
 
+    @classmethod
+    def parse(cls, text: str) -> Pipeline:
+        """Cuts the step into stages over an axis: "stage", or with a schedule and a number of
+        micro-batches "stage+zero-bubble+16".
+
+        Raises:
+          ValueError: there is no such schedule or number.
+        """
+        axis, *others = (part.strip() for part in text.split("+"))
+        counts = [int(part) for part in others if part.isdecimal()]
+        names = [part for part in others if not part.isdecimal()]
+        if len(counts) > 1 or len(names) > 1:
+            raise ValueError(
+                f"pipeline:{text}: write an axis, and behind it at most a schedule and a number of "
+                "micro-batches, e.g. pipeline:stage+zero-bubble+16"
+            )
+        return cls(axis, counts[0] if counts else None, names[0] if names else "1f1b")
+
     def actions(self, context: Context) -> list[Action]:
         """Tiles nothing: a pass behind all tactics cuts the step."""
         del context

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from .collectives import KINDS
+from .collectives import KINDS, PERMUTE
 from .device import Device, read_saved
 from .fit import fit_device, fit_topology
 from .microbench import Bench, Measurement
@@ -109,11 +109,12 @@ def calibrate(
         for case, gradient in itertools.product(cases[:: 2 if thorough else 1], (False, True)):
             samples.append(bench.convolution(dtype, *case, groups=4, gradient=gradient))
     if len(devices) > 1:
+        samples.append(bench.alone())
         groups = [g for g in range(2, len(devices) + 1) if len(devices) % g == 0]
         sizes = _geometric(1 << 12, 1 << (26 if thorough else 22), 16 if thorough else 8)
         meetings = [
             functools.partial(bench.collective, collective, size, group)
-            for collective, group, size in itertools.product(KINDS, groups, sizes)
+            for collective, group, size in itertools.product((*KINDS, PERMUTE), groups, sizes)
         ]
         meetings += [
             functools.partial(bench.turns, *size, together)

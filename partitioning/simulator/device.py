@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -94,6 +94,8 @@ class Device:
       skew: how far the last device is behind when all meet in a collective, as a fraction of the
         work since they met before; no small part where devices share cores and take turns.
       most_skew_seconds: how far it is behind at most.
+      alone: how many times faster a device is than its rates while all others are idle; above 1
+        where devices share cores, and rates are those while all of them work.
       efficiency: by kind of product (see `PRODUCTS`) and dtype: the fraction of `matmul_flops`
         reached, by FLOPs.
       transposed_seconds: seconds more that a matrix product takes for each element of a right
@@ -119,6 +121,7 @@ class Device:
     branch_seconds: float = 0.0
     skew: float = 0.0
     most_skew_seconds: float = 0.0
+    alone: float = 1.0
     efficiency: Mapping[str, Mapping[str, Curve]] = dataclasses.field(default_factory=dict)
     transposed_seconds: Curve | None = None
     memory_efficiency: Curve = Curve()
@@ -154,6 +157,11 @@ class Device:
                     f"{field} of device {self.name!r} is {getattr(self, field)}; "
                     "it must not be negative"
                 )
+        if self.alone < 1:
+            raise ValueError(
+                f"alone of device {self.name!r} is {self.alone}; a device is no slower where all "
+                "others are idle, so it is at least 1"
+            )
         if not isinstance(self.memory_efficiency, Curve):
             raise ValueError(
                 f"memory_efficiency of device {self.name!r} is {self.memory_efficiency!r}, no Curve"
@@ -178,6 +186,14 @@ class Device:
     def bandwidth(self, nbytes: float) -> float:
         """Bytes per second that a kernel moving so many bytes reaches."""
         return self.memory_bandwidth * self.memory_efficiency.at(nbytes)
+
+    def joint_seconds(self, seconds: Sequence[float]) -> float:
+        """Seconds until devices that begin together are done, each with so much work by its rates;
+        what idle ones leave of shared cores the others have.
+        """
+        if not seconds:
+            return 0.0
+        return max(max(seconds) / self.alone, sum(seconds) / len(seconds))
 
     def call_seconds(self, results: int, chooses: bool = False) -> float:
         """Seconds of calling a program besides its kernels.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .collectives import KINDS
+from .collectives import KINDS, PERMUTE
 from .device import PRODUCTS, Curve, Device
 from .microbench import Measurement
 from .topology import Level, Measured, Topology
@@ -59,6 +59,7 @@ def fit_device(name: str, kind: str, samples: Sequence[Measurement], memory_byte
         loop_seconds=max(loop - by_kind["matmul"][0].seconds, 0.0),
         skew=skew,
         most_skew_seconds=most_skew,
+        alone=_alone(by_kind),
         result_seconds=_per_result(by_kind.get("results", ())),
         efficiency=tables,
         transposed_seconds=_per_transposed(by_kind),
@@ -74,6 +75,15 @@ def _per_result(samples: Sequence[Measurement]) -> float:
         return 0.0
     few, many = min(samples, key=lambda s: s.size), max(samples, key=lambda s: s.size)
     return max(many.seconds - few.seconds, 0.0) / (many.size[0] - few.size[0])
+
+
+def _alone(by_kind: Mapping[str, Sequence[Measurement]]) -> float:
+    """How many times faster one device multiplies while the others are idle."""
+    for one in by_kind.get("alone", ()):
+        for all_at_once in by_kind["matmul"]:
+            if (one.dtype, one.size) == (all_at_once.dtype, all_at_once.size):
+                return max(all_at_once.seconds / one.seconds, 1.0)
+    return 1.0
 
 
 def _per_transposed(by_kind: Mapping[str, Sequence[Measurement]]) -> Curve | None:
@@ -125,7 +135,9 @@ def fit_topology(samples: Sequence[Measurement], count: int) -> Topology:
     of all devices.
     """
     measured = tuple(
-        Measured(s.kind, s.size[0], s.nbytes, s.seconds) for s in samples if s.kind in KINDS
+        Measured(s.kind, s.size[0], s.nbytes, s.seconds)
+        for s in samples
+        if s.kind in (*KINDS, PERMUTE)
     )
     reduces = [m for m in measured if m.kind == "all_reduce" and m.group == count]
     if not reduces:

@@ -16,6 +16,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 _ALL = ("outer", "inner")
+#: Sizes of the products that one device does alone, and all at once.
+_OF_ALL = 128, 128, 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,6 +192,12 @@ class Bench:
         kind = "transposed" if transposed else "straight"
         return Measurement(kind, "float32", (m, k, n), 2.0 * m * k * n, 0, seconds)
 
+    def alone(self) -> Measurement:
+        """The same products on one device while the others are idle."""
+        bench = Bench(list(self.devices[:1]), self.repeats)
+        bench.step_seconds = bench.step().seconds
+        return dataclasses.replace(bench.matmul("float32", *_OF_ALL), kind="alone")
+
     def convolution(
         self,
         dtype: str,
@@ -248,7 +256,8 @@ class Bench:
         """A collective in groups of so many devices, all groups at once; the median of calls.
 
         Args:
-          kind: "all_reduce", "all_gather", "reduce_scatter" or "all_to_all".
+          kind: "all_reduce", "all_gather", "reduce_scatter", "all_to_all" or "permute", which sends
+            an array to the next device.
           size: bytes of the gathered result, or of the operand of the others.
           group: how many devices take part in each; divides the number of devices.
           times: how many run one after another in one call.
@@ -262,6 +271,8 @@ class Bench:
                 return lax.all_gather(x, "inner", tiled=True)
             if kind == "reduce_scatter":
                 return lax.psum_scatter(x, "inner", tiled=True)
+            if kind == "permute":
+                return lax.ppermute(x, "inner", [(i, (i + 1) % group) for i in range(group)])
             return lax.all_to_all(x.reshape(group, -1), "inner", 0, 0, tiled=True).ravel()
 
         def body(*xs: Any) -> Any:

@@ -362,7 +362,7 @@ class Queues:
                 continue
             flops = 0.0
             if root.name in COLLECTIVES and root.op is not None:
-                transfer = self.collective(root.op)
+                transfer = self.collective(root.op, root.data)
                 seconds, nbytes = transfer.seconds, transfer.nbytes
                 if device.skew:
                     seconds += min(device.skew * (compute - met), device.most_skew_seconds)
@@ -423,12 +423,16 @@ class Queues:
         apart = turn.apart if first.levels else apart + compute
         return Timing(seconds, by_kind, first.events, first.levels, apart)
 
-    def collective(self, op: Op) -> Transfer:
-        """The transfer of a collective on the levels that its axes span."""
+    def collective(self, op: Op, combined: int | None = None) -> Transfer:
+        """The transfer of a collective on the levels that its axes span.
+
+        Args:
+          op: the collective, or one of those that are combined.
+          combined: bytes of all of those; None if it is not combined.
+        """
         axes = op.params["axes"]
-        nbytes = float(
-            sum(v.nbytes for v in (op.outputs if op.name == "all_gather" else op.inputs))
-        )
+        values = op.outputs if op.name == "all_gather" else op.inputs
+        nbytes = float(sum(v.nbytes for v in values) if combined is None else combined)
         names = (axes,) if isinstance(axes, str) else tuple(axes)
         key = op.name, nbytes, names
         if (known := self._transfers.get(key)) is None:

@@ -15,7 +15,7 @@ class Measured:
     """The measured time of a collective on a level.
 
     Attributes:
-      kind: "all_reduce", "all_gather", "reduce_scatter" or "all_to_all".
+      kind: "all_reduce", "all_gather", "reduce_scatter", "all_to_all" or "permute".
       group: how many devices took part, while the others did the same in groups of their own.
       nbytes: bytes of the gathered result, or of the operand of the others.
       seconds: how long it took.

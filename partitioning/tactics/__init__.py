@@ -32,7 +32,7 @@ NAMED: dict[str, Callable[[str], Tactic]] = {
     "expert": expert,
     "hints": hints,
     "megatron": megatron,
-    "pipeline": pipeline,
+    "pipeline": pipeline.parse,
     "sequence": sequence,
     "zero1": zero1,
     "zero2": zero2,

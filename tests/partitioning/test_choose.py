@@ -10,6 +10,7 @@ from troupe import partitioning as pt
 from troupe.partitioning import models
 from troupe.partitioning.choose import meshes
 from troupe.partitioning.simulator.presets import get_device
+from troupe.partitioning.simulator.topology import Level, Topology
 
 
 def planner(example, simulator, recompute=None):
@@ -27,13 +28,59 @@ def test_what_is_chosen_is_the_least_of_what_fits():
     costs = [t.simulation.predicted_seconds.total for t in found.others]
     assert found.best.simulation.predicted_seconds.total <= 1.01 * min(costs)
     assert {t.mesh for t in (found.best, *found.others)} == {
-        "data=4", "data=2,model=2", "data=1,model=4",
+        "data=4", "data=2,model=2", "data=1,model=4", "stage=2,data=2", "stage=4",
     }  # fmt: skip
     searched = [t for t in (found.best, *found.others) if t.schedule.startswith("auto:")]
     assert len(searched) == 2
     text = str(found)
     assert f"--mesh {found.best.mesh} --schedule {found.best.schedule}" in text
     assert found.to_json()["chosen"]["mesh"] == found.best.mesh
+
+
+def deep():
+    """Large parameters and small activations."""
+    sizes = {"batch": 64, "num_layers": 4, "width": 512, "hidden": 2048, "optimizer": "adam"}
+    return models.make("mlp", **sizes)
+
+
+def test_on_one_host_no_pipeline_is_quickest():
+    found = pt.choose(planner(deep(), pt.Simulator("h100")), 8, searched=0)
+    assert not found.best.is_pipeline
+    staged = [t for t in found.others if t.is_pipeline]
+    assert {t.mesh for t in staged} == {"stage=2,data=4", "stage=4,data=2", "stage=8"}
+    least = min(staged, key=lambda t: t.simulation.predicted_seconds.total)
+    ratio = least.simulation.predicted_seconds.total / found.best.simulation.predicted_seconds.total
+    assert ratio > 1.05
+    words = f"{least.mesh} --schedule {least.schedule}, takes {ratio:.2f} times as long"
+    assert found.of_pipelines() == f"no pipeline is quickest: the best one, --mesh {words}"
+    assert found.of_pipelines() in str(found)
+
+
+def test_over_a_slow_link_a_pipeline_is_best():
+    levels = Level("host", 4, 3e11, 2e-6), Level("cable", 2, 12e6, 1e-4, sharing=4)
+    # No device holds the state of more than two layers.
+    device = dataclasses.replace(get_device("h100"), memory_bytes=60 * 2**20)
+    found = pt.choose(planner(deep(), pt.Simulator(device, Topology(levels))), 8, searched=1)
+    assert found.best.simulation.fits
+    assert found.best.is_pipeline
+    others = [t for t in found.others if not t.is_pipeline]
+    least = min(t.simulation.predicted_seconds.total for t in others if t.simulation.fits)
+    ratio = least / found.best.simulation.predicted_seconds.total
+    assert ratio > 1.5
+    assert found.of_pipelines().startswith("a pipeline is best: without one, --mesh ")
+    # What it says can be asked for.
+    (pipeline,) = pt.parse_schedule(found.best.schedule)[-1:]
+    assert isinstance(pipeline, pt.Pipeline)
+
+
+def test_stages_are_left_out_where_none_are_wanted_or_can_be():
+    example = models.make("mlp", batch=64, width=64, hidden=256, num_layers=1)
+    found = pt.choose(planner(example, pt.Simulator("h100")), 4, searched=0, stages=False)
+    assert not any(t.is_pipeline for t in (found.best, *found.others, *found.impossible))
+    assert found.of_pipelines() == ""
+    narrow = models.make("mlp", batch=3, width=64, hidden=256, num_layers=1)
+    found = pt.choose(planner(narrow, pt.Simulator("h100")), 4, searched=0)
+    assert found.of_pipelines().startswith("no pipeline can be: ")
 
 
 def test_a_small_device_takes_what_fits():

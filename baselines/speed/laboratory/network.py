@@ -127,14 +127,23 @@ def measure(rates: Sequence[int], sizes: Sequence[int]) -> list[Crossing]:
     return [Crossing(**row) for row in measured_by(f"{__package__}.network", rates, sizes)]
 
 
-def measured_by(module: str, rates: Sequence[int], sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Rows that the hosts of a module measure: it is run on each with --worker and its number."""
+def measured_by(
+    module: str, rates: Sequence[int], sizes: Sequence[int], devices: int = DEVICES
+) -> list[dict[str, Any]]:
+    """Rows that the hosts of a module measure: it is run on each with --worker and its number.
+
+    Args:
+      module: by its name.
+      rates: of the cable [Mbit/s].
+      sizes: handed to the module.
+      devices: of each host.
+    """
     found: list[dict[str, Any]] = []
     with cable() as made, contextlib.ExitStack() as stack:
         environment = {
             **os.environ,
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}",
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
             "NPROC": "32",
         }
         workers = [
@@ -159,6 +168,8 @@ def measured_by(module: str, rates: Sequence[int], sizes: Sequence[int]) -> list
                 for worker in workers:
                     assert worker.stdout is not None
                     answer = worker.stdout.readline()
+                    while answer.startswith("[Gloo]"):  # It tells of its connections there.
+                        answer = worker.stdout.readline()
                     if not answer:
                         raise RuntimeError(f"a host ended at {rate} Mbit/s; its words are above")
                     if worker is workers[0]:
@@ -229,7 +240,7 @@ def hierarchy(rate: int, near_by: Sequence[tuple[str, int]]) -> tuple[Any, Any, 
 
     from ....partitioning.simulator.fit import fit_topology
     from ....partitioning.simulator.microbench import Bench
-    from ....partitioning.simulator.topology import Level, Topology
+    from ....partitioning.simulator.topology import Topology
 
     devices = list(jax.devices())
     across = list(np.array(devices).reshape(HOSTS, DEVICES).T.ravel())
@@ -238,13 +249,25 @@ def hierarchy(rate: int, near_by: Sequence[tuple[str, int]]) -> tuple[Any, Any, 
     near.step_seconds = far.step_seconds = near.step().seconds
     inside = [near.collective(kind, size, DEVICES) for kind, size in near_by]
     host = dataclasses.replace(fit_topology(inside, DEVICES).levels[0], name="host")
+    return near, far, Topology((host, cable_level(rate, far, DEVICES)))
+
+
+def cable_level(rate: int, bench: Any, devices: int) -> Any:
+    """The cable as a level of a topology, with the latency that is measured.
+
+    Args:
+      rate: of the cable [Mbit/s].
+      bench: of all devices, host by host.
+      devices: of each host.
+    """
+    from ....partitioning.simulator.topology import Level
+
     payload = rate * 1e6 / 8 * PAYLOAD
     # A ring of two has two steps; the smallest that there is takes little but latency.
     # Whatever else the machine does only adds to it: the least of some is the cable's own.
-    small = [far.collective("all_reduce", 1 << 12, HOSTS) for _ in range(5)]
-    latency = min(max(s.seconds / 2 - DEVICES * s.nbytes / 2 / payload, 0.0) for s in small)
-    cable_level = Level("cable", HOSTS, payload, latency, sharing=DEVICES)
-    return near, far, Topology((host, cable_level))
+    small = [bench.collective("all_reduce", 1 << 12, HOSTS) for _ in range(5)]
+    latency = min(max(s.seconds / 2 - devices * s.nbytes / 2 / payload, 0.0) for s in small)
+    return Level("cable", HOSTS, payload, latency, sharing=devices)
 
 
 def table(rows: Sequence[Crossing]) -> str:
@@ -292,6 +315,7 @@ def command(
     defaults: tuple[Sequence[int], Sequence[int]],
     host: Callable[[int, Sequence[int]], None],
     table_of: Callable[[Sequence[dict[str, Any]]], str],
+    devices: int = DEVICES,
 ) -> int:
     """The command of a module of this folder that measures between the two hosts.
 
@@ -304,6 +328,7 @@ def command(
       defaults: rates [Mbit/s] and sizes [bytes].
       host: the work of a host, of its number and the sizes.
       table_of: the table, from the rows that were measured.
+      devices: of each host.
 
     Returns:
       The exit code: 2 where no namespaces can be made.
@@ -323,7 +348,7 @@ def command(
     if reason := why_not():
         print(f"{name}: no namespaces can be made here: {reason}", file=sys.stderr)
         return 2
-    found = measured_by(f"{__package__}.{name}", args.rates, args.sizes)
+    found = measured_by(f"{__package__}.{name}", args.rates, args.sizes, devices)
     text = table_of(found)
     print(text, end="")
     if args.out:

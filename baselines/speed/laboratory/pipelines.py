@@ -2,7 +2,7 @@
 
     python -m troupe.baselines.speed.laboratory.pipelines --json
 
-Four parts:
+Five parts:
 
 - ranking: calibrates this machine, predicts the step time of every table below, runs them all in
   turns, and prints both, with Spearman's rank correlation. Times are the least of all rounds, so
@@ -10,6 +10,8 @@ Four parts:
 - memory: what the compiler says that a device of each model below needs, and what was predicted.
 - co-shard: what the compiler says that a transformer with long attention needs, and its time, with
   attention in parts beside the whole.
+- links: step times of a learner over two hosts with a slow link, with stages and without; see
+  :mod:`.links`, which needs root.
 - planning: processor seconds and memory of planning a transformer of 32 layers over eight stages
   and 32 micro-batches.
 
@@ -34,7 +36,8 @@ from ....agents import examples
 from ....partitioning import CoShard, Mesh, Pipeline, Simulator, parse_schedule
 from ....partitioning.mesh import parse_mesh
 from ....partitioning.partition import Partitioned, partition
-from ....partitioning.simulator.calibration import calibrate
+from ....partitioning.simulator.calibration import Calibration, calibrate
+from . import links, network
 from .ranking import spearman
 
 #: (mesh, tactics before the pipeline, schedule, micro-batches), each a table of its own.
@@ -102,9 +105,8 @@ class TableTimes:
     processor: float
 
 
-def ranking(rounds: int) -> dict[str, Any]:
+def ranking(rounds: int, calibration: Calibration) -> dict[str, Any]:
     """Predicts and measures every table; rounds go over all of them."""
-    calibration = calibrate(jax.devices()[:8])
     simulator = Simulator(calibration.device, calibration.topology)
     example = examples.make("mlp", **_RANKED)
     given = example.init(jax.random.PRNGKey(0)), example.make_batch(jax.random.PRNGKey(1))
@@ -242,7 +244,7 @@ def _resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-_PARTS = ("ranking", "memory", "co-shard", "planning")
+_PARTS = ("ranking", "memory", "co-shard", "links", "planning")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -254,6 +256,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--rounds", type=int, default=20, help="timed runs of each table")
     parser.add_argument("--layers", type=int, default=32, help="of the transformer planned")
+    parser.add_argument("--calibration", metavar="FILE", help="that calibrate().save() wrote")
     parser.add_argument("--only", choices=_PARTS, help="one part alone")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     options = parser.parse_args(argv)
@@ -265,7 +268,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.only in (None, "co-shard"):
         found["co-shard"] = co_sharding(options.rounds)
     if options.only in (None, "ranking"):
-        found["ranking"] = ranking(options.rounds)
+        known = options.calibration
+        calibration = Calibration.load(known) if known else calibrate(jax.devices()[:8])
+        found["ranking"] = ranking(options.rounds, calibration)
         for row in sorted(found["ranking"]["rows"], key=lambda row: row["measured"]):
             print(
                 f"{row['mesh']:<28}{row['schedule']:<14}{row['microbatches']:>4}"
@@ -273,6 +278,12 @@ def main(argv: Sequence[str] | None = None) -> None:
                 f"{1e3 * row['processor']:>12.2f} ms of processors"
             )
         print(f"Spearman {found['ranking']['spearman']}")
+    if options.only == "links" and (reason := network.why_not()):
+        parser.error(f"no namespaces can be made here: {reason}")
+    if options.only == "links" or (options.only is None and not network.why_not()):
+        rows = links.measure()
+        found["links"] = [dataclasses.asdict(row) for row in rows]
+        print(links.table(rows))
     if options.json:
         print(json.dumps(found, indent=1))
 

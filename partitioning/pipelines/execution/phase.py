@@ -5,7 +5,7 @@ cell, messages along the axis outside of the switch, and what follows the last m
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -118,27 +118,40 @@ class PhaseProgram:
         numbers, kinds, rows = self._numbers
         pools = {pool: zeros(sizes, (routes.slots[pool],)) for pool, sizes in routes.sizes.items()}
         sums = self._start(place)
+        patterns, pattern_of = routes.patterns()
+        exchanges = [functools.partial(self._exchanged, pools) for pools in patterns]
         branches = [self._idle] + [functools.partial(self._cell, task, held) for task in numbers]
 
         def turn(carry: Any, row: Any) -> tuple[Any, None]:
             pools, sums = carry
-            kinds, microbatches, reads, writes = row
+            kinds, microbatches, reads, writes, pattern = row
             kind, microbatch = kinds[place], microbatches[place]
             made, sums = lax.switch(kind, branches, pools, sums, microbatch, reads[place])
             # Pools do not pass through the switch, which would copy them.
+            sent = {pool: parcel for pool, parcel in made.items() if pool[1]}
+            if sent:
+                # All devices know which messages a step has, and exchange no others. It is one
+                # switch, so that they exchange them in one order.
+                made = {**made, **lax.switch(pattern, exchanges, sent)}
             for pool, parcel in made.items():
-                if pool[1]:
-                    pairs = self._pairs(pool)
-                    parcel = {n: lax.ppermute(x, self.axis, pairs) for n, x in parcel.items()}
                 number = writes[pool][place]
                 if pool[1]:
                     parcel = _kept(pools[pool], parcel, number)
                 pools = {**pools, pool: _written(pools[pool], parcel, number)}
             return (pools, sums), None
 
-        table_rows = (kinds, rows, routes.read_slots, dict(routes.write_slots))
+        table_rows = (kinds, rows, routes.read_slots, dict(routes.write_slots), pattern_of)
         (_, sums), _ = lax.scan(turn, (pools, sums), jax.tree.map(jnp.asarray, table_rows))
         return sums
+
+    def _exchanged(self, pools: Collection[Pool], parcels: Mapping[Pool, Flat]) -> dict[Pool, Flat]:
+        """What arrives on this device where each sends its parcels of some pools."""
+
+        def sent(pool: Pool, parcel: Flat) -> Flat:
+            pairs = self._pairs(pool)
+            return {n: lax.ppermute(x, self.axis, pairs) for n, x in parcel.items()}
+
+        return {p: sent(p, x) if p in pools else dict(x) for p, x in parcels.items()}
 
     def _pairs(self, pool: Pool) -> list[tuple[int, int]]:
         """The pairs of devices between which messages of a pool go."""
@@ -216,6 +229,7 @@ class PhaseProgram:
     ) -> Flat:
         """Sums with what a cell adds to them."""
         sums, packing = dict(sums), self._totals[place]
+        runs: list[tuple[str, str, int, list[Any]]] = []
         for op in self.phase.dependence.totals:
             value = op.inputs[0]
             if value not in cell.added:
@@ -226,8 +240,18 @@ class PhaseProgram:
                 at = first + microbatch * more.size
                 sums[name] = lax.dynamic_update_slice_in_dim(sums[name], more, at, 0)
                 continue
+            monoid = op.params["monoid"]
+            for known, by, start, parts in runs:
+                if (known, by, start + sum(x.size for x in parts)) == (name, monoid, first):
+                    parts.append(more)
+                    break
+            else:
+                runs.append((name, monoid, first, [more]))
+        # Each update may copy the whole array: neighbours are updated together.
+        for name, monoid, first, parts in runs:
+            more = jnp.concatenate(parts) if len(parts) > 1 else parts[0]
             have = lax.slice_in_dim(sums[name], first, first + more.size)
-            both = COMBINE[op.params["monoid"]](have, more).astype(have.dtype)
+            both = COMBINE[monoid](have, more).astype(have.dtype)
             sums[name] = lax.dynamic_update_slice_in_dim(sums[name], both, first, 0)
         return sums
 

@@ -63,6 +63,22 @@ class Routes:
     read_slots: np.ndarray
     write_slots: Mapping[Pool, np.ndarray]
 
+    def sends(self, pool: Pool) -> np.ndarray:
+        """For each step, True if something arrives in a pool: bool [steps]."""
+        return (self.write_slots[pool] >= 0).any(axis=1)
+
+    def patterns(self) -> tuple[list[frozenset[Pool]], np.ndarray]:
+        """The pools that messages arrive in together.
+
+        Returns:
+          The different sets of pools, and for each step the number of its own: int32 [steps].
+        """
+        sends = {pool: self.sends(pool).tolist() for pool in self.sizes if pool[1]}
+        steps = range(self.read_slots.shape[0])
+        sets = [frozenset(pool for pool, of in sends.items() if of[step]) for step in steps]
+        found = list(dict.fromkeys(sets))
+        return found, np.array([found.index(one) for one in sets], np.int32)
+
     def nbytes(self, pool: Pool) -> int:
         """Bytes of a slot of a pool, or of a message to it."""
         return nbytes_of(self.sizes.get(pool, {}))

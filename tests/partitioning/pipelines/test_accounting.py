@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from troupe.partitioning import pipelines as pp
+from troupe.partitioning.simulator.presets import get_device
 
 COSTS = (
     pp.SegmentCost(forward=1.0, inputs=2.0, weights=1.0, kept=10.0),
@@ -101,3 +104,24 @@ def test_chains_meet_in_the_loss_or_follow_one_another():
     assert recycled[2, "forward"] == ((1, "forward"),)
     assert recycled[4, "backward"] == ((4, "forward"), (5, "backward"))
     assert (1, "backward") not in recycled
+
+
+def test_devices_that_share_cores_wait_for_all_of_them():
+    """Two devices on one core: rates are those while both work, and one alone has it for itself."""
+    device = dataclasses.replace(get_device("h100"), alone=2.0)
+    assert device.joint_seconds([4.0, 2.0]) == 3.0
+    assert device.joint_seconds([4.0, 0.0]) == 2.0
+    assert get_device("h100").joint_seconds([4.0, 2.0]) == 4.0
+    shared = pp.lockstep_time(TABLE, pp.chain(2), COSTS, joint=device.joint_seconds)
+    # All work is done by one core, one after the other.
+    assert shared.total == sum(COSTS[c.segment].time(c.work) for c in TABLE.step_of) / 2
+    assert all(end <= shared.total for end in shared.ends.values())
+    with pytest.raises(ValueError, match=r"alone of device .* is 0\.5"):
+        dataclasses.replace(device, alone=0.5)
+
+
+def test_every_step_takes_what_all_exchange():
+    bare = pp.lockstep_time(TABLE, pp.chain(2), COSTS)
+    exchanged = pp.lockstep_time(TABLE, pp.chain(2), COSTS, exchanges=(0.5,) * TABLE.steps)
+    assert exchanged.total == bare.total + 0.5 * TABLE.steps
+    assert exchanged.busy == bare.busy

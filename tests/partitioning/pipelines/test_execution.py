@@ -140,3 +140,33 @@ def _shapes(run: PipelineRun) -> Any:
     program = run.program
     others = [v for v in program.step.program.inputs if v not in program.after]
     return run.packing.shapes, [run.packing.shape(v) for v in others]
+
+
+def test_steps_without_messages_exchange_none():
+    """Of two stages every other step of 1F1B has messages, and the program sends in no others."""
+    update, arguments = example("mlp", batch=16, num_layers=4)
+    run = pipelined(update, arguments, Mesh({"stage": 2}), one_f_one_b(2, 4))
+    ((phase, _),) = run.program.phases
+    sends = phase.routes.sends(("message", 1)).tolist()
+    assert False in sends
+    assert sends.count(True) <= 2 * 4
+    sets, of_step = phase.routes.patterns()
+    assert [bool(sets[i]) for i in of_step] == sends
+
+
+def test_what_a_cell_adds_is_one_update():
+    """Each of many updates of a flat array may copy all of it."""
+    update, arguments = example("mlp", batch=16, num_layers=8)
+    run = pipelined(update, arguments, Mesh({"stage": 2}), one_f_one_b(2, 4))
+    ((phase, _),) = run.program.phases
+    program = run.program
+    others = [
+        jax.ShapeDtypeStruct(program.whole_shape(v), v.dtype)
+        for v in program.step.program.inputs
+        if v not in program.after
+    ]
+    text = str(jax.make_jaxpr(run.step)(run.packing.shapes, others))
+    (size,) = phase.sums.values()
+    whole = re.findall(rf"f32\[{size}\] = dynamic_update_slice", text)
+    cells = sum(1 for work in phase.phase.cells.values() if work.added)
+    assert 0 < len(whole) <= 2 * cells

@@ -243,3 +243,17 @@ def test_calls_of_the_host_are_refused() -> None:
 
     with pytest.raises(ValueError, match=r"test_pipeline.py:\d+ calls the host"):
         pt.partition(telling, STAGES, [pt.Pipeline("stage", 2)]).plan(state, batch)
+
+
+def test_a_schedule_and_a_number_are_read():
+    """Behind the axis, in either order."""
+    (plain,) = pt.parse_schedule("pipeline:stage")
+    assert plain == pt.Pipeline("stage")
+    (read,) = pt.parse_schedule("pipeline:stage+zero-bubble+16")
+    assert read == pt.Pipeline("stage", 16, "zero-bubble")
+    (other,) = pt.parse_schedule("pipeline:stage+8")
+    assert other == pt.Pipeline("stage", 8)
+    with pytest.raises(ValueError, match=r"pipeline:stage\+8\+16: write an axis, and behind it"):
+        pt.parse_schedule("pipeline:stage+8+16")
+    with pytest.raises(ValueError, match=r"schedule='1f2b'"):
+        pt.parse_schedule("pipeline:stage+1f2b")

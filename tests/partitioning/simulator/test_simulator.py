@@ -13,6 +13,7 @@ from troupe import partitioning as pt
 from troupe.partitioning import models
 from troupe.partitioning.command import main
 from troupe.partitioning.simulator.timing import Wires
+from troupe.partitioning.simulator.topology import Level, Topology
 
 BIG = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
 DEVICE = pt.Device("test", "gpu", {"bfloat16": 1e12}, 1e11, 2**34, 1e10, 0.0)
@@ -289,3 +290,21 @@ def test_what_does_not_fit_is_told_with_a_remedy(capsys):
     assert "do not fit a100-80gb" in error
     assert "zero" in error
     assert error.count("\n") == 1
+
+
+def test_sums_that_become_one_cost_what_all_of_them_send():
+    """Newer compilers combine the sums of gradients on CPUs."""
+    bandwidth = 1e6
+    link = Topology((Level("link", 2, bandwidth, 0.0),))
+    device = pt.Device("cores", "cpu", {"float32": 1e12}, 1e12, 2**34, 1e12, 0.0)
+    example = models.make("mlp", num_layers=2, width=64, hidden=128, batch=16)
+    step = pt.partition(
+        example.update, pt.Mesh({"data": 2}), pt.parse_schedule("batch:data"),
+        simulate=pt.Simulator(device, link),
+    )  # fmt: skip
+    plan = step.plan(example.state_shapes, example.batch_shapes)
+    summed = [op for op in plan.program.walk() if op.name == "all_reduce"]
+    assert len(summed) > 2
+    nbytes = sum(value.nbytes for op in summed for value in op.inputs)
+    found = plan.steps[-1].simulation.predicted_seconds.communication
+    assert found == pytest.approx(nbytes / bandwidth, rel=0.05)
