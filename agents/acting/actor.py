@@ -62,7 +62,7 @@ class BaseActor(abc.ABC):
         """Fetches newer parameters, where there are any."""
 
     def _catch_up(self) -> None:
-        """Fetches parameters that came while the replay had the actor wait."""
+        """Fetches the newest parameters, by which the replay reckons how far ahead actors are."""
         self.update()
 
     def select_action(self, observation: Nest) -> Nest:

@@ -120,6 +120,8 @@ class GenerationServer(SessionServer):
             self._queue.clear()
         before = self.rows
         try:
+            if requests:  # Replays reckon how far ahead these may be from the newest parameters.
+                self._client.ask()
             self._client.update()
             self._batch.take(self._client.params)
             for request in requests:

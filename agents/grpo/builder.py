@@ -47,9 +47,8 @@ class GRPOBuilder(Builder[GRPOConfig, GRPONetworks]):
     def make_replay_spec(self, spec: EnvironmentSpec) -> ReplaySpec:
         config, size, ahead = self.config, self.config.batch_size, None
         if config.max_staleness is not None:
-            # A learner holds one dispatch more, which is drawn and not yet learned from.
-            steps = max(config.max_staleness - config.steps_per_dispatch, config.steps_per_dispatch)
-            ahead = max(steps * size, config.num_envs)
+            # With one batch alone beyond the parameters that answer, none is older by a step.
+            ahead = (config.max_staleness + 1) * size
         return ReplaySpec(WINDOW, size, max_size=2 * size, max_ahead=ahead)
 
     def make_update(self, networks: GRPONetworks, spec: EnvironmentSpec) -> Update:

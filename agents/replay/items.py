@@ -176,8 +176,9 @@ class ReplaySpec:
     """Drawn items by which drawing may run from the pace; None: the larger of two
     dispatches' worth and a tenth of `min_size * samples_per_insert`."""
     max_ahead: int | None = None
-    """Of `Rollouts` of several actors, items begun and not yet drawn from which on actors wait
-    before they choose another action; None: no more than wait to be drawn hold them up."""
+    """Of `Rollouts` of several actors, how many may be begun beyond those that the newest published
+    parameters have learned from; an actor waits before it chooses an action that would be of more.
+    None: no more than wait to be drawn hold them up."""
     priority_exponent: float | None = None
     """alpha of prioritised replay (Schaul et al., 2016); None samples uniformly."""
 

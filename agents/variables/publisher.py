@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .version_board import Shelf
@@ -41,7 +41,9 @@ class Publisher:
         self._shelf, self._server = shelf, server
         self._period, self._failed = period, failed
         self._changed = threading.Condition()
-        self._offered: tuple[int | None, Mapping[str, Nest]] | None = None
+        self._offered: tuple[int | None, Mapping[str, Nest], Callable[[], bool] | None] | None
+        self._offered = None
+        self._then: Callable[[], bool] | None = None
         self._closed = False
         self._version, self._place = shelf.newest()
         self._reserved = self._version
@@ -68,15 +70,22 @@ class Publisher:
         self._shelf.reserve(self._reserved)
         return self._reserved
 
-    def offer(self, variables: Mapping[str, Nest], version: int | None = None) -> None:
+    def offer(
+        self,
+        variables: Mapping[str, Nest],
+        version: int | None = None,
+        then: Callable[[], bool] | None = None,
+    ) -> None:
         """Has these published, unless others are offered before it comes to that.
 
         Args:
           variables: arrays that stay as they are.
           version: the number, reserved by this publisher or another; None: the next.
+          then: called once they are announced, until it returns True or is that of a newer version.
+            Somebody waits for these: they are published at once, and newer ones are wanted next.
         """
         with self._changed:
-            self._offered = version, variables
+            self._offered = version, variables, then
             self.wanted = False
             self._changed.notify()
 
@@ -103,15 +112,19 @@ class Publisher:
                     # Without an offer too, to see whether somebody asked, or the server forgot.
                     self._changed.wait_for(self._has_news, self._period)
                 if self._offered is not None:
-                    time.sleep(max(0.0, written + self._period - time.monotonic()))
+                    if self._offered[2] is None:
+                        time.sleep(max(0.0, written + self._period - time.monotonic()))
                     offered = self._offered
-                    self._write(*offered)
+                    self._write(*offered[:2])
+                    self._then = offered[2]
                     written = time.monotonic()
                     with self._changed:
                         if self._offered is offered:
                             self._offered = None
+                            self.wanted = self._then is not None
                     del offered  # The arrays are not to be kept until the next come.
-                self._announced()
+                if self._announced() and self._then is not None and self._then():
+                    self._then = None
         except BaseException as error:
             self.error = error
             raise

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
-from ..items import ReplaySpec, Rollouts
+from ..items import ReplaySpec, Rollouts, Sample
 from ..nests import Nest
 from ..remote import ReadingProxy
 from .chunks import ReplayServer
@@ -33,6 +35,7 @@ class ServedReader(ReadingProxy):
         server: ReplayServer,
         *,
         steps_per_sample: int = 1,
+        hosts: int = 1,
     ) -> None:
         """Begins to read.
 
@@ -41,13 +44,42 @@ class ServedReader(ReadingProxy):
             one's part of the batch.
           server: A `SharedReplay`, near or far.
           steps_per_sample: K, batches that the learner draws at once, as the server's.
+          hosts: Processes of the learner, each of which draws its part.
         """
         super().__init__(spec, environment_spec, extras_spec, steps_per_sample)
         self._server = server
         self._drawn = 0  # Of rollouts, the key after the last that was drawn.
+        self._given: int | None = None  # Likewise, of those that the learner has had.
+        # Items that others may have drawn between two draws here, and those that wait for them.
+        self._others = 2 * (hosts - 1) * steps_per_sample * spec.batch_size
         if not isinstance(spec.item, Rollouts):
             self._ahead = max(self._ahead, _AHEAD // steps_per_sample)
         self._begin()
+
+    def sample(self, num_batches: int | None = None) -> Sample:
+        """See `ReadingProxy.sample`."""
+        batches = super().sample(num_batches)
+        if isinstance(self.spec.item, Rollouts):
+            self._given = int(batches.info.keys.max()) + 1 + self._others
+        return batches
+
+    def on_published(self) -> Callable[[], bool] | None:
+        """What is to be called once actors can have parameters that have learned from all that was
+        sampled: it tells the server, and returns whether that has heard.
+
+        Returns:
+          None: actors do not wait for parameters (`ReplaySpec.max_ahead`).
+        """
+        if self.spec.max_ahead is None:
+            return None
+        return functools.partial(self._tell, self._given)
+
+    def _tell(self, before: int | None) -> bool:
+        with contextlib.suppress(*self.failed):
+            if before is not None:
+                self._server.published(before)
+            return True
+        return False
 
     def _ask(self) -> tuple[int, int, int]:
         return self._server.numbers()

@@ -36,6 +36,7 @@ class _Source:
         self.shift = 0  # Its writer's numbers of rows are less by this.
         self.first = 0  # Row from which on items are whole.
         self.begun = 0  # Items that its writer was let begin and has not written.
+        self.before = 0  # `_published` when it was.
         self.heard = time.monotonic()
         # Of each chunk with items: the newest item's key, and the first row.
         self.marks: collections.deque[tuple[int, int]] = collections.deque()
@@ -100,6 +101,8 @@ class SharedReplay(RemoteProxy):
         self._writers: dict[str, int] = {}
         self._next_source = 0
         self._restored = 0  # The key after the last item that a checkpoint brought back.
+        # The key after the last item that the newest parameters of actors have learned from.
+        self._published = 0
         self._changed = threading.Condition(threading.RLock())
 
     # Writing.
@@ -129,11 +132,13 @@ class SharedReplay(RemoteProxy):
                     source.begun = max(0, source.begun - len(chunk.items[0]))
                     self._changed.notify_all()
             source.heard = time.monotonic()
+            if self.spec.max_ahead is not None and source.begun:
+                return self._room(source)
             self._changed.wait_for(lambda: self._may_go_on(source), seconds)
             source.heard = time.monotonic()
             if not self._may_go_on(source):
                 return 0
-            source.begun = self._num_envs or 1
+            source.begun, source.before = self._num_envs or 1, self._published
             return self._room(source)
 
     def hear(self, writer: str, acts: bool) -> None:
@@ -158,10 +163,18 @@ class SharedReplay(RemoteProxy):
         most, lost = self.spec.max_ahead, time.monotonic() - _LOST_SECONDS
         if most is None:
             return True
-        others = (s.begun for s in self._sources.values() if s is not source and s.heard > lost)
-        ahead = len(self) + sum(others)
+        others = [
+            other
+            for other in self._sources.values()
+            if other is not source and other.begun and other.heard > lost
+        ]
+        count = self._entries.next + sum(other.begun for other in others)
+        # Those of others are to be learned from in time too, after whatever overtakes them.
+        oldest = min((other.before for other in others), default=self._published)
+        if count + (self._num_envs or 1) - min(oldest, self._published) <= most:
+            return True
         # Without another item the learner could draw nothing, for ever.
-        return ahead + (self._num_envs or 1) <= most or ahead < self._dispatch
+        return count - self._published < self._dispatch
 
     def _source(self, writer: str) -> _Source:
         if writer not in self._writers:
@@ -247,6 +260,7 @@ class SharedReplay(RemoteProxy):
           most: D at most; as many are drawn as the pace allows, for which nobody waits.
           drawn: Of rollouts, the key after the last that the caller has. A checkpoint brings back
             items that were drawn after it was written; those that the caller has are dropped.
+            0: it has none, and what another had drawn is lost.
 
         Returns:
           None: it has not allowed even K.
@@ -255,6 +269,8 @@ class SharedReplay(RemoteProxy):
         with self._changed:
             if self._queued:
                 self._drop_until(drawn)
+                if not drawn:
+                    self._published = self._entries.first
             if not self._changed.wait_for(lambda: self._can_draw(count), seconds):
                 return None
             times = next(d for d in range(most, 0, -1) if d == 1 or self._can_draw(d * count))
@@ -270,7 +286,17 @@ class SharedReplay(RemoteProxy):
         entries = self._entries
         if (first := min(drawn, self._restored)) > entries.first:
             entries.sampled += first - entries.first
-            entries.first = first
+            entries.first = self._published = first
+            self._changed.notify_all()
+
+    def published(self, before: int) -> None:
+        """Takes that actors can have parameters which have learned from all rollouts before a key.
+
+        Where `ReplaySpec.max_ahead` is set, actors that wait go on by this.
+        """
+        with self._changed:
+            # A replay that went on from a checkpoint may give keys a second time.
+            self._published = min(before, self._entries.first)
             self._changed.notify_all()
 
     def _can_draw(self, count: int) -> bool:
@@ -364,6 +390,7 @@ class SharedReplay(RemoteProxy):
                 source.number, source.shift, source.first = numbers
             self._entries.restore(state["entries"])
             self._restored = self._entries.next
+            self._published = self._entries.first
 
 
 def _of_one_writer(state: dict[str, Any]) -> dict[str, Any]:

@@ -143,19 +143,19 @@ class ChunkAdder:
                 self._changed.notify_all()
 
     def begin(self) -> bool:
-        """Waits until another action may be chosen; says whether it had to.
+        """Waits until another action may be chosen, where `ReplaySpec.max_ahead` has it wait.
 
-        It never has to but where items count from when they are begun (`ReplaySpec.max_ahead`).
+        Returns:
+          True there: how long it waited was reckoned from the newest parameters, which are to be
+          fetched.
         """
         if not self._begins:
             return False
-        had_to = False
         while True:
             with self._changed:
                 if self._may_go_on():
                     self._is_acting = True
-                    return had_to
-            had_to = True
+                    return True
             self._wait()
 
     def reset(self) -> None:

@@ -92,6 +92,7 @@ class LearnerRole:
         self._publisher = make_publisher(self._board, self._spreads, 0, hosts)
         self._names = list(self._learner.variable_names)
         self._source = source_of(self._learner, self._spreads)
+        self._on_published = getattr(self._replay, "on_published", lambda: None)
         self._offer()
         self._saved_at, self._saved_steps = time.monotonic(), 0
         if checkpoint is None:
@@ -159,7 +160,8 @@ class LearnerRole:
             number = self._publisher.reserve()
         self._gang.say(protocol.GATHER, "" if number is None else str(number))
         variables = self._source.get_variables(self._names)
-        self._publisher.offer(dict(zip(self._names, variables, strict=True)), number)
+        named = dict(zip(self._names, variables, strict=True))
+        self._publisher.offer(named, number, self._on_published())
 
     def _report(self) -> tuple[str, int]:
         self._check_publisher()

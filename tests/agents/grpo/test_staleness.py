@@ -15,10 +15,10 @@ SMALL = {"width": 16, "num_layers": 1, "num_heads": 2, "num_envs": 8, "batch_siz
 @pytest.mark.parametrize(
     ("fields", "items"),
     [
-        # Gradient steps of groups, less those of the dispatch that a learner holds.
-        ({"max_staleness": 8}, 7 * 4),
-        ({"max_staleness": 3, "steps_per_dispatch": 2}, 2 * 4),
-        ({"max_staleness": 1}, 8),  # An actor's prompts are begun together.
+        # The batch that the newest parameters are for, and those that may be learned from before.
+        ({"max_staleness": 8}, 9 * 4),
+        ({"max_staleness": 3, "steps_per_dispatch": 2}, 4 * 4),
+        ({"max_staleness": 1}, 8),
         ({"max_staleness": None}, None),
     ],
 )

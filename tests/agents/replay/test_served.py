@@ -362,11 +362,17 @@ def test_actors_wait_before_they_run_further_ahead_than_is_allowed(monkeypatch):
     wait_for(lambda: begun() == 12)
     monkeypatch.setattr(shared_replay, "_LOST_SECONDS", 60.0)
     goes_on.set()
-    for _ in range(20):
-        assert server.draw(4, 9.0) is not None
-        assert begun() - server.numbers()[2] <= 12
+    for drawn in range(4, 84, 4):
+        assert server.draw(4, 9.0, drawn=drawn - 4) is not None
+        server.published(drawn)
+        assert begun() - drawn <= 12
     wait_for(lambda: len(server) >= 4)
-    assert begun() - server.numbers()[2] <= 8
+    assert begun() - 80 <= 8
+    # What is drawn makes no room before parameters come that have learned from it.
+    for drawn in (84, 88):
+        assert server.draw(4, 9.0, drawn=drawn - 4) is not None
+    wait_for(lambda: len(server) == 0)
+    assert begun() == 88
     is_over.set()
     for actor in actors:
         actor.thread.join()
@@ -402,6 +408,7 @@ def test_what_an_actor_may_begin_and_does_not_is_for_others(monkeypatch):
     for timestep in (last, first):
         other.add(*act(seen)[:1], timestep, act(seen)[1])
     assert server.draw(2, 9.0) is not None
+    server.published(2)
     again.join(60)
     assert idle._is_acting
     for writer in writers:

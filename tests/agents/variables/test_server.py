@@ -258,3 +258,21 @@ class Looks:
 
     def announce(self, *arguments):
         return self._server.announce(*arguments)
+
+
+def test_who_waits_for_a_version_is_told_when_it_can_be_read(tmp_path):
+    server, told = VariableServer(), []
+    publisher = Publisher(FileShelf(tmp_path), server, period=0.005)
+
+    def then():
+        told.append(server.look()[0])
+        return len(told) == 3  # Not heard before.
+
+    publisher.offer({"policy": np.ones(1)}, then=then)
+    wait_for(lambda: len(told) == 3)
+    assert publisher.wanted
+    publisher.offer({"policy": np.ones(1)})
+    assert publisher.flush(10)
+    assert not publisher.wanted
+    assert (told, server.look()[0]) == ([0, 0, 0], 1)
+    publisher.close()

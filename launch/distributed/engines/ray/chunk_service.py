@@ -74,7 +74,12 @@ class RayReplay:
             share = dataclasses.replace(spec, batch_size=spec.batch_size // hosts)
             server = self._remote.patient(_PATIENCE)
             return ServedReader(
-                share, environment, extras, server, steps_per_sample=steps_per_sample
+                share,
+                environment,
+                extras,
+                server,
+                steps_per_sample=steps_per_sample,
+                hosts=hosts,
             )
 
         return make
@@ -108,7 +113,8 @@ class _Serving:
         self._replay, self._folder = replay, folder
         self._freezer, self._frozen = Freezer(), None
         self.write, self.hear, self.draw = replay.write, replay.hear, replay.draw
-        self.update_priorities, self.numbers = replay.update_priorities, replay.numbers
+        self.published, self.numbers = replay.published, replay.numbers
+        self.update_priorities = replay.update_priorities
 
     def begin_checkpoint(self) -> str:
         """Makes a folder and copies all that the replay holds; `checkpoint` writes the copy."""
