@@ -39,8 +39,8 @@ SETTINGS = (
             "random_steps": 5_000,
         },
         steps=100_000,
-        source="chosen here; seeds 0, 1 and 2 came to 6,696, 7,067 and 7,264, and sac with the same "
-        "learning rate to 6,770, 7,010 and 5,676",
+        source="chosen here; seeds 0, 1 and 2 came to 6,696, 7,067 and 7,264, and sac with the "
+        "same learning rate to 6,770, 7,010 and 5,676",
     ),
     Tuned(
         "sac",
