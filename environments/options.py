@@ -31,6 +31,23 @@ def optional_integer(name: str, value: Any, low: int, high: int) -> int | None:
     return None if value is None else integer(f"{name}, where it is not None,", value, low, high)
 
 
+def seconds(name: str, value: Any, most: float, otherwise: str = "") -> float:
+    """The value as a float.
+
+    Args:
+      otherwise: in the error, what the caller takes in place of a number.
+
+    Raises:
+      InvalidOptionError: if it is no number above 0 and at most `most`.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+        raise InvalidOptionError(
+            f"{name} must be a number of seconds above 0 and at most {most:g}{otherwise}, "
+            f"got {value!r}"
+        )
+    return float(value)
+
+
 def choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Raises InvalidOptionError where the value is none of the choices."""
     if value not in choices:

@@ -77,16 +77,15 @@ class ExternalEnvironment(gymnasium.Env):
           LostSimulatorError: if no simulator is found, or two in turn are lost before they begin.
         """
         super().reset(seed=seed)
-        for attempt in range(2):
-            try:
-                self.ask()
-                header, self._last = self._receive("first")
-                return self._last, _info(header)
-            except ProtocolError as error:
-                self._leave()
-                if attempt:
-                    raise LostSimulatorError(f"{self._who}: no episode begins: {error}") from error
-        raise AssertionError
+        try:
+            return self._begin()
+        except ProtocolError:
+            self._leave()
+        try:
+            return self._begin()
+        except ProtocolError as error:
+            self._leave()
+            raise LostSimulatorError(f"{self._who}: no episode begins: {error}") from error
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes one step.
@@ -129,6 +128,11 @@ class ExternalEnvironment(gymnasium.Env):
     def close(self) -> None:
         """Leaves the simulator."""
         self._leave()
+
+    def _begin(self) -> tuple[Any, dict[str, Any]]:
+        self.ask()
+        header, self._last = self._receive("first")
+        return self._last, _info(header)
 
     @property
     def _open(self) -> socket.socket:
@@ -216,7 +220,7 @@ class ExternalEnvironment(gymnasium.Env):
 
 
 def _info(header: dict[str, Any]) -> dict[str, Any]:
-    """What came beside an observation."""
+    """Returns the info beside an observation, masks as arrays."""
     info = header.get("info") or {}
     return {name: np.asarray(one, np.int8) if isinstance(one, list) else one
             for name, one in info.items()}  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from .. import options
 from ..errors import EnvironmentFault, InvalidOptionError
 from ..gymnasium_adapter import GymnasiumEnvironment
 from ..seeding import derive_seed
@@ -59,7 +60,10 @@ def make(
     if unknown:
         known = ", ".join(["token_path", *_SECONDS])
         raise InvalidOptionError(f"{id} has no {unknown[0]}; it has {known}")
-    seconds = {name: _check(name, arguments.get(name, value)) for name, value in _SECONDS.items()}
+    seconds = {
+        name: options.seconds(name, arguments.get(name, value), _MOST_SECONDS)
+        for name, value in _SECONDS.items()
+    }
 
     def make_one(index: int) -> _External:
         one_seed = derive_seed(seed, index)
@@ -87,20 +91,9 @@ def make(
 
 def _token(path: str | None) -> str:
     try:
-        if path is None:
-            return messages.find_token()
-        with open(path, encoding="utf-8") as file:
-            return file.readline().strip()
+        return messages.find_token() if path is None else messages.read_token(path)
     except (OSError, TypeError, UnicodeDecodeError) as error:
         raise InvalidOptionError(f"the token cannot be read: {error}") from None
-
-
-def _check(name: str, value: Any) -> float:
-    if not isinstance(value, int | float) or not 0 < value <= _MOST_SECONDS:
-        raise InvalidOptionError(
-            f"{name} is a number of seconds above 0 and at most {_MOST_SECONDS:g}, got {value!r}"
-        )
-    return float(value)
 
 
 class _External(GymnasiumEnvironment):

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from .. import options
 from ..adapter import is_reward, show
 from ..errors import EnvironmentFault, InvalidOptionError, InvalidRewardError
 from .tasks import Task
@@ -126,14 +127,9 @@ class SeparateVerifier(Verifier):
         Raises:
           InvalidOptionError: if the limit is no positive number, or `make_task` no pickle.
         """
-        if isinstance(time_limit, bool) or not isinstance(time_limit, int | float):
-            time_limit = -1.0
-        if not 0 < time_limit <= LONGEST_LIMIT:
-            raise InvalidOptionError(
-                f"{name}: time_limit must be a number of seconds above 0 and at most "
-                f"{LONGEST_LIMIT:.0f}, or none"
-            )
-        self._limit = float(time_limit)
+        self._limit = options.seconds(
+            f"{name}: time_limit", time_limit, LONGEST_LIMIT, otherwise=", or none"
+        )
         try:
             self._made = pickle.dumps((make_task, self._limit))
         except Exception as error:  # Of a closure, say, or what the task holds.

@@ -78,7 +78,7 @@ def _per_result(samples: Sequence[Measurement]) -> float:
 
 
 def _alone(by_kind: Mapping[str, Sequence[Measurement]]) -> float:
-    """How many times faster one device multiplies while the others are idle."""
+    """Returns the factor by which one device multiplies faster while the others are idle."""
     for one in by_kind.get("alone", ()):
         for all_at_once in by_kind["matmul"]:
             if (one.dtype, one.size) == (all_at_once.dtype, all_at_once.size):

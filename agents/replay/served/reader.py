@@ -64,7 +64,7 @@ class ServedReader(ReadingProxy):
         return batches
 
     def on_published(self) -> Callable[[], bool] | None:
-        """What is to be called once actors can have parameters that have learned from all that was
+        """Makes the call for when actors can have parameters that have learned from all that was
         sampled: it tells the server, and returns whether that has heard.
 
         Returns:

@@ -203,7 +203,7 @@ def best_of(rows: Sequence[LinkTimes], is_pipeline: bool, what: str) -> LinkTime
 
 
 def gains(rows: Sequence[LinkTimes]) -> tuple[float, float]:
-    """How many times as fast the best pipeline is as the best other schedule: predicted, measured.
+    """Returns the speed of the best pipeline over the best other schedule: predicted, measured.
 
     Each is best by the same seconds that are compared.
     """

@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 30
 
 
 class ProtocolError(Exception):
-    """What arrived is not what the protocol says, or the other side is gone."""
+    """The other side is gone, or sent something else than the protocol says."""
 
 
 def send(connection: socket.socket, header: dict[str, Any], content: bytes = b"") -> None:
@@ -82,6 +82,15 @@ def find_token() -> str:
     path = os.environ.get(TOKEN_PATH)
     if TOKEN in os.environ or not path:
         return os.environ.get(TOKEN, "").strip()
+    return read_token(path)
+
+
+def read_token(path: str) -> str:
+    """Returns the first line of a file.
+
+    Raises:
+      OSError: if it cannot be read.
+    """
     with open(path, encoding="utf-8") as file:
         return file.readline().strip()
 

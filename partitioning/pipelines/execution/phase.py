@@ -145,7 +145,7 @@ class PhaseProgram:
         return sums
 
     def _exchanged(self, pools: Collection[Pool], parcels: Mapping[Pool, Flat]) -> dict[Pool, Flat]:
-        """What arrives on this device where each sends its parcels of some pools."""
+        """Returns the arrivals on this device where each sends its parcels of some pools."""
 
         def sent(pool: Pool, parcel: Flat) -> Flat:
             pairs = self._pairs(pool)

@@ -105,7 +105,7 @@ def test_none_is_older_than_allowed_when_it_is_learned_from(
 
 
 def test_a_learner_that_begins_anew_holds_nobody_up():
-    """What the one before it drew and never published is lost."""
+    """Rollouts that the one before it drew and never published are lost."""
     made = ReplaySpec(Rollouts(2), 2, 4, max_ahead=2)
     server = SharedReplay(made, SPEC, EXTRAS, num_envs=2)
     actor = Writer("a", made.item, server)
