@@ -320,8 +320,9 @@ class CutPipeline:
                     f"{op.name} at {where} calls the host, which no stage of a pipeline does; "
                     "return what it needs from the step"
                 )
-        program = cut(pipeline, record.graph, record.state, record.judge.simulator, saved)
-        made = rewritten(program, record.judge.simulator, record.donated, saved)
+        simulator, donated = record.judge.simulator, record.donated
+        program, tried = cut(pipeline, record.graph, record.state, simulator, donated, saved)
+        made = rewritten(program, simulator, donated, tried, saved)
         record.pipeline = program
         step = record.step(self.name, pipeline.axis, notes=(made.note,), made=made)
         record.steps += (step,)

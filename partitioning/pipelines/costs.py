@@ -16,7 +16,7 @@ from ..simulator.simulate import Simulation
 from ..simulator.timing import Event, Seconds, Timing
 from ..simulator.topology import Segment
 from .accounting import SegmentCost, TableTiming, lockstep_time
-from .edges import Task
+from .edges import Task, Work
 from .execution.flat import nbytes_of
 from .execution.phase import PhaseProgram
 from .execution.routes import EVERY
@@ -224,6 +224,29 @@ class PipelineCosts:
     def _rows(self, value: Value) -> int:
         return self.program.table.microbatches if in_microbatches(value) else 1
 
+    def of_segments(self) -> tuple[SegmentCost, ...]:
+        """Seconds of each segment's work on one micro-batch in all phases, each with the mean
+        exchange of a step; 0 of work that the table has not.
+        """
+        parts = [(one, n) for one, n in self._phases if not one.program.phase.is_empty]
+
+        def seconds(segment: int, work: Work) -> float:
+            found = 0.0
+            for one, times in parts:
+                spent = one.segments[segment].time(work)
+                found += times * (spent + sum(one.exchanges) / len(one.exchanges)) * (spent > 0)
+            return found
+
+        return tuple(
+            SegmentCost(
+                forward=seconds(segment, "forward"),
+                inputs=seconds(segment, "inputs"),
+                weights=seconds(segment, "weights"),
+                backward=seconds(segment, "backward"),
+            )
+            for segment in range(self.program.table.segments)
+        )
+
     def simulation(self) -> Simulation:
         """The cost of the device that needs most memory, and of the step's time."""
         program = self.program
@@ -278,6 +301,12 @@ class PipelineCosts:
         begin = start + one.timing.total
         events.append(Event("update", "update", begin, running(update), 0.0, update.flops))
         return events, flops + update.flops
+
+
+def priced(program: PipelineProgram, simulator: Simulator, donated: Sequence[str]) -> PipelineCosts:
+    """The costs of a step of which some arguments, by name, are given away."""
+    owned = {v.path.split("/")[0] for packing in program.owned for v in packing.values}
+    return PipelineCosts(program, simulator, owned <= set(donated))
 
 
 def running(cost: Simulation) -> float:

@@ -14,17 +14,93 @@ from ..simulator.attach import Simulator
 from ..simulator.simulate import amount
 from ..tactics.manual import path_pattern
 from .checks import check_table
-from .costs import PipelineCosts
+from .choosing import TriedTable, choose_table, told
+from .costs import priced
 from .execution.flat import nbytes_of
 from .execution.spmd import PipelineProgram
-from .pipeline import Pipeline
+from .pipeline import SEARCH, Pipeline
 from .schedules.named import passes_of
 from .schedules.transformations import interlaced
 from .stages.chains import forward_passes
 from .stages.dependence import in_microbatches
 from .stages.microbatches import rows_of_device, without_microbatches
 from .stages.segments import is_product
-from .stages.staging import cut_step, split_step, spread_over
+from .stages.staging import SplitStep, cut_step, split_step, spread_over
+from .table import PipelineTable
+
+
+class StepCuts:
+    """Cuts a step by one table or another; the step of a number of micro-batches is split once.
+
+    Args:
+      pipeline: the tactic that asks for it.
+      graph: the traced step.
+      state: the decisions of the tactics before it.
+      simulator: predicts times, by which segments are balanced.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, graph: Graph, state: Decisions, simulator: Simulator
+    ) -> None:
+        self.pipeline, self.graph, self.state = pipeline, graph, state
+        self.simulator = simulator
+        self.stages = state.mesh[pipeline.axis]
+        self.rows = rows_of_device(graph, state, pipeline.inputs, pipeline.dim)
+        self._split: dict[int, SplitStep] = {}
+
+    def split(self, microbatches: int) -> SplitStep:
+        """The step of so many micro-batches."""
+        if microbatches not in self._split:
+            pipeline = self.pipeline
+            self._split[microbatches] = split_step(
+                self.graph, self.state, microbatches, pipeline.inputs, pipeline.dim
+            )
+        return self._split[microbatches]
+
+    def forwards(self, microbatches: int) -> int:
+        """How many forward passes the step has that segments can be of."""
+        dependence = self.split(microbatches).dependence
+        return forward_passes(dependence, is_product, self.stages).count
+
+    def program(self, table: PipelineTable, ends: Sequence[int] | None = None) -> PipelineProgram:
+        """The step by a table; `ends` are of its segments where they were cut before.
+
+        Raises:
+          ValueError: it cannot be cut so, or the table cannot run it.
+        """
+        pipeline, axis, state = self.pipeline, self.pipeline.axis, self.state
+        if table.microbatches < 2 and table.segments > 1:
+            raise ValueError(
+                f"the pipeline has {table.segments} segments and one micro-batch, so that one "
+                f"stage would run at a time; each device has {self.rows} rows of the batch, of "
+                "which it takes at least two parts"
+            )
+        split = self.split(table.microbatches)
+        forwards = passes_of(table)
+        spread = spread_over(split, state, axis)
+        if spread is not None and forwards > 1:
+            raise ValueError(
+                f"another tactic tiles arrays over axis {axis!r}, and the table is of {forwards} "
+                "forward passes; with these stages need an axis of their own"
+            )
+        several = self.stages > 1
+        alone = sum(len(places) == 1 for places in table.placement) if several else table.segments
+        step = cut_step(
+            split, state, alone // forwards, self.simulator, ends, pipeline.cuts, forwards, spread
+        )
+        whole = step.segments.whole
+        if whole and alone == table.segments:
+            table = interlaced(table, step.edges, whole)
+        on_all = tuple(i for i, places in enumerate(table.placement) if len(places) > 1)
+        if on_all != whole:
+            raise ValueError(
+                f"the table runs segments {[*on_all]} on all devices of axis {axis!r}, and the "
+                f"tactics before the pipeline tile the work of segments {[*whole]} over it"
+            )
+        check_table(table, step.edges)
+        positions = {value: i for i, value in enumerate(self.graph.program.inputs)}
+        pairs = [(positions[before], at) for before, _, at in self.graph.state]
+        return PipelineProgram(step, table, axis, state.mesh, pairs, spread)
 
 
 def cut(
@@ -32,60 +108,48 @@ def cut(
     graph: Graph,
     state: Decisions,
     simulator: Simulator,
+    donated: Sequence[str],
     saved: Saved | None = None,
-) -> PipelineProgram:
+) -> tuple[PipelineProgram, Sequence[TriedTable]]:
     """Cuts a step as a tactic asks.
 
     Args:
       pipeline: the tactic.
       graph: the traced step.
       state: the decisions of the tactics before it.
-      simulator: predicts times, by which segments are balanced.
+      simulator: predicts times, by which segments are balanced and tables chosen.
+      donated: names of the donated arguments.
       saved: what `rewritten` of the same step told, which is cut again without a prediction.
 
+    Returns:
+      The step, and what a search tried for it, the best first.
+
     Raises:
+      ImportError: a search is asked for, and OR-tools is not installed.
       ValueError: it cannot be cut so, or the table cannot run it.
     """
-    axis = pipeline.axis
-    inputs, dim = pipeline.inputs, pipeline.dim
-    stages = state.mesh[axis]
-    count = pipeline.count(stages, rows_of_device(graph, state, inputs, dim))
-    split = split_step(graph, state, count, inputs, dim)
-    forwards = 1
-    if pipeline.schedule == "3f1b":
-        forwards = forward_passes(split.dependence, is_product, stages).count
-    table = pipeline.table(stages, count, forwards)
-    forwards = passes_of(table)
-    spread = spread_over(split, state, axis)
-    if spread is not None and forwards > 1:
-        raise ValueError(
-            f"another tactic tiles arrays over axis {axis!r}, and the table is of {forwards} "
-            "forward passes; with these stages need an axis of their own"
+    cuts = StepCuts(pipeline, graph, state, simulator)
+    searches = pipeline.schedule == SEARCH
+    if searches and saved is not None:
+        table = PipelineTable.from_json(saved["figures"]["table"])
+        return cuts.program(table, saved["recipe"]["ends"]), ()
+    if searches:
+        counts = pipeline.counts(cuts.stages, cuts.rows)
+        tried = choose_table(
+            cuts.program, cuts.stages, counts, cuts.forwards(counts[0]), simulator, donated
         )
-    alone = sum(len(places) == 1 for places in table.placement) if stages > 1 else table.segments
-    ends = None if saved is None else saved["recipe"]["ends"]
-    step = cut_step(
-        split, state, alone // forwards, simulator, ends, pipeline.cuts, forwards, spread
-    )
-    whole = step.segments.whole
-    if whole and alone == table.segments:
-        table = interlaced(table, step.edges, whole)
-    on_all = tuple(i for i, places in enumerate(table.placement) if len(places) > 1)
-    if on_all != whole:
-        raise ValueError(
-            f"the table runs segments {[*on_all]} on all devices of axis {axis!r}, and the tactics "
-            f"before the pipeline tile the work of segments {[*whole]} over it"
-        )
-    check_table(table, step.edges)
-    positions = {value: i for i, value in enumerate(graph.program.inputs)}
-    pairs = [(positions[before], at) for before, _, at in graph.state]
-    return PipelineProgram(step, table, axis, state.mesh, pairs, spread)
+        return tried[0].program, tried
+    count = pipeline.count(cuts.stages, cuts.rows)
+    forwards = cuts.forwards(count) if pipeline.schedule == "3f1b" else 1
+    table = pipeline.table(cuts.stages, count, forwards)
+    return cuts.program(table, None if saved is None else saved["recipe"]["ends"]), ()
 
 
 def rewritten(
     program: PipelineProgram,
     simulator: Simulator,
     donated: Sequence[str],
+    tried: Sequence[TriedTable] = (),
     saved: Saved | None = None,
 ) -> Rewritten:
     """The step as a plan shows it: with the cells of the stage that needs most memory.
@@ -94,10 +158,10 @@ def rewritten(
       program: the pipelined step.
       simulator: predicts its costs.
       donated: names of the donated arguments.
+      tried: the tables that it was chosen of.
       saved: what this told of the same step, which is not predicted again.
     """
-    owned = {v.path.split("/")[0] for packing in program.owned for v in packing.values}
-    costs = PipelineCosts(program, simulator, owned <= set(donated))
+    costs = priced(program, simulator, donated)
     predicted = functools.cache(costs.simulation)
     if saved is not None:
         shown = _shown(program, saved["recipe"]["stage"])
@@ -122,6 +186,8 @@ def rewritten(
         f"{amount(everywhere, 'B', 1024)} on all; peaks {peaks}; messages of at most "
         f"{amount(message, 'B', 1024)}"
     )
+    if tried:
+        note += f"; {told(tried)}"
     figures = {
         "stages": table.devices,
         "segments": table.segments,
@@ -135,6 +201,7 @@ def rewritten(
         "shared_state_bytes": everywhere,
         "message_bytes": message,
         "table": table.to_json(),
+        "tried": [one.to_json() for one in tried],
     }
     recipe = {"stage": place, "ends": list(program.step.segments.ends)}
     return Rewritten(_shown(program, place), program.mesh, predicted, note, figures, recipe)

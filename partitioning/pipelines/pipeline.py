@@ -15,7 +15,11 @@ from .schedules.named import (
 )
 from .table import PipelineTable
 
-NAMES = tuple(SCHEDULES)
+#: Behind the named schedules that which is chosen by predicted time; see `choosing`.
+SEARCH = "search"
+NAMES = (*SCHEDULES, SEARCH)
+#: Micro-batches for each stage that a search tries, where their number is not given.
+_FOR_EACH_STAGE = (1, 2, 4, 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +34,9 @@ class Pipeline:
     Attributes:
       axis: the mesh axis of the stages.
       microbatches: into how many parts each device's part of the batch is split; by default four
-        for each stage, or the largest number below that divides the rows.
-      schedule: one of `NAMES`, or a table.
+        for each stage, or the largest number below that divides the rows. A search tries several.
+      schedule: one of `NAMES`, or a table. "search" takes what is predicted to be quickest of what
+        fits a device's memory: of the named ones, and of tables that a solver finds.
       inputs: names of the arguments that are split; by default every argument that is not state.
       dim: the batch dimension of those.
       cuts: paths, or globs, of parameters, one for each segment but the first, which begins with
@@ -97,8 +102,13 @@ class Pipeline:
             return self.schedule.microbatches
         if self.microbatches is not None:
             return self.microbatches
-        most = min(4 * devices, rows)
-        return next(n for n in range(most, 0, -1) if rows % n == 0)
+        return _largest_divisor(rows, 4 * devices)
+
+    def counts(self, devices: int, rows: int) -> list[int]:
+        """The numbers of micro-batches that a search tries, for the same."""
+        if self.microbatches is not None:
+            return [self.microbatches]
+        return sorted({_largest_divisor(rows, each * devices) for each in _FOR_EACH_STAGE})
 
     def table(self, devices: int, microbatches: int, forwards: int = 1) -> PipelineTable:
         """The table for an axis of so many devices.
@@ -130,3 +140,7 @@ class Pipeline:
                 "segments; name one path for each segment but the first"
             )
         return table
+
+
+def _largest_divisor(number: int, most: int) -> int:
+    return next(n for n in range(min(most, number), 0, -1) if number % n == 0)

@@ -42,9 +42,9 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 #: Each device of a group sends an array to another one.
 PERMUTE = "permute"
 
-#: Bytes of a message that no longer lies whole in the buffers of a connection (measured: 32 KiB go
-#: both ways at once, 128 KiB in turns).
-_BUFFERED = 1 << 16
+#: Bytes of a message that lie in the buffers of a connection, and keep no other one waiting
+#: (measured: 16 KiB go both ways at once, and of more what is beyond 8 to 12 KiB goes in turns).
+_BUFFERED = 1 << 13
 
 #: Kind of device to the library that moves its data.
 LIBRARIES = {"cpu": "gloo", "gpu": "nccl", "tpu": "torus"}
@@ -146,11 +146,11 @@ def permute_seconds(
         seconds = segments[0].level.seconds(PERMUTE, nbytes, segments[0].size)
         if seconds is not None:
             return seconds
-    in_turns = both_ways and library == "gloo" and nbytes >= _BUFFERED
+    waits = max(nbytes - _BUFFERED, 0.0) if both_ways and library == "gloo" else 0.0
     return max(
         (
             s.level.latency
-            + nbytes * s.sharing / s.level.bandwidth * (_turns(round(s.sharing)) if in_turns else 1)
+            + s.sharing / s.level.bandwidth * (nbytes + waits * (_turns(round(s.sharing)) - 1))
             for s in segments
         ),
         default=0.0,

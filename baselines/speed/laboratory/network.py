@@ -32,6 +32,8 @@ PAYLOAD = 1448 / 1514
 _ADDRESSES = ("10.99.0.1", "10.99.0.2")
 _PORT = 7311
 _PACKET = 1 << 14
+#: Seconds of the cable that a packet takes, at most: what waits behind it is late by as much.
+_HELD = 3e-4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,13 +85,13 @@ class Cable:
 
     def limit(self, rate: int) -> None:
         """Lets so many Mbit/s through, each way."""
+        packet = int(min(_PACKET, _HELD * rate * 1e6 / 8))
         for host in range(HOSTS):
             # The burst is what passes at once after a pause, whatever the rate: it has to be small
             # beside a message, and hold a packet.
             for line in (
-                f"ip link set eth0 gso_max_size {_PACKET}",
-                f"tc qdisc replace dev eth0 root tbf rate {rate}mbit burst {2 * _PACKET} "
-                "limit 32mb",
+                f"ip link set eth0 gso_max_size {packet}",
+                f"tc qdisc replace dev eth0 root tbf rate {rate}mbit burst {2 * packet} limit 32mb",
             ):
                 subprocess.run(self.inside(host, *line.split()), check=True)
 
@@ -144,8 +146,9 @@ def measured_by(
             **os.environ,
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-            "NPROC": "32",
         }
+        if devices > 1:
+            environment["NPROC"] = "32"  # Devices that wait for each other each hold a thread.
         workers = [
             stack.enter_context(
                 subprocess.Popen(
@@ -188,6 +191,7 @@ def work(
     host: int, sizes: Sequence[int], measured: Callable[[int, Sequence[int]], Sequence[Any]]
 ) -> None:
     """One host: measures at every rate that comes in, until no more does; tells dataclasses."""
+    _keep_cores(host)
     import jax
     from jax._src.lib import _jax
 
@@ -201,6 +205,14 @@ def work(
     )
     for line in sys.stdin:
         print(json.dumps([dataclasses.asdict(t) for t in measured(int(line), sizes)]), flush=True)
+
+
+def _keep_cores(host: int) -> None:
+    """Keeps this process to its host's share of the cores: hosts have none in common."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = len(cores) // HOSTS
+    if each:
+        os.sched_setaffinity(0, cores[host * each : (host + 1) * each])
 
 
 def crossings(rate: int, sizes: Sequence[int]) -> list[Crossing]:

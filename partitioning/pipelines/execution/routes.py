@@ -114,8 +114,12 @@ def routed(phase: StagedPhase, table: PipelineTable) -> Routes:
     for task in tasks:
         wanted = set(phase.cells[task].read)
         place = device[task[0]]
+        # What gradients of inputs leave to those of weights is not made where both are one cell.
         here = [
-            p for p in every if p.device in (EVERY, device[p.maker[0]] if place == EVERY else place)
+            p
+            for p in every
+            if p.device in (EVERY, device[p.maker[0]] if place == EVERY else place)
+            and (p.maker[1] != "inputs" or task == (p.maker[0], "weights"))
         ]
         reads[task] = tuple(p for p in here if not wanted.isdisjoint(p.layout.values))
     pools = {parcel.pool for parcel in every}

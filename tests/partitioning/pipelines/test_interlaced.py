@@ -35,6 +35,8 @@ def follow(update: Any, arguments: Any, schedule: Any, tolerance: float, mesh: A
         (EMBEDDING, {"tied": True, "optimizer": "adam"}, "1f1b", [0, 3]),
         ([*EMBEDDING, *HEAD], {}, "zero-bubble", [0, 3]),
         (HEAD, {"optimizer": "adam"}, "gpipe", [2]),
+        # Cells with both gradients, and such with one, in one table.
+        (EMBEDDING, {"num_heads": 2}, "dualpipe-v", [0]),
     ],
 )
 def test_updates_are_those_of_the_whole_step(

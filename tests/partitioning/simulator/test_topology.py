@@ -9,6 +9,7 @@ from troupe.partitioning.simulator.collectives import (
     KINDS,
     bytes_sent,
     collective_cost,
+    permute_seconds,
     wire_bytes,
 )
 from troupe.partitioning.simulator.presets import default_topology
@@ -164,6 +165,28 @@ def test_two_that_exchange_whole_messages_take_turns(pairs, kind, pieces):
     mesh = {"host": 2, "device": 4}
     one_way = pairs * 1e6 / 2 / 1e8
     assert _flat(kind, 1e6, mesh, ["host"], "gloo", sharing=pairs) == pytest.approx(busy * one_way)
+
+
+#: KiB: milliseconds of a message one way and of one each way, by gloo over 100 Mbit/s.
+MESSAGES = {64: (5.39, 10.07), 96: (8.17, 15.39), 128: (10.83, 20.85), 512: (43.7, 86.9)}
+
+
+@pytest.mark.parametrize("kib", MESSAGES)
+def test_large_messages_of_two_that_send_each_other_take_turns(kib):
+    level = Level("cable", 2, 100e6 / 8 * 1448 / 1514, 0.0)
+    cable = [Segment(level, 2)]
+    seconds = [permute_seconds(kib << 10, cable, "gloo", both) for both in (False, True)]
+    assert seconds == pytest.approx([1e-3 * ms for ms in MESSAGES[kib]], rel=0.06)
+    assert permute_seconds(kib << 10, cable, "nccl", both_ways=True) == seconds[0]
+
+
+def test_small_messages_go_both_ways_at_once():
+    cable = [Segment(Level("cable", 2, 1e7, 0.0), 2)]
+    for nbytes in (1 << 10, 1 << 13):
+        alone, both = (permute_seconds(nbytes, cable, "gloo", one) for one in (False, True))
+        assert both == alone
+    # A byte more costs little more.
+    assert permute_seconds((1 << 13) + 1, cable, "gloo", True) == pytest.approx(both, rel=1e-3)
 
 
 def test_on_a_torus_the_outer_level_gets_what_the_inner_one_left():
