@@ -16,6 +16,10 @@ from .stored import gathered, merged
 from .version_board import read_version
 
 Nest = Any
+_LEAST_SECONDS = 0.01
+_REST, _REST_IN_VAIN = 5, 50
+"""A question is followed by a rest of so many times its length, or of the reader's period: one that
+found nothing newer is asked by all readers of a server, which is to have time for its answers."""
 
 
 class Server(Protocol):
@@ -68,7 +72,7 @@ class VariableReader:
         Args:
           server: a `VariableServer`, near or far.
           fetch: how a version is had of it.
-          period: seconds between two questions.
+          period: seconds between two questions; less where they take little.
           first_period: likewise, before there is a version.
           failed: what a call of the server raises when it cannot be reached.
           while_waiting: called several times a second while `get_variables` waits for the first
@@ -145,9 +149,12 @@ class VariableReader:
         period = self._first_period
         try:
             while not self._closed.wait(period):
+                began, fetched = time.monotonic(), self.fetched
                 self.ask()  # Again after the next period, whatever fails.
                 if self._variables is not None:
-                    period = self._period
+                    rest = _REST if self.fetched > fetched else _REST_IN_VAIN
+                    seconds = time.monotonic() - began
+                    period = min(self._period, max(_LEAST_SECONDS, rest * seconds))
         except BaseException as error:
             self._error = error
 

@@ -107,6 +107,20 @@ def test_a_version_is_gathered_once_for_all_readers(tmp_path):
     publisher.close()
 
 
+def test_what_takes_little_does_not_wait_for_the_period(tmp_path):
+    """An hour for both: they are the most that is waited, not the least."""
+    server = VariableServer()
+    publisher = Publisher(FileShelf(tmp_path), server, period=3600.0)
+    reader = VariableReader(server, period=3600.0, first_period=0.005)
+    for value in range(5):
+        wait_for(lambda: publisher.wanted)
+        publisher.offer({"policy": np.full(2, value)})
+        wait_for(lambda value=value: reader.version == value)
+        assert reader.get_variables()[0].tolist() == [value, value]
+    reader.close()
+    publisher.close()
+
+
 def test_offers_that_nobody_could_take_are_passed_over(tmp_path):
     server = VariableServer()
     publisher = Publisher(FileShelf(tmp_path), server, period=0.02)

@@ -127,6 +127,7 @@ class _Announcer:
         self._server, self._page, self._spreads = server, page, spreads
         self._afar = False
         self._known, self._look_at = -1, 0.0
+        self._announce_at = 0.0
         self._announced: tuple[int, str] | None = None
         self._put = -1
         self._kept: list[Any] = []
@@ -143,6 +144,11 @@ class _Announcer:
         return self._known, asked or self._page.asked
 
     def announce(self, version: int, path: str) -> bool:
+        now = time.monotonic()
+        if not self._afar and now < self._announce_at:
+            self._known, self._announced = version, (version, path)  # The page has it.
+            return True
+        self._announce_at = now + _LOOK_SECONDS
         references = []
         if self._afar:
             references = [ray.put(_apart(read_version(pathlib.Path(path)), self._spreads))]

@@ -67,6 +67,20 @@ def test_readers_of_the_learners_node_make_no_call(folder):
     publisher.close()
 
 
+def test_versions_that_only_the_page_has_to_tell_are_announced_now_and_then(folder, monkeypatch):
+    """A call for each would cost the learner more than the versions do."""
+    monkeypatch.setattr(object_board, "_LOOK_SECONDS", 3600.0)
+    server, announced = Asked(), []
+    monkeypatch.setattr(server, "announce", lambda *words: announced.append(words) or True)
+    here = object_board._fetching([pathlib.Path("/nowhere"), folder])
+    publisher = publisher_in(folder, server)
+    for value in range(5):
+        offer(publisher, value)
+        assert here(server, value - 1)[0] == value
+    assert announced == [(0, [])]
+    publisher.close()
+
+
 def test_a_version_becomes_an_object_when_it_is_asked_for_from_afar(folder):
     server = Asked()
     afar = object_board._fetching([pathlib.Path("/nowhere")])
