@@ -86,8 +86,7 @@ def test_a_version_becomes_an_object_when_it_is_asked_for_from_afar(folder):
     afar = object_board._fetching([pathlib.Path("/nowhere")])
     publisher = publisher_in(folder, server)
     offer(publisher, 7)
-    assert server.get(-1)[1] == []
-    assert afar(server, -1) is None
+    assert server.get(-1)[1] == []  # Nobody had asked before.
     wait_for(lambda: afar(server, -1) is not None)  # The same, though no newer one was offered.
     version, variables = afar(server, -1)
     assert (version, variables["policy"].tolist()) == (0, [7, 7])
