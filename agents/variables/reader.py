@@ -16,10 +16,10 @@ from .stored import gathered, merged
 from .version_board import read_version
 
 Nest = Any
-_LEAST_SECONDS = 0.01
-_REST, _REST_IN_VAIN = 5, 50
-"""A question is followed by a rest of so many times its length, or of the reader's period: one that
-found nothing newer is asked by all readers of a server, which is to have time for its answers."""
+_LEAST_SECONDS = 0.02
+_REST = 50
+"""A question is followed by a rest of so many times its length, or of the reader's period: many may
+ask one server, and what they fetch costs the learner's machine where they are on it."""
 
 
 class Server(Protocol):
@@ -149,12 +149,11 @@ class VariableReader:
         period = self._first_period
         try:
             while not self._closed.wait(period):
-                began, fetched = time.monotonic(), self.fetched
+                began = time.monotonic()
                 self.ask()  # Again after the next period, whatever fails.
                 if self._variables is not None:
-                    rest = _REST if self.fetched > fetched else _REST_IN_VAIN
-                    seconds = time.monotonic() - began
-                    period = min(self._period, max(_LEAST_SECONDS, rest * seconds))
+                    rest = _REST * (time.monotonic() - began)
+                    period = min(self._period, max(_LEAST_SECONDS, rest))
         except BaseException as error:
             self._error = error
 
