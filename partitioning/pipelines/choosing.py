@@ -21,7 +21,7 @@ from .table import PipelineTable
 
 #: The effort of one search, in the solver's own measure: about seconds of a core.
 _EFFORT = 4.0
-#: Found times of steps that differ by less than this share are alike.
+#: Times of steps that differ by less than this share are alike.
 _ALIKE = 1e-3
 
 #: Cuts the step as a table needs it; raises ValueError where it cannot be cut so.
@@ -139,7 +139,7 @@ def told(tried: Sequence[TriedTable]) -> str:
 
 
 def _rank(tried: TriedTable) -> tuple[bool, float, int, int]:
-    """What fits before what does not; of that the quickest, of such alike the smallest."""
+    """Puts plans that fit before others; of those the quickest, of such alike the smallest."""
     nbytes, fits = tried.cost.peak_memory_bytes, tried.cost.fits
     about = round(math.log(tried.seconds) / _ALIKE)
     return not fits, about if fits else nbytes, nbytes, len(tried.schedule)

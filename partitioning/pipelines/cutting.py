@@ -58,7 +58,7 @@ class StepCuts:
         return self._split[microbatches]
 
     def forwards(self, microbatches: int) -> int:
-        """How many forward passes the step has that segments can be of."""
+        """The number of forward passes of the step that segments can be of."""
         dependence = self.split(microbatches).dependence
         return forward_passes(dependence, is_product, self.stages).count
 
