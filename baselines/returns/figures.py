@@ -21,7 +21,9 @@ class Figures:
     final: float
     """Mean return of the last evaluation."""
     area: float
-    """Area under the curve of evaluations over its length: the mean return of training."""
+    """Area under the curve of evaluations over its length, the mean return of training. Up to the
+    first evaluation the curve is level: how late that is, which evaluators of their own decide,
+    then matters little."""
     seconds: float
     """Of training, without evaluations and checkpoints."""
 
@@ -41,8 +43,8 @@ class Figures:
         returns = [row["mean"] for row in rows]
         if not all(one is not None and math.isfinite(one) for one in returns):
             raise RequestError(f"{name} has an evaluation without a finite return; leave it out.")
-        steps = np.diff([row[clock.name] for row in rows])
-        middles = np.add(returns[1:], returns[:-1]) / 2
+        steps = np.diff([row[clock.name] for row in rows], prepend=0)
+        middles = np.add(returns, [returns[0], *returns[:-1]]) / 2
         area = steps @ middles / steps.sum() if steps.any() else returns[-1]
         return cls(returns[-1], float(area), result["train_seconds"])
 

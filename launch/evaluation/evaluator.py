@@ -136,6 +136,21 @@ class Evaluator:
         self._make_opponent = functools.partial(experiment.builder.make_policy, networks, spec)
         self._older = opponents.OlderSelf()
 
+    def warm_up(self) -> None:
+        """Compiles the policy for evaluations on the way, by one step with the variables there
+        are."""
+        settings = self._experiment.evaluation
+        num_envs = min(settings.episodes, settings.num_envs)
+        self._source.take()
+        seed = seeds.derive(self._experiment.seed, "evaluation_environment", 0)
+        with self._experiment.make_environment(
+            seed=seed, num_envs=num_envs, evaluation=True
+        ) as environment:
+            actor = self._actor(environment.num_envs)
+            timestep = environment.reset()
+            actor.observe_first(timestep)
+            actor.select_action(timestep.observation)
+
     def run(
         self,
         index: int,

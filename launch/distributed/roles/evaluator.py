@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...factory import ComponentFactory
     from .variable_board import VariableBoard
 
-_ASK_SECONDS = 0.25
+_ASK_SECONDS = 0.1
 
 
 class EvaluatorRole:
@@ -53,6 +53,7 @@ class EvaluatorRole:
         if device is None:
             device = devices.named(factory.experiment.actor_device, "actor")
         evaluator = Evaluator(factory.experiment, factory.spec, factory.networks, reader, device)
+        evaluator.warm_up()  # Or it would be compiling when the first evaluations are due.
         while not role.pause(_ASK_SECONDS):
             order = rpc.insist(self._counter.next_evaluation, self._name)
             if order is None:

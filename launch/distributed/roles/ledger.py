@@ -24,15 +24,35 @@ _RECENT = 100
 
 
 @dataclasses.dataclass
-class _Incarnation:
+class _Count:
+    """Steps that are reported now and then."""
+
+    steps: int = 0
+    seen: float = 0.0
+    rate: float = 0.0
+    """Steps a second between the last two reports that differed."""
+
+    def take(self, steps: int) -> None:
+        """Takes a report that comes now."""
+        now = time.monotonic()
+        if self.seen < now and self.steps < steps:
+            self.rate = (steps - self.steps) / (now - self.seen)
+        self.steps, self.seen = max(self.steps, steps), now
+
+    def estimate(self, most: int) -> int:
+        """Steps that are done by now, where it went on at its rate, and at most so many."""
+        since = time.monotonic() - self.seen
+        return max(self.steps, min(most, self.steps + int(self.rate * since)))
+
+
+@dataclasses.dataclass
+class _Incarnation(_Count):
     """One incarnation of one source of counts."""
 
-    number: int
+    number: int = 0
     process: str = ""
-    steps: int = 0
     episodes: int = 0
     granted: int = 0
-    seen: float = 0.0
     start: int = 0
     """Of its process, among those of the source."""
 
@@ -84,6 +104,7 @@ class Ledger:
             state.get("recent", ()), maxlen=_RECENT
         )
         self._learner: dict[str, Any] = {"steps": state.get("learner_steps", 0)}
+        self._learned = _Count(self._learner["steps"], time.monotonic())
         self._evaluate_at: int = state.get(
             "evaluate_at", (self._steps // evaluation_period + 1) * evaluation_period
         )
@@ -119,7 +140,7 @@ class Ledger:
             number = self._next_incarnation
             self._next_incarnation += 1
             self._incarnations[source] = _Incarnation(
-                number, process, seen=time.monotonic(), start=start
+                number=number, process=process, seen=time.monotonic(), start=start
             )
             return number
 
@@ -150,7 +171,7 @@ class Ledger:
             if entry is None or entry.number < incarnation:
                 # It entered after this ledger was last written down.
                 self._close(source)
-                entry = self._incarnations[source] = _Incarnation(incarnation)
+                entry = self._incarnations[source] = _Incarnation(number=incarnation)
                 self._next_incarnation = max(self._next_incarnation, incarnation + 1)
             elif entry.number > incarnation:
                 return REPLACED, 0
@@ -159,9 +180,9 @@ class Ledger:
             # Of a report that is repeated none are new.
             ended = max(0, episodes - entry.episodes)
             self._recent.extend(recent[max(0, len(recent) - ended) :])
-            entry.steps, entry.episodes = max(entry.steps, steps), max(entry.episodes, episodes)
+            entry.take(steps)
+            entry.episodes = max(entry.episodes, episodes)
             entry.granted = entry.steps
-            entry.seen = time.monotonic()
             phase = self._phase()
             if phase == TRAIN:
                 granted = min(max(want, self._quantum), self._ungranted())
@@ -212,12 +233,16 @@ class Ledger:
         """
         with self._lock:
             self._learner = dict(status)
+            self._learned.take(status["steps"])
             return self._phase(), self._steps
 
     # Evaluation.
 
     def next_evaluation(self, source: str) -> dict[str, Any] | None:
         """Returns what an evaluator is to do now; the same again where it died doing it.
+
+        Steps that were taken since they were last reported count, as far as can be estimated: it
+        judges the newest variables, and an evaluation at fewer steps than it had would flatter.
 
         Returns:
           None, or `index`, `episodes`, `actor_steps`, `learner_steps`, `version` (the least that
@@ -233,11 +258,12 @@ class Ledger:
             if not final and not (phase == TRAIN and steps >= self._evaluate_at):
                 return None
             self._evaluate_at = (steps // self._period + 1) * self._period
+            counts = self._counts() if final else self._counts() | self._estimate()
             order = {
                 "index": self._given,
                 "episodes": self._episodes_wanted[final],
-                "actor_steps": self.actor_steps,
-                "learner_steps": self._learner.get("steps", 0),
+                "actor_steps": counts["actor_steps"],
+                "learner_steps": counts["learner_steps"],
                 "version": self._learner.get("version", -1) if final else -1,
                 "final": final,
             }
@@ -269,6 +295,16 @@ class Ledger:
         if self._steps + self._quantum <= self._budget:
             return TRAIN
         return JUDGE if self._learner.get("drained") else DRAIN
+
+    def _estimate(self) -> dict[str, int]:
+        """Of the run's clock by now, between two reports."""
+        if self._clock == "learner_steps":
+            return {self._clock: self._learned.estimate(self._budget)}
+        acting = self._incarnations.values()
+        return {
+            self._clock: self._done["actor_steps"]
+            + sum(entry.estimate(entry.granted) for entry in acting)
+        }
 
     def _counts(self) -> dict[str, int]:
         return {
@@ -326,7 +362,7 @@ class Ledger:
                 **self.save(),
                 "done": dict(self._done),
                 "open": {
-                    name: dataclasses.astuple(incarnation)
+                    name: dataclasses.asdict(incarnation)
                     for name, incarnation in self._incarnations.items()
                 },
                 "orders": dict(self._orders),
@@ -343,7 +379,7 @@ class Ledger:
         with self._lock:
             now = time.monotonic()
             self._incarnations = {
-                name: dataclasses.replace(_Incarnation(*values), seen=now)
+                name: dataclasses.replace(_Incarnation(**values), seen=now)
                 for name, values in journal["open"].items()
             }
             self._done, self._results = dict(journal["done"]), list(journal["results"])

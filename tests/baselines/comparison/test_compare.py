@@ -161,7 +161,9 @@ def test_every_seed_runs_at_every_scale(begun):
         ]
         finals[scale] = [rows[-1]["mean"] for rows in evaluations]
         assert [one["final"] for one in found["figures"][scale]] == finals[scale]
-        assert found["figures"][scale][2]["area"] == np.mean([r["mean"] for r in evaluations[2]])
+        first, last = (row["mean"] for row in evaluations[2])  # At half of the budget, and its end.
+        area = found["figures"][scale][2]["area"]
+        assert area == pytest.approx((first + (first + last) / 2) / 2)
     shown = verdict["metrics"]["final"]["difference"]
     assert shown == pytest.approx(np.mean(finals[TWO_DEVICES]) - np.mean(finals[ONE_DEVICE]))
 
@@ -403,7 +405,7 @@ def test_the_figures_of_a_run():
         for steps, mean in ((100, 0.0), (200, 10.0), (400, 20.0))
     ]
     result = {"evaluation": rows, "train_seconds": 3.0}
-    expected = (100 * 5.0 + 200 * 15.0) / 300
+    expected = (100 * 0.0 + 100 * 5.0 + 200 * 15.0) / 400
     for clock in (ACTOR_STEPS, LEARNER_STEPS):
         assert Figures.of(result, clock, "run") == Figures(20.0, pytest.approx(expected), 3.0)
     one = {**result, "evaluation": rows[-1:]}

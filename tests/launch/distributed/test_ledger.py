@@ -1,10 +1,20 @@
 """The ledger: budgets, incarnations, evaluations and phases, without any process."""
 
 import json
+import types
 
 import pytest
 
+from troupe.launch.distributed.roles import ledger as ledger_module
 from troupe.launch.distributed.roles.ledger import DONE, DRAIN, JUDGE, REPLACED, SAVE, TRAIN, Ledger
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """A clock that stands still unless it is moved."""
+    clock = types.SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(ledger_module, "time", clock)
+    return clock
 
 
 def make(budget=100, state=None, **more):
@@ -148,6 +158,44 @@ def test_an_evaluator_that_died_is_given_its_order_again():
     ledger.finish_evaluation("evaluator/0", {"index": order["index"], "mean": 0.0})
     assert len(ledger.look(0)["evaluations"]) == 1
     assert ledger.next_evaluation("evaluator/0") is None
+
+
+def test_an_evaluation_counts_what_was_done_since_the_last_report(clock):
+    """It judges the newest variables: with fewer steps than they had, they would look better."""
+    ledger = make(budget=1000)
+    a, b = ledger.enter("actor/0"), ledger.enter("actor/1")
+    clock.now += 2.0
+    act(ledger, "actor/0", a, 20, want=100)  # 10 steps a second.
+    clock.now += 2.0
+    act(ledger, "actor/1", b, 80, want=100)  # 20 steps a second.
+    clock.now += 1.0
+    order = ledger.next_evaluation("evaluator/0")
+    assert order["actor_steps"] == 20 + 30 + 80 + 20
+    assert ledger.actor_steps == 100
+    journal = json.loads(json.dumps(ledger.journal()))
+    again = make(budget=1000, state=journal)
+    again.reopen(journal)
+    clock.now += 1.0
+    assert again.next_evaluation("evaluator/1") is None
+    act(again, "actor/1", b, 130, want=10)
+    clock.now += 9.0
+    # An actor that waits for the replay does not go on: never more than was granted.
+    assert again.next_evaluation("evaluator/1")["actor_steps"] == 20 + 100 + 130 + 10
+
+
+def test_an_evaluation_counts_gradient_steps_since_the_last_report(clock):
+    ledger = make(clock="learner_steps")
+    clock.now += 1.0
+    ledger.learner({"steps": 40})
+    clock.now += 0.5
+    assert ledger.next_evaluation("evaluator/0")["learner_steps"] == 60
+    clock.now += 5.0
+    assert ledger.learner({"steps": 90})[0] == TRAIN
+    clock.now += 5.0
+    assert ledger.next_evaluation("evaluator/1")["learner_steps"] == 100
+    assert ledger.learner({"steps": 100, "drained": True})[0] == JUDGE
+    clock.now += 5.0
+    assert ledger.next_evaluation("evaluator/2")["learner_steps"] == 100
 
 
 def test_a_stop_waits_for_the_learner_to_save():

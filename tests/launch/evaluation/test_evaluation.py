@@ -66,3 +66,14 @@ def test_an_evaluation_repeats_exactly_and_others_differ(tiny):
         first, second = (made.evaluator.run(k, 6, 0, Stop()).returns for k in (0, 1))
         assert made.evaluator.run(0, 6, 0, Stop()).returns == first != second
         assert len(first) == 6
+
+
+def test_what_was_compiled_before_changes_no_evaluation(tiny):
+    experiment = tiny(env="fake/ragged").experiment()
+    with components.make_environment(experiment, 0) as environment:
+        episodes = experiment.evaluation.episodes
+        expected = components.make(experiment, environment).evaluator.run(0, episodes, 0, Stop())
+        made = components.make(experiment, environment)
+        made.evaluator.warm_up()
+        assert made.evaluator.run(0, episodes, 0, Stop()) == expected
+        assert len(made.evaluator._actors) == 1
