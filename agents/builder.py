@@ -59,6 +59,8 @@ class Builder(abc.ABC, Generic[ConfigT, NetworksT]):
     honours_action_masks: ClassVar[bool] = False
     """True if it chooses, bootstraps and learns among legal actions, where observations have a mask
     of them (`legal_actions`). Environments with masks are refused to others."""
+    networks_observe: ClassVar[bool] = True
+    """True if the first input of all its networks is observations."""
     load_data: Callable[[EnvironmentSpec], Dataset] | None = None
     """The data of an experiment, set by whoever runs it."""
 

@@ -23,6 +23,7 @@ class MuZeroBuilder(OffPolicyBuilder[MuZeroConfig, MuZeroNetworks]):
     name = "muzero"
     config_class = MuZeroConfig
     honours_action_masks = True
+    networks_observe = False
 
     def make_networks(self, spec: EnvironmentSpec) -> MuZeroNetworks:
         return make_networks(spec, self.config)

@@ -13,6 +13,7 @@ from ..builder import Builder
 WRAPPERS = {
     "demonstrations": ".demonstrations:Demonstrations",
     "gail": ".gail:GAIL",
+    "independent": ".independent:Independent",
     "normalized": ".normalized:Normalized",
     "normalized_rewards": ".normalized_rewards:NormalizedRewards",
     "rnd": ".rnd:RND",

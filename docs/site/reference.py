@@ -59,6 +59,7 @@ MODULES = (
     "troupe.agents.networks.windows",
     "troupe.agents.wrappers.demonstrations",
     "troupe.agents.wrappers.gail",
+    "troupe.agents.wrappers.independent",
     "troupe.agents.wrappers.normalized",
     "troupe.agents.wrappers.normalized_rewards",
     "troupe.agents.wrappers.rnd",

@@ -137,10 +137,42 @@ def with_indicator(
 def _joined_vector(seen: specs.Array, who: specs.BoundedArray) -> specs.Array:
     """Returns the spec of a vector with the one-hot behind it."""
     shape = (seen.shape[0] + who.shape[0],)
-    if not isinstance(seen, specs.BoundedArray):
-        return specs.Array(shape, seen.dtype, seen.name)
+    is_bounded = isinstance(seen, specs.BoundedArray)
+    own = (seen.minimum, seen.maximum) if is_bounded else (-np.inf, np.inf)
     bounds = [
         np.append(np.broadcast_to(bound, seen.shape), np.full(who.shape, of_who, np.float32))
-        for bound, of_who in ((seen.minimum, 0.0), (seen.maximum, 1.0))
+        for bound, of_who in zip(own, (0.0, 1.0), strict=True)
     ]
     return specs.BoundedArray(shape, seen.dtype, *bounds, seen.name)
+
+
+def indicator(observation: Any, count: int) -> Any:
+    """Returns the one-hot [..., agents] of observations that say who sees them.
+
+    Args:
+      observation: arrays with any leading dimensions, or their spec.
+      count: agents of the environment.
+    """
+    seen = action_masks.visible(observation)
+    return seen[INDICATOR] if isinstance(seen, Mapping) else seen[..., -count:]
+
+
+def require_indicator(spec: specs.Nest, count: int) -> None:
+    """Raises InvalidOptionError where observations of a spec do not say which of so many agents
+    sees them."""
+    seen = action_masks.visible(spec)
+    if isinstance(seen, Mapping):
+        found = INDICATOR in seen and seen[INDICATOR].shape == (count,)
+    else:
+        found = isinstance(seen, specs.BoundedArray) and len(seen.shape) == 1
+        if found:
+            low, high = (
+                np.broadcast_to(bound, seen.shape)[-count:]
+                for bound in (seen.minimum, seen.maximum)
+            )
+            found = len(low) == count and not low.any() and bool((high == 1).all())
+    if not found:
+        raise InvalidOptionError(
+            f"observations do not say which of {count} agents sees them; leave agent_indicator at "
+            "True (--env.agent_indicator true)"
+        )

@@ -90,23 +90,25 @@ class Recipe:
           ValueError: if the agent or a field of its config cannot be.
         """
         builder_class = origins.find_builder(self.agent, self.folders)
-        config = {**self._streams(builder_class), **self.config}
+        config = {**self._of_agents(builder_class), **self.config}
         for name in origins.names_in(config):
             origins.reach(name, self.folders)
         return builder_class(fields.make(builder_class.config_class, config))
 
-    def _streams(self, builder_class: type[Builder]) -> dict[str, Any]:
-        """The field of a config that says in how many streams an actor acts, where it is not asked
-        for: the default counts environments, and each of several agents is a stream."""
-        acts = self.data is None or builder_class.mixes_data
-        if not self.env.startswith(_SEVERAL_AGENTS) or not acts:
+    def _of_agents(self, builder_class: type[Builder]) -> dict[str, Any]:
+        """The fields of a config that go by the number of agents, where they are not asked for:
+        in how many streams an actor acts, of which the default counts environments, and each of
+        several agents is one; and, of agents that share no parameters, how many there are."""
+        if not self.env.startswith(_SEVERAL_AGENTS):
             return {}
         from ... import environments
 
         origins.reach(self.env, self.folders)
         agents = environments.multiagent.num_agents(self.env, self.environment)
-        default = fields.fields(builder_class.config_class)["num_envs"].default
-        return {"num_envs": agents * default}
+        known = fields.fields(builder_class.config_class)
+        found = {"num_agents": agents} if "num_agents" in known else {}
+        acts = self.data is None or builder_class.mixes_data
+        return {**found, "num_envs": agents * known["num_envs"].default} if acts else found
 
     def experiment(self) -> Experiment:
         """The experiment.

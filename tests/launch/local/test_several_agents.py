@@ -139,7 +139,8 @@ def test_rollouts_of_agents_hold_no_wait_that_counts(own, tmp_path):
 
 
 @pytest.mark.long
-def test_agents_of_one_policy_learn_to_do_other_things(documented, tmp_path):
+@pytest.mark.parametrize("agent", ["ppo", "independent+ppo"])
+def test_agents_learn_to_do_other_things(documented, tmp_path, agent):
     """The page's runners: without knowing who it is none could go the right way."""
     config = {
         "num_envs": 16,
@@ -149,7 +150,7 @@ def test_agents_of_one_policy_learn_to_do_other_things(documented, tmp_path):
         "hidden_sizes": (32,),
     }
     recipe = Recipe(
-        agent="ppo",
+        agent=agent,
         env="pettingzoo:runners:Runners",
         environment={"max_episode_steps": 40},
         steps=4000,
