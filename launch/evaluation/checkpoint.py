@@ -51,8 +51,9 @@ def evaluate(
       render: shows the episodes in a window, played one after another.
       env: id of another environment to play in; None: that of the run.
       env_options: of `environments.make` to play with, beside those of the run's own.
-      opponent: directory of a run whose newest policy plays against this one, in games of two; it
-        draws its moves as it did in training. None: the opponent that evaluations have.
+      opponent: directory of a run whose newest policy plays against this one, in games of two, or
+        `best` in it; it draws its moves as it did in training. None: the opponent that evaluations
+        have.
       reporter: where warnings go.
 
     Raises:

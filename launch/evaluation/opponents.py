@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
+from ..files.directory import RunDirectory
 from .loading import learned
 
 if TYPE_CHECKING:
@@ -78,12 +80,13 @@ def face_run(
     run: str | os.PathLike[str],
     warn: Callable[[str], None],
 ) -> None:
-    """Has a vector of games be played against the newest policy of a run, which draws its moves.
+    """Has a vector of games be played against a policy of a run, which draws its moves.
 
     Args:
       environment: the vector.
       spec: of one of its environments.
-      run: directory of the run; its agent may be another.
+      run: directory of the run, of which the newest policy plays, or its `best`, of which the best
+        by the run's evaluations does; its agent may be another.
       warn: called with a line for every damaged checkpoint.
 
     Raises:
@@ -95,7 +98,9 @@ def face_run(
             f"--opponent {where} is of games of two players, as jax:pgx/connect_four; nobody plays "
             "against the learner here."
         )
-    found = learned(run, "newest", None, warn)
+    directory = RunDirectory(pathlib.Path(run).parent)
+    is_best = pathlib.Path(run) == directory.best and directory.config.exists()
+    found = learned(directory.path if is_best else run, "best" if is_best else "newest", None, warn)
     builder = found.experiment.builder
     try:
         networks = found.experiment.make_networks(spec)

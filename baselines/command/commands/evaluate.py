@@ -34,7 +34,8 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--opponent",
         metavar="DIR",
-        help="in games of two: a run whose newest policy it plays against, which draws its moves",
+        help="in games of two: a run whose newest policy it plays against, which draws its moves; "
+        "DIR/best: its best policy",
     )
     parser.add_argument("--render", action="store_true", help="show the episodes in a window")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")

@@ -10,6 +10,7 @@ import pytest
 from troupe.launch import running
 from troupe.launch.compiled.run import run_population
 from troupe.launch.errors import RequestError
+from troupe.launch.evaluation import opponents
 from troupe.launch.evaluation.checkpoint import evaluate
 from troupe.launch.evaluation.opponents import OlderSelf, win_rate
 from troupe.launch.evaluation.policy import load_policy
@@ -60,8 +61,28 @@ def test_a_pool_trains_and_evaluations_count_games_won(kind, tmp_path):
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     judged = [row for row in rows if row["kind"] == "evaluation"]
     assert judged[-1]["info/win_rate"] == last["info/win_rate"]
-    played = evaluate(out, episodes=6, opponent=out).summary()
-    assert played["info/win_rate"] * 6 == pytest.approx(round(played["info/win_rate"] * 6))
+    for opponent in (out, out / "best"):
+        played = evaluate(out, episodes=6, opponent=opponent).summary()
+        assert played["info/win_rate"] * 6 == pytest.approx(round(played["info/win_rate"] * 6))
+
+
+def test_a_best_policy_may_be_the_opponent(tmp_path, monkeypatch):
+    """Not the newest, which may have come to less since."""
+    asked = []
+
+    def learned(run, which, *_):
+        asked.append((run, which))
+        raise RequestError("enough")
+
+    monkeypatch.setattr(opponents, "learned", learned)
+    monkeypatch.setattr(opponents, "is_game", lambda environment: True)
+    (tmp_path / "config.json").write_text("{}")
+    elsewhere = tmp_path / "other" / "best"  # A run of that name.
+    for given in (tmp_path, tmp_path / "best", str(tmp_path / "best"), elsewhere):
+        with pytest.raises(RequestError, match="enough"):
+            opponents.face_run(None, None, given, print)
+    newest, best = (tmp_path, "newest"), (tmp_path, "best")
+    assert asked == [newest, best, best, (elsewhere, "newest")]
 
 
 @pytest.mark.long
