@@ -11,6 +11,7 @@ from typing import Any
 
 from .decide.actions import Tactic, axes_of
 from .explain import table
+from .ir.garbage import no_garbage_collection
 from .mesh import Mesh
 from .pipelines.pipeline import Pipeline
 from .plan import Plan
@@ -198,6 +199,7 @@ def meshes(devices: int) -> Iterator[Mesh]:
             yield Mesh({"data": devices // model, "model": model})
 
 
+@no_garbage_collection()
 def choose(
     planned: Planner,
     devices: int,
@@ -269,8 +271,16 @@ def _with_stages(
     if not able:
         return [*found.values()]
     best = min(able, key=lambda depth: rank(found[depth]))
-    counts = (f"{PIPELINES[0]}+1f1b+{each * best}" for each in _FOR_EACH_STAGE)
-    others = [tried(best, table) for table in (*PIPELINES[1:], *counts)]
+    others = [tried(best, table) for table in PIPELINES[1:]]
+    of_best = found[best].plan
+    taken = of_best.pipeline.table.microbatches if of_best and of_best.pipeline else 0
+    for count in (each * best for each in _FOR_EACH_STAGE):
+        name = f"{PIPELINES[0]}+1f1b+{count}"
+        if count == taken:  # The very table that it has when none is named.
+            schedule = found[best].schedule.replace(PIPELINES[0], name)
+            others.append(dataclasses.replace(found[best], schedule=schedule))
+        else:
+            others.append(tried(best, name))
     if best < devices:
         others.append(tried(best, PIPELINES[0], "batch:data,zero3:data"))
     return [*found.values(), *others]
@@ -279,14 +289,22 @@ def _with_stages(
 def _tried(planned: Planner, mesh: Mesh, schedule: str, tactics: Sequence[Tactic]) -> TriedPlan:
     try:
         plan = planned(mesh, tactics)
+        if idle := _idle(plan, tactics):
+            # Before it is lowered and simulated, which is most of the work.
+            why = f"tactic {idle.name!r} finds nothing to split over {idle.axis}"
+            return TriedPlan(str(mesh), schedule, None, why)
         plan.steps[-1].simulation  # noqa: B018  (what fails, fails here)
     except ValueError as error:
         return TriedPlan(str(mesh), schedule, None, str(error))
+    return TriedPlan(str(mesh), schedule, plan)
+
+
+def _idle(plan: Plan, tactics: Sequence[Tactic]) -> Tactic | None:
+    """The first known tactic that decided nothing, where its axes are wider than one device."""
     before = 0
     for step, tactic in zip(plan.steps, tactics, strict=False):
-        wide = any(mesh.axes[axis] > 1 for axis in axes_of(tactic))
+        wide = any(plan.mesh.axes[axis] > 1 for axis in axes_of(tactic))
         if step.end == before and wide and not isinstance(tactic, Automatic | Pipeline):
-            why = f"tactic {tactic.name!r} finds nothing to split over {tactic.axis}"
-            return TriedPlan(str(mesh), schedule, None, why)
+            return tactic
         before = step.end
-    return TriedPlan(str(mesh), schedule, plan)
+    return None
