@@ -258,7 +258,9 @@ def _with_stages(
 ) -> list[TriedPlan]:
     """Pipelines over so many devices. Stages lie farthest apart, as they exchange least."""
 
-    def tried(depth: int, table: str, before: str = "batch:data") -> TriedPlan:
+    def tried(
+        depth: int, table: str, before: str = "batch:data", planned: Planner = planned
+    ) -> TriedPlan:
         rest = devices // depth
         axes = {"stage": depth, "data": rest} if rest > 1 else {"stage": depth}
         schedule = f"{before},{table}" if rest > 1 else table
@@ -271,16 +273,22 @@ def _with_stages(
     if not able:
         return [*found.values()]
     best = min(able, key=lambda depth: rank(found[depth]))
-    others = [tried(best, table) for table in PIPELINES[1:]]
-    of_best = found[best].plan
-    taken = of_best.pipeline.table.microbatches if of_best and of_best.pipeline else 0
+    plan = found[best].plan
+    assert plan is not None
+    assert plan.pipeline is not None
+
+    def beside(mesh: Mesh, tactics: Sequence[Tactic]) -> Plan:
+        (pipeline,) = (tactic for tactic in tactics if isinstance(tactic, Pipeline))
+        return plan.with_pipeline(pipeline)
+
+    others = [tried(best, table, planned=beside) for table in PIPELINES[1:]]
     for count in (each * best for each in _FOR_EACH_STAGE):
         name = f"{PIPELINES[0]}+1f1b+{count}"
-        if count == taken:  # The very table that it has when none is named.
+        if count == plan.pipeline.table.microbatches:  # That of the first, which named no number.
             schedule = found[best].schedule.replace(PIPELINES[0], name)
             others.append(dataclasses.replace(found[best], schedule=schedule))
         else:
-            others.append(tried(best, name))
+            others.append(tried(best, name, planned=beside))
     if best < devices:
         others.append(tried(best, PIPELINES[0], "batch:data,zero3:data"))
     return [*found.values(), *others]

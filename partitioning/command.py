@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from . import models, steps
 from .choose import choose
 from .decide.actions import Tactic
+from .ir.garbage import no_garbage_collection
 from .mesh import Mesh, parse_mesh
 from .options import PlanOptions
 from .partition import partition
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
+@no_garbage_collection()
 def run(argv: Sequence[str]) -> int:
     """Like `main`, but raises ValueError for a wrong choice."""
     parser = argparse.ArgumentParser(
@@ -108,13 +110,15 @@ def run(argv: Sequence[str]) -> int:
         "auto:data" if args.devices is not None else args.schedule, args.recompute, memory
     )
     options = PlanOptions(
-        donate=step.donated,
+        donate=step.donated or (),
         simulate=Simulator(device, topology, not args.no_overlap and device.kind != "cpu"),
         recompute=recompute,
         **laid_out(args.placement),
     )
 
     unpartitioned = partition(step.fn, mesh, (), options)
+    if step.donated is None:
+        unpartitioned = unpartitioned.giving_state(*step.arguments)
 
     def planned(mesh: Mesh, tactics: Sequence[Tactic]) -> Plan:
         return unpartitioned.with_schedule(mesh, tactics).plan(*step.arguments)
