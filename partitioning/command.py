@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from . import models, steps
 from .choose import choose
 from .decide.actions import Tactic
-from .ir.garbage import no_garbage_collection
 from .mesh import Mesh, parse_mesh
 from .options import PlanOptions
 from .partition import partition
@@ -51,7 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-@no_garbage_collection()
 def run(argv: Sequence[str]) -> int:
     """Like `main`, but raises ValueError for a wrong choice."""
     parser = argparse.ArgumentParser(

@@ -167,6 +167,7 @@ def simulate(
     assignment = assign(graph, donation_pairs(program, donated), kind=device.kind)
     memory = memory_of(program, donated, device.kind, graph, assignment)
     timing = queues.time(assignment, len(program.outputs))
+    graph.release()
     return Simulation(device, memory, costs.program_flops(program, kind=device.kind), timing)
 
 
@@ -188,7 +189,10 @@ def simulate_time(
     """
     queues = _queues(device, topology, dict(mesh or {}), overlap)
     kind = queues.device.kind
-    return queues.time(scheduled(build(program, kind), kind), len(program.outputs))
+    graph = build(program, kind)
+    timing = queues.time(scheduled(graph, kind), len(program.outputs))
+    graph.release()
+    return timing
 
 
 def _queues(
