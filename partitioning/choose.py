@@ -11,6 +11,7 @@ from typing import Any
 
 from .decide.actions import Tactic, axes_of
 from .explain import table
+from .ir.garbage import no_garbage_collection
 from .mesh import Mesh
 from .pipelines.pipeline import Pipeline
 from .plan import Plan
@@ -198,6 +199,7 @@ def meshes(devices: int) -> Iterator[Mesh]:
             yield Mesh({"data": devices // model, "model": model})
 
 
+@no_garbage_collection()
 def choose(
     planned: Planner,
     devices: int,
@@ -256,7 +258,9 @@ def _with_stages(
 ) -> list[TriedPlan]:
     """Pipelines over so many devices. Stages lie farthest apart, as they exchange least."""
 
-    def tried(depth: int, table: str, before: str = "batch:data") -> TriedPlan:
+    def tried(
+        depth: int, table: str, before: str = "batch:data", planned: Planner = planned
+    ) -> TriedPlan:
         rest = devices // depth
         axes = {"stage": depth, "data": rest} if rest > 1 else {"stage": depth}
         schedule = f"{before},{table}" if rest > 1 else table
@@ -269,8 +273,22 @@ def _with_stages(
     if not able:
         return [*found.values()]
     best = min(able, key=lambda depth: rank(found[depth]))
-    counts = (f"{PIPELINES[0]}+1f1b+{each * best}" for each in _FOR_EACH_STAGE)
-    others = [tried(best, table) for table in (*PIPELINES[1:], *counts)]
+    plan = found[best].plan
+    assert plan is not None
+    assert plan.pipeline is not None
+
+    def beside(mesh: Mesh, tactics: Sequence[Tactic]) -> Plan:
+        (pipeline,) = (tactic for tactic in tactics if isinstance(tactic, Pipeline))
+        return plan.with_pipeline(pipeline)
+
+    others = [tried(best, table, planned=beside) for table in PIPELINES[1:]]
+    for count in (each * best for each in _FOR_EACH_STAGE):
+        name = f"{PIPELINES[0]}+1f1b+{count}"
+        if count == plan.pipeline.table.microbatches:  # That of the first, which named no number.
+            schedule = found[best].schedule.replace(PIPELINES[0], name)
+            others.append(dataclasses.replace(found[best], schedule=schedule))
+        else:
+            others.append(tried(best, name, planned=beside))
     if best < devices:
         others.append(tried(best, PIPELINES[0], "batch:data,zero3:data"))
     return [*found.values(), *others]
@@ -279,14 +297,22 @@ def _with_stages(
 def _tried(planned: Planner, mesh: Mesh, schedule: str, tactics: Sequence[Tactic]) -> TriedPlan:
     try:
         plan = planned(mesh, tactics)
+        if idle := _idle(plan, tactics):
+            # Before it is lowered and simulated, which is most of the work.
+            why = f"tactic {idle.name!r} finds nothing to split over {idle.axis}"
+            return TriedPlan(str(mesh), schedule, None, why)
         plan.steps[-1].simulation  # noqa: B018  (what fails, fails here)
     except ValueError as error:
         return TriedPlan(str(mesh), schedule, None, str(error))
+    return TriedPlan(str(mesh), schedule, plan)
+
+
+def _idle(plan: Plan, tactics: Sequence[Tactic]) -> Tactic | None:
+    """The first known tactic that decided nothing, where its axes are wider than one device."""
     before = 0
     for step, tactic in zip(plan.steps, tactics, strict=False):
-        wide = any(mesh.axes[axis] > 1 for axis in axes_of(tactic))
+        wide = any(plan.mesh.axes[axis] > 1 for axis in axes_of(tactic))
         if step.end == before and wide and not isinstance(tactic, Automatic | Pipeline):
-            why = f"tactic {tactic.name!r} finds nothing to split over {tactic.axis}"
-            return TriedPlan(str(mesh), schedule, None, why)
+            return tactic
         before = step.end
-    return TriedPlan(str(mesh), schedule, plan)
+    return None

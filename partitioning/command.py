@@ -108,13 +108,15 @@ def run(argv: Sequence[str]) -> int:
         "auto:data" if args.devices is not None else args.schedule, args.recompute, memory
     )
     options = PlanOptions(
-        donate=step.donated,
+        donate=step.donated or (),
         simulate=Simulator(device, topology, not args.no_overlap and device.kind != "cpu"),
         recompute=recompute,
         **laid_out(args.placement),
     )
 
     unpartitioned = partition(step.fn, mesh, (), options)
+    if step.donated is None:
+        unpartitioned = unpartitioned.giving_state(*step.arguments)
 
     def planned(mesh: Mesh, tactics: Sequence[Tactic]) -> Plan:
         return unpartitioned.with_schedule(mesh, tactics).plan(*step.arguments)

@@ -117,6 +117,28 @@ class Partitioned:
         other._graphs = self._graphs
         return other
 
+    def giving_state(self, *args: Any) -> Partitioned:
+        """The same step that gives away the arguments which come out again, updated; traced once.
+
+        Args:
+          *args: of these shapes; arrays or `jax.ShapeDtypeStruct`.
+
+        Raises:
+          TypeError: as of `plan`.
+        """
+        graph = self._graph(*jax.tree_util.tree_flatten(args)[::-1])
+        signature, state = graph.program.signature, graph.updated.keys()
+        assert signature is not None
+        found, start = [], 0
+        for name, end in zip(signature.names, signature.ends, strict=True):
+            if not state.isdisjoint(graph.program.inputs[start:end]):
+                found.append(name)
+            start = end
+        options = dataclasses.replace(self.options, donate=tuple(found))
+        other = partition(self.fn, self.mesh, self.schedule, options)
+        other._graphs = self._graphs
+        return other
+
     def plan(self, *args: Any, **keywords: Any) -> Plan:
         """The plan for arguments of these shapes; arrays or `jax.ShapeDtypeStruct`. Touches no
         device.
@@ -143,9 +165,19 @@ class Partitioned:
         return (*args, *(keywords[name] for name in names[len(args) :]))
 
     @no_garbage_collection()
-    def _plan(self, tree: Any, leaves: list[Any]) -> Plan:
+    def _graph(self, tree: Any, leaves: list[Any]) -> Graph:
+        """The graph of the step for arguments of these shapes, traced once."""
         structs = [abstract(leaf) for leaf in leaves]
         key = settings(), tree, tuple(_key(s) for s in structs)
+        graph = self._graphs.get(key)
+        if graph is None:
+            program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
+            graph = self._graphs[key] = graph_of(program, self.options)
+        return graph
+
+    @no_garbage_collection()
+    def _plan(self, tree: Any, leaves: list[Any]) -> Plan:
+        key = settings(), tree, tuple(_key(abstract(leaf)) for leaf in leaves)
         plan = self._plans.get(key)
         if plan is None:
             names = argument_names(self.fn, len(tree.children()))
@@ -156,11 +188,9 @@ class Partitioned:
                             f"{field} names {name!r}, which is no argument; the arguments are "
                             f"{list(names)}"
                         )
-            graph = self._graphs.get(key)
-            if graph is None:
-                program = trace(self.fn, *jax.tree_util.tree_unflatten(tree, structs))
-                graph = self._graphs[key] = graph_of(program, self.options)
-            plan = Plan(graph, self.mesh, self.schedule, self.options, self.decisions)
+            plan = Plan(
+                self._graph(tree, leaves), self.mesh, self.schedule, self.options, self.decisions
+            )
             self._plans[key] = plan
         self._last = plan
         return plan

@@ -20,7 +20,7 @@ from .decide.propagate import Conflict
 from .decide.repropagate import Repropagation, apply_tactic
 from .ir.verify import verify
 from .options import PlanOptions
-from .pipelines.cutting import cut, rewritten
+from .pipelines.cutting import StepCuts, cut, rewritten
 from .pipelines.pipeline import Pipeline
 from .placement.matrix import PlacementMatrix
 from .placement.place import hierarchy, placed, replaced
@@ -321,7 +321,11 @@ class CutPipeline:
                     "return what it needs from the step"
                 )
         simulator, donated = record.judge.simulator, record.donated
-        program, tried = cut(pipeline, record.graph, record.state, simulator, donated, saved)
+        if record.cuts is None:
+            record.cuts = StepCuts(pipeline, record.graph, record.state, simulator)
+        else:
+            record.cuts = record.cuts.of(pipeline)
+        program, tried = cut(record.cuts, donated, saved)
         made = rewritten(program, simulator, donated, tried, saved)
         record.pipeline = program
         step = record.step(self.name, pipeline.axis, notes=(made.note,), made=made)

@@ -18,7 +18,8 @@ from .ir.execute import spec_of
 from .mesh import Mesh
 from .options import PlanOptions
 from .passes import PASSES
-from .pipelines.cutting import whereabouts
+from .pipelines.cutting import StepCuts, whereabouts
+from .pipelines.pipeline import Pipeline
 from .record import LITTLE, PlanRecord, PlanStep, rounded_down
 from .simulator.errors import error_of
 from .simulator.timing import Event
@@ -33,6 +34,7 @@ class Plan(PlanRecord):
       schedule: tactics in order.
       options: the other options of the plan.
       decisions: carried out instead of deciding anew, if given.
+      cuts: of a plan with the same tactics before its pipeline, if given.
 
     Raises:
       ValueError: a pass cannot do its work, or the decisions belong to another step.
@@ -45,11 +47,13 @@ class Plan(PlanRecord):
         schedule: Sequence[Tactic] = (),
         options: PlanOptions | None = None,
         decisions: PlanDecisions | None = None,
+        cuts: StepCuts | None = None,
     ):
         options = options or PlanOptions()
         if decisions is not None:
             options = decisions.options(options)
         super().__init__(graph, mesh, schedule, options)
+        self.cuts = cuts
         if decisions is not None:
             decisions.check(self)
         for each in PASSES:
@@ -57,6 +61,18 @@ class Plan(PlanRecord):
                 each.decide(self)
             else:
                 each.restore(self, decisions.passes[each.name])
+
+    def with_pipeline(self, pipeline: Pipeline) -> Plan:
+        """The plan of the same tactics with another pipeline over the axis of this one's; what does
+        not depend on its table is not found again.
+
+        Raises:
+          ValueError: this plan has no pipeline, or the step cannot be cut so.
+        """
+        if self.cuts is None or self.cuts.pipeline.axis != pipeline.axis:
+            raise ValueError(f"the plan has no pipeline over axis {pipeline.axis!r}")
+        schedule = (*self.schedule[:-1], pipeline)
+        return Plan(self.graph, self.mesh, schedule, self.options, cuts=self.cuts)
 
     @functools.cached_property
     def decisions(self) -> PlanDecisions:

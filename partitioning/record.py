@@ -23,6 +23,7 @@ from .lower.cleanup import clean_up
 from .lower.lower import lower
 from .mesh import Mesh
 from .options import PlanOptions
+from .pipelines.cutting import StepCuts
 from .pipelines.execution.spmd import PipelineProgram
 from .placement.matrix import PlacementMatrix
 from .rematerialization.coshard import co_shard
@@ -245,6 +246,7 @@ class PlanRecord:
       steps: one entry per tactic, in order, and one for each pass behind them that had to do.
       matrix: where the axes of the mesh were laid; None: they lie by themselves.
       pipeline: the step cut into stages; None where it is not.
+      cuts: what pipelines over one axis, behind the same tactics, have in common; None without one.
       parts: the axes that are cut in the program that runs, each with its parts, outermost first.
     """
 
@@ -264,6 +266,7 @@ class PlanRecord:
         self.steps: tuple[PlanStep, ...] = ()
         self.matrix: PlacementMatrix | None = None
         self.pipeline: PipelineProgram | None = None
+        self.cuts: StepCuts | None = None
         self.parts: Mapping[str, Mapping[str, int]] = {}
 
     def context(self, names: Sequence[str]) -> Context:

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import models
-from .decide.graph import Graph
-from .ir.trace import trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +20,12 @@ class Step:
     Attributes:
       fn: for one device and the global batch.
       arguments: pytrees of `jax.ShapeDtypeStruct` or arrays.
-      donated: names of the arguments that are given away: the state.
+      donated: names of the arguments that are given away; None: the state, which comes out again.
     """
 
     fn: Callable[..., Any]
     arguments: tuple[Any, ...]
-    donated: tuple[str, ...]
+    donated: tuple[str, ...] | None = None
 
 
 def of_model(name: str, flags: Sequence[str]) -> Step:
@@ -67,7 +65,7 @@ def of_module(place: str) -> Step:
             "jax.ShapeDtypeStruct is enough"
         )
     fn, *arguments = made
-    return Step(fn, tuple(arguments), _state_of(fn, arguments))
+    return Step(fn, tuple(arguments))
 
 
 def _with_arguments(thing: Any, arguments: Any) -> tuple[Any, ...] | None:
@@ -79,19 +77,6 @@ def _with_arguments(thing: Any, arguments: Any) -> tuple[Any, ...] | None:
     found = thing()
     is_step = isinstance(found, tuple) and len(found) > 1 and callable(found[0])
     return found if is_step else None
-
-
-def _state_of(fn: Callable[..., Any], arguments: Sequence[Any]) -> tuple[str, ...]:
-    """Names of the arguments that come out again, updated."""
-    program = trace(fn, *arguments)
-    updated = Graph(program).updated.keys()
-    found, start, signature = [], 0, program.signature
-    assert signature is not None
-    for name, end in zip(signature.names, signature.ends, strict=True):
-        if not updated.isdisjoint(program.inputs[start:end]):
-            found.append(name)
-        start = end
-    return tuple(found)
 
 
 def _sizes(model: str, rest: Sequence[str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..decide.graph import Graph
@@ -25,12 +25,13 @@ from .stages.chains import forward_passes
 from .stages.dependence import in_microbatches
 from .stages.microbatches import rows_of_device, without_microbatches
 from .stages.segments import is_product
-from .stages.staging import SplitStep, cut_step, split_step, spread_over
+from .stages.staging import SplitStep, cut_step, op_seconds, split_step, spread_over
 from .table import PipelineTable
 
 
 class StepCuts:
-    """Cuts a step by one table or another; the step of a number of micro-batches is split once.
+    """Cuts a step by one table or another; the step of a number of micro-batches is split once, and
+    its ops are timed once.
 
     Args:
       pipeline: the tactic that asks for it.
@@ -47,6 +48,17 @@ class StepCuts:
         self.stages = state.mesh[pipeline.axis]
         self.rows = rows_of_device(graph, state, pipeline.inputs, pipeline.dim)
         self._split: dict[int, SplitStep] = {}
+        self._seconds: dict[int, Mapping[Op, float]] = {}
+
+    def of(self, pipeline: Pipeline) -> StepCuts:
+        """The cuts of the same step as another pipeline over the axis asks for them; it is split
+        anew only where that splits it otherwise.
+        """
+        found = StepCuts(pipeline, self.graph, self.state, self.simulator)
+        own = self.pipeline
+        if (pipeline.inputs, pipeline.dim) == (own.inputs, own.dim):
+            found._split, found._seconds = self._split, self._seconds
+        return found
 
     def split(self, microbatches: int) -> SplitStep:
         """The step of so many micro-batches."""
@@ -56,6 +68,13 @@ class StepCuts:
                 self.graph, self.state, microbatches, pipeline.inputs, pipeline.dim
             )
         return self._split[microbatches]
+
+    def seconds(self, microbatches: int) -> Mapping[Op, float]:
+        """The predicted seconds of the ops of one of so many micro-batches."""
+        if microbatches not in self._seconds:
+            program = self.split(microbatches).program
+            self._seconds[microbatches] = op_seconds(program, self.simulator, self.state.mesh)
+        return self._seconds[microbatches]
 
     def forwards(self, microbatches: int) -> int:
         """The number of forward passes of the step that segments can be of."""
@@ -85,9 +104,8 @@ class StepCuts:
             )
         several = self.stages > 1
         alone = sum(len(places) == 1 for places in table.placement) if several else table.segments
-        step = cut_step(
-            split, state, alone // forwards, self.simulator, ends, pipeline.cuts, forwards, spread
-        )
+        known = functools.partial(self.seconds, table.microbatches) if ends is None else ends
+        step = cut_step(split, alone // forwards, known, pipeline.cuts, forwards, spread)
         whole = step.segments.whole
         if whole and alone == table.segments:
             table = interlaced(table, step.edges, whole)
@@ -104,20 +122,12 @@ class StepCuts:
 
 
 def cut(
-    pipeline: Pipeline,
-    graph: Graph,
-    state: Decisions,
-    simulator: Simulator,
-    donated: Sequence[str],
-    saved: Saved | None = None,
+    cuts: StepCuts, donated: Sequence[str], saved: Saved | None = None
 ) -> tuple[PipelineProgram, Sequence[TriedTable]]:
     """Cuts a step as a tactic asks.
 
     Args:
-      pipeline: the tactic.
-      graph: the traced step.
-      state: the decisions of the tactics before it.
-      simulator: predicts times, by which segments are balanced and tables chosen.
+      cuts: of the step, for the tactic.
       donated: names of the donated arguments.
       saved: what `rewritten` of the same step told, which is cut again without a prediction.
 
@@ -128,7 +138,7 @@ def cut(
       ImportError: a search is asked for, and OR-tools is not installed.
       ValueError: it cannot be cut so, or the table cannot run it.
     """
-    cuts = StepCuts(pipeline, graph, state, simulator)
+    pipeline = cuts.pipeline
     searches = pipeline.schedule == SEARCH
     if searches and saved is not None:
         table = PipelineTable.from_json(saved["figures"]["table"])
@@ -136,7 +146,7 @@ def cut(
     if searches:
         counts = pipeline.counts(cuts.stages, cuts.rows)
         tried = choose_table(
-            cuts.program, cuts.stages, counts, cuts.forwards(counts[0]), simulator, donated
+            cuts.program, cuts.stages, counts, cuts.forwards(counts[0]), cuts.simulator, donated
         )
         return tried[0].program, tried
     count = pipeline.count(cuts.stages, cuts.rows)

@@ -67,12 +67,29 @@ def assign(
     return _Assigner(graph, dict(donated or {}), body, kind).run()
 
 
+def scheduled(graph: ArrayGraph, kind: str = "cpu") -> Assignment:
+    """Schedules a graph without buffers: its time depends on nothing else.
+
+    Args:
+      graph: the graph that `build` made.
+      kind: the device's kind, which decides the order of the schedule.
+    """
+    schedule = _schedule(graph, kind)
+    loops = [kernel for kernel in schedule if kernel.root.kind in (LOOP, BRANCH)]
+    inner = {kernel: [scheduled(g, kind) for g in kernel.root.body] for kernel in loops}
+    return Assignment(schedule, [], 0, [], inner)
+
+
+def _schedule(graph: ArrayGraph, kind: str) -> list[Kernel]:
+    return order(fuse(graph, frugal=kind != "cpu"), breadth_first=kind == "cpu")
+
+
 class _Assigner:
     def __init__(self, graph: ArrayGraph, donated: dict[int, int], body: bool, kind: str):
         self.graph = graph
         self.body = body
         self.kind = kind
-        self.schedule = order(fuse(graph, frugal=kind != "cpu"), breadth_first=kind == "cpu")
+        self.schedule = _schedule(graph, kind)
         self.kernel = {k.root: k for k in self.schedule}
         self.readers: dict[ArrayNode, list[Kernel]] = {}
         for kernel in self.schedule:

@@ -152,8 +152,10 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
                 kernel.shared.add(index)
         for kernel in inside:
             kernel.members.append(node)
-        reusing[index] = frozenset(reused)
-        moving[index] = frozenset(moved)
+        if reused:
+            reusing[index] = frozenset(reused)
+        if moved:
+            moving[index] = frozenset(moved)
     kernels.reverse()
     return kernels
 
@@ -252,9 +254,9 @@ def _least_reads(graph: ArrayGraph) -> list[int]:
     found: list[int] = []
     for node in graph.nodes:
         nbytes = node.nbytes
-        spreads = node.elementwise or traits_of(node.name).broadcasts
-        if node.kind == FUSIBLE and node.feeds and spreads:
-            nbytes = min(nbytes, sum(found[n.index] for n in node.operands))
+        fusible = node.kind == FUSIBLE and node.feeds
+        if fusible and (node.elementwise or traits_of(node.name).broadcasts):
+            nbytes = min(nbytes, sum([found[n.index] for n in node.operands]))
         found.append(nbytes)
     return found
 

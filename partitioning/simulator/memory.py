@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Collection, Sequence
+import functools
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,31 +122,33 @@ def memory_of(
     graph = graph or build(program, kind)
     assignment = assignment or assign(graph, pairs, kind=kind)
     used = [bool(node.users) or node in graph.outputs for node in graph.params]
-    arguments = sum(v.nbytes for v in held_throughout(program, used))
+    closed = captured(program)
+    arguments = sum(v.nbytes for v in [*_read(program, used), *closed])
     outputs = sum(v.nbytes for v in program.outputs)
     table = 8 * len(program.outputs)  # the tuple of pointers to the results
     aliased = sum(program.inputs[i].nbytes for i in pairs if used[i])
     profile, at = _profile(assignment)
-    held = [
-        Owner(v.path or n.name, v.nbytes, "", "argument", v.type_text())
+    # (bytes, makes the owner): of thousands a few are named.
+    held: list[tuple[int, Callable[[], Owner]]] = [
+        (v.nbytes, functools.partial(_array, v.path or n.name, v, "argument"))
         for v, n, u in zip(program.inputs, graph.params, used, strict=True)
         if u
     ]
-    held += [
-        Owner("closed over", v.nbytes, "", "argument", v.type_text()) for v in captured(program)
-    ]
+    held += [(v.nbytes, functools.partial(_array, "closed over", v, "argument")) for v in closed]
     taken = {graph.outputs[o] for o in pairs.values()}
     held += [
-        _owner(n, "output") for n in dict.fromkeys(graph.outputs) if n not in taken and n.nbytes
+        (n.nbytes, functools.partial(_owner, n, "output"))
+        for n in dict.fromkeys(graph.outputs)
+        if n not in taken and n.nbytes
     ]
-    copies = {
-        n: Owner(f"copy of {v.path}", v.nbytes, "", "temporary", v.type_text())
-        for v, n in zip(program.inputs, graph.params, strict=True)
-    }
-    held += [
-        copies.get(node) or _owner(node, "temporary", size) for node, size in _alive(assignment, at)
-    ]
-    held.sort(key=lambda o: -o.nbytes)
+    copied = dict(zip(graph.params, program.inputs, strict=True))
+    for node, size in _alive(assignment, at):
+        if (value := copied.get(node)) is not None:
+            copy = functools.partial(_array, f"copy of {value.path}", value, "temporary")
+            held.append((value.nbytes, copy))
+        else:
+            held.append((size, functools.partial(_owner, node, "temporary", size)))
+    held.sort(key=lambda one: -one[0])
     base = arguments + outputs + table - aliased
     return Memory(
         arguments,
@@ -153,7 +156,7 @@ def memory_of(
         assignment.temporary_bytes,
         aliased,
         assignment.copied,
-        tuple(held[:owners]),
+        tuple(make() for _, make in held[:owners]),
         tuple(
             int(base + p)
             for kernel, p in zip(
@@ -166,7 +169,12 @@ def memory_of(
 
 def held_throughout(program: Program, used: Sequence[bool]) -> list[Value]:
     """The inputs that are read, and the arrays that the step closes over; each is in memory."""
-    return [v for v, u in zip(program.inputs, used, strict=True) if u] + captured(program)
+    return [*_read(program, used), *captured(program)]
+
+
+def _read(program: Program, used: Sequence[bool]) -> list[Value]:
+    """The inputs that are read."""
+    return [v for v, u in zip(program.inputs, used, strict=True) if u]
 
 
 def captured(program: Program) -> list[Value]:
@@ -199,6 +207,10 @@ def _alive(assignment: Assignment, at: int) -> list[tuple[ArrayNode, int]]:
                 continue
             found.append((buffer.owner, buffer.nbytes))
     return found
+
+
+def _array(name: str, value: Value, kind: str) -> Owner:
+    return Owner(name, value.nbytes, "", kind, value.type_text())
 
 
 def _owner(node: ArrayNode, kind: str, nbytes: int | None = None) -> Owner:

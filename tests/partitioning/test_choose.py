@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from troupe import partitioning as pt
-from troupe.partitioning import models
+from troupe.partitioning import models, record
 from troupe.partitioning.choose import meshes
+from troupe.partitioning.pipelines import cutting
 from troupe.partitioning.simulator.presets import get_device
 from troupe.partitioning.simulator.topology import Level, Topology
 
@@ -120,3 +121,43 @@ def test_plans_of_one_step_are_traced_once():
     alone = pt.choose(planner(example, pt.Simulator("auto")), 4)
     assert found.to_json() == alone.to_json()
     assert str(found.plan) == str(alone.plan)
+
+
+def counted(monkeypatch, module, name):
+    """The returned results of a function, one each time that it is called."""
+    calls, function = [], getattr(module, name)
+
+    def call(*arguments):
+        calls.append(function(*arguments))
+        return calls[-1]
+
+    monkeypatch.setattr(module, name, call)
+    return calls
+
+
+def test_each_stage_runs_as_often_as_plans_differ_in_it(monkeypatch):
+    """Nothing is lowered that splits nothing, and pipelines that differ in their table alone are
+    split and timed once."""
+    lowered = counted(monkeypatch, record, "lower")
+    split, timed = (counted(monkeypatch, cutting, name) for name in ("split_step", "op_seconds"))
+    plan = planner(deep(), pt.Simulator("h100"))
+    found = pt.choose(plan, 8, searched=0)
+    able = [found.best, *found.others]
+    assert len(lowered) == sum(not t.is_pipeline for t in able)
+    assert any("finds nothing to split" in t.why for t in found.impossible)
+    staged = [t for t in able if t.is_pipeline]
+    splits = {
+        (t.mesh, t.schedule.partition("pipeline:")[0], t.plan.pipeline.table.microbatches)
+        for t in staged
+    }
+    assert len(staged) > len(splits) == len(split) == len(timed)
+    for tried in staged:  # As when each is planned for itself.
+        alone = plan(pt.parse_mesh(tried.mesh), pt.parse_schedule(tried.schedule))
+        assert alone.to_json() == tried.plan.to_json()
+
+
+def test_another_pipeline_needs_one_over_the_same_axis():
+    plan = planner(deep(), pt.Simulator("h100"))
+    without = plan(pt.Mesh({"data": 2}), pt.parse_schedule("batch:data"))
+    with pytest.raises(ValueError, match=r"the plan has no pipeline over axis 'stage'"):
+        without.with_pipeline(pt.Pipeline("stage"))

@@ -62,15 +62,17 @@ def clean_up(
       after: called with what was done and the program, after each pass over it; the verifier, in
         tests.
     """
+    regions = _regions(program)
     for row in CLEANUPS:
-        changed = _each_region(program, mesh, row)
-        if changed and after is not None:
-            after(row.does, program)
+        changed = False
+        for region in regions:
+            changed |= row.rewrite(region, mesh)
+        if changed:
+            regions = _regions(program)  # Ops that hold regions may be others.
+            if after is not None:
+                after(row.does, program)
 
 
-def _each_region(program: Program, mesh: Mapping[str, int], row: CleanUp) -> bool:
-    changed = False
-    for op in program.ops:
-        for region in op.regions:
-            changed |= _each_region(region, mesh, row)
-    return row.rewrite(program, mesh) or changed
+def _regions(program: Program) -> list[Program]:
+    """The regions within a program, each behind those inside of it, and the program itself."""
+    return [*(r for op in program.ops for one in op.regions for r in _regions(one)), program]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from jax import lax
@@ -122,7 +123,7 @@ def reduce_late(program: Program, mesh: Mapping[str, int], enlarging: bool = Fal
     """
     if not any(op.name in _REDUCTIONS for op in program.ops):
         return False
-    uses = Counter(value for op in program.ops for value in op.inputs)
+    uses = Counter(chain.from_iterable([op.inputs for op in program.ops]))
     uses.update(program.outputs)
     reductions: dict[Value, Op] = {}
     dropped: set[Op] = set()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...decide.graph import Graph
 from ...decide.sharding import Decisions
@@ -74,10 +73,8 @@ def spread_over(step: SplitStep, state: Decisions, axis: str) -> SpreadWork | No
 
 def cut_step(
     step: SplitStep,
-    state: Decisions,
     segments: int,
-    simulator: Simulator,
-    ends: Sequence[int] | None = None,
+    seconds: Callable[[], Mapping[Op, float]] | Sequence[int],
     cuts: Sequence[str] = (),
     forwards: int = 1,
     spread: SpreadWork | None = None,
@@ -86,11 +83,10 @@ def cut_step(
 
     Args:
       step: the step.
-      state: the decisions over the axes of the mesh.
       segments: into how many parts each forward pass is cut, and the backward pass with it; those
         that run on all devices of the axis are further ones.
-      simulator: predicts the time of every op.
-      ends: `segments.ends` of the same step before, instead of a prediction.
+      seconds: tells how long each op takes, as `op_seconds` predicts it; or `segments.ends` of the
+        same step before.
       cuts: as of `Pipeline`.
       forwards: how many forward passes have segments of their own; see `forward_passes`.
       spread: the work of all devices of the axis at once.
@@ -107,9 +103,7 @@ def cut_step(
                 f"the table is of {forwards} forward passes, the step has {chains.count} that are "
                 f"at least {segments} products deep, the differentiated one included"
             )
-    seconds = functools.partial(op_seconds, step.program, simulator, state)
-    known = seconds if ends is None else ends
-    divided = cut(step.dependence, segments, known, cuts, chains, spread)
+    divided = cut(step.dependence, segments, seconds, cuts, chains, spread)
 
     def staged_part(part: Part) -> StagedPart:
         if isinstance(part, StepLoop):
@@ -125,15 +119,15 @@ def cut_step(
     return StagedStep(step.program, step.dependence, divided, parts)
 
 
-def op_seconds(program: Program, simulator: Simulator, state: Decisions) -> dict[Op, float]:
+def op_seconds(program: Program, simulator: Simulator, mesh: Mapping[str, int]) -> dict[Op, float]:
     """The predicted seconds of the kernels at whose root an op is, in all turns of loops over
     steps; others have none.
     """
     found: dict[Op, float] = {}
-    for event in simulator.predict(program, state.mesh).timing.events:
+    for event in simulator.predict_time(program, mesh).events:
         if event.op is not None:
             found[event.op] = found.get(event.op, 0.0) + event.seconds
     for op in filter(is_loop, program.ops):
-        for inner, inner_seconds in op_seconds(op.regions[0], simulator, state).items():
+        for inner, inner_seconds in op_seconds(op.regions[0], simulator, mesh).items():
             found[inner] = found.get(inner, 0.0) + op.trips * inner_seconds
     return found

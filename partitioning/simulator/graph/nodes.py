@@ -97,6 +97,17 @@ class ArrayGraph:
     trips: int = 1
     carried: list[ArrayNode] = dataclasses.field(default_factory=list)
 
+    def release(self) -> None:
+        """Forgets who reads what, here and in loops, so that the nodes go with their last use.
+
+        Nodes that know their readers and parts are in circles, which a collector alone would free.
+        """
+        for node in self.nodes:
+            node.users.clear()
+            node.data = node.library = None
+            for body in node.body:
+                body.release()
+
 
 def finish(graph: ArrayGraph) -> None:
     """Drops what no result needs and records who reads what."""

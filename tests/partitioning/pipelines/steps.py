@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from troupe.partitioning.decide.sharding import Decisions
 from troupe.partitioning.ir.trace import trace
 from troupe.partitioning.options import PlanOptions
 from troupe.partitioning.pipelines.stages.cells import StagedStep
-from troupe.partitioning.pipelines.stages.staging import cut_step, split_step
+from troupe.partitioning.pipelines.stages.staging import cut_step, op_seconds, split_step
 from troupe.partitioning.record import graph_of
 from troupe.partitioning.simulator.attach import Simulator
 
@@ -47,4 +48,5 @@ def cut(
 ) -> StagedStep:
     decisions = Decisions({})
     dependence = split_step(graph(update, arguments), decisions, microbatches)
-    return cut_step(dependence, decisions, segments, Simulator("h100"), forwards=forwards)
+    seconds = partial(op_seconds, dependence.program, Simulator("h100"), decisions.mesh)
+    return cut_step(dependence, segments, seconds, forwards=forwards)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from troupe.partitioning.pipelines.schedules.named import (
     passes_of,
     zero_bubble,
 )
-from troupe.partitioning.pipelines.stages.staging import cut_step, split_step
+from troupe.partitioning.pipelines.stages.staging import cut_step, op_seconds, split_step
 from troupe.partitioning.pipelines.table import PipelineTable
 from troupe.partitioning.simulator.attach import Simulator
 from troupe.partitioning.tactics import parse_schedule
@@ -44,7 +45,8 @@ def pipelined(
         apply_tactic(context, tactic.actions(context), tactic.axis, made.work)
     dependence, forwards = split_step(made, decisions, table.microbatches), passes_of(table)
     stages = table.segments // forwards
-    step = cut_step(dependence, decisions, stages, Simulator("h100"), forwards=forwards)
+    seconds = partial(op_seconds, dependence.program, Simulator("h100"), decisions.mesh)
+    step = cut_step(dependence, stages, seconds, forwards=forwards)
     state = [(list(made.program.inputs).index(before), at) for before, _, at in made.state]
     return PipelineRun(PipelineProgram(step, table, "stage", mesh.axes, state), mesh)
 

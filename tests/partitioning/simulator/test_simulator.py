@@ -1,8 +1,10 @@
 """Time predictions, and predictions on plans."""
 
 import dataclasses
+import gc
 import itertools
 import json
+import sys
 import tracemalloc
 
 import jax
@@ -12,6 +14,7 @@ import pytest
 from troupe import partitioning as pt
 from troupe.partitioning import models
 from troupe.partitioning.command import main
+from troupe.partitioning.simulator.graph import ArrayNode
 from troupe.partitioning.simulator.timing import Wires
 from troupe.partitioning.simulator.topology import Level, Topology
 
@@ -28,6 +31,29 @@ def test_a_large_product_is_bound_by_arithmetic():
 def test_a_chain_of_elementwise_ops_reads_and_writes_once():
     found = pt.simulate(pt.trace(lambda x: x * 2 + 1 - x, BIG), DEVICE)
     assert found.predicted_seconds.total == pytest.approx(2 * BIG.size * 2 / 1e10)
+
+
+def test_times_alone_are_those_of_the_whole_simulation():
+    """And what the simulator makes of a program goes with it, without a garbage collector."""
+    example = models.make("transformer", num_layers=2, scan=True, width=16, batch=8, length=8)
+    schedule = pt.parse_schedule("batch:data,megatron:model")
+    step = pt.partition(example.update, pt.Mesh({"data": 2, "model": 2}), schedule)
+    program = step.plan(example.state_shapes, example.batch_shapes).program
+
+    def nodes():
+        return sum(isinstance(thing, ArrayNode) for thing in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = nodes()
+        for device in ("h100", "tpu-v5e"):
+            simulator = pt.Simulator(device)
+            whole = simulator.predict(program, step.mesh.axes, ("state",))
+            assert simulator.predict_time(program, step.mesh.axes) == whole.timing
+        assert nodes() == before
+    finally:
+        gc.enable()
 
 
 def test_a_loop_takes_its_turns():
@@ -204,7 +230,10 @@ def test_the_command_prints_json(capsys):
 STEP = """
 import jax, jax.numpy as jnp
 
+traced = []
+
 def step(state, batch):
+    traced.append(None)
     grads = jax.grad(lambda w: jnp.mean((jnp.tanh(batch["x"] @ w["up"]) @ w["down"]) ** 2))(state)
     return jax.tree.map(lambda w, g: w - 0.1 * g, state, grads), 0.0
 
@@ -227,6 +256,7 @@ def test_the_command_chooses_for_a_step_of_the_users_own(name, tmp_path, monkeyp
     (tmp_path / f"{module}.py").write_text(STEP)
     monkeypatch.chdir(tmp_path)
     assert main([f"{module}:{name}", "--devices", "8", "--device", "h100"]) == 0
+    assert len(sys.modules[module].traced) == 1  # For all plans, and to find the state.
     printed = capsys.readouterr().out
     assert "chosen of" in printed
     assert "runners-up" in printed
