@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import shlex
 import sys
+from collections.abc import Sequence
 
 from ...launch.errors import RunError
 from ...launch.logging import report
@@ -13,6 +15,7 @@ from ..comparison import outcome
 from ..comparison.conduct import conduct
 from ..comparison.request import ComparisonRequest
 from ..returns import answers, ledger
+from ..returns.figures import Figures
 
 
 def run(
@@ -34,13 +37,13 @@ def run(
     from ..comparison import page  # Who asks for JSON alone needs no pictures.
 
     commit = ledger.commit() if record else None  # Before runs that may take hours.
-    before = _before(request) if record else None
+    before = _before(request) if record else []
     reporter = report.for_stderr() if as_json else report.for_stream()
     try:
-        if before is not None:
-            commits = ", ".join(before.commits)
+        if before:
+            commits = ", ".join(_commits(before))
             reporter.line(f"seeds that are kept are not run again; they are of {commits}")
-        found = conduct(request, out, reporter, None if before is None else before.figures())
+        found = conduct(request, out, reporter, _known(before))
     finally:
         reporter.close()
     if as_json:
@@ -57,23 +60,46 @@ def run(
     return 0
 
 
-def _before(request: ComparisonRequest) -> answers.KeptAnswers | None:
-    """The answers that are kept of the comparison; None: none, or it was asked for otherwise."""
-    kept = answers.find(request.recipe.agent, request.recipe.env, request.first)
-    if kept is None or kept.request is None or request.difference(kept.request):
-        return None
-    return kept
+def _before(request: ComparisonRequest) -> list[answers.KeptAnswers]:
+    """The answers that are kept of comparisons of the same runs, at any of the same scales."""
+    asked = json.loads(json.dumps(request.to_json()))
+
+    def is_alike(kept: answers.KeptAnswers) -> bool:
+        # Code of another commit has figures of its own.
+        names = "recipe", "reference", "against"
+        return kept.request is not None and all(
+            kept.request.get(name) == asked.get(name) for name in names
+        )
+
+    found = answers.find(request.recipe.agent, request.recipe.env)
+    scales = {request.first, *request.scales}
+    return [one for one in found if is_alike(one) and not scales.isdisjoint(one.scales)]
+
+
+def _known(before: Sequence[answers.KeptAnswers]) -> dict[str, list[Figures]]:
+    """By scale the figures of its first seeds, of whichever has the most."""
+    found: dict[str, list[Figures]] = {}
+    for one in before:
+        for scale, figures in one.figures().items():
+            found[scale] = max(found.get(scale, []), figures, key=len)
+    return found
+
+
+def _commits(before: Sequence[answers.KeptAnswers]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(commit for one in before for commit in one.commits))
 
 
 def _kept(
     request: ComparisonRequest,
     out: pathlib.Path,
     commit: str,
-    before: answers.KeptAnswers | None,
+    before: Sequence[answers.KeptAnswers],
 ) -> answers.KeptAnswers:
-    found = json.loads((out / outcome.FILE).read_text())
-    if before is not None and before.outcome["figures"] == found["figures"]:
-        commit = before.commit  # Nothing ran.
+    found, known = json.loads((out / outcome.FILE).read_text()), _known(before)
+    had = {scale: [dataclasses.asdict(seed) for seed in seeds] for scale, seeds in known.items()}
+    commits = _commits(before)
+    if all(seeds == had.get(scale, [])[: len(seeds)] for scale, seeds in found["figures"].items()):
+        commit = commits[-1]  # Nothing ran.
     return answers.KeptAnswers(
         agent=request.recipe.agent,
         env=request.recipe.env,
@@ -83,7 +109,7 @@ def _kept(
         versions=found.pop("versions"),
         outcome=found,
         request=json.loads(json.dumps(request.to_json())),
-        earlier=() if before is None else before.commits,
+        earlier=commits,
     )
 
 

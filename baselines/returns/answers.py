@@ -1,7 +1,8 @@
 """Answers of comparisons that are kept: whether returns were equal at several scales.
 
-Each agent, environment and first scale has a file, which its next comparison replaces. One that is
-asked for alike takes the seeds that are kept for run, so that it may go on on another machine.
+Each agent, environment and list of scales has a file, which its next comparison replaces. Seeds of
+the same run at a scale are taken for run, whichever comparison they are kept of, so that one may go
+on on another machine, or with more scales.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +19,8 @@ from . import ledger
 from .figures import Figures
 
 FOLDER = pathlib.Path(__file__).parent / "verdicts"
+_LONGEST = 150
+"""Characters of a file's name, which file systems take."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +44,11 @@ class KeptAnswers:
     """Commits of the seeds before."""
 
     @property
+    def scales(self) -> tuple[str, ...]:
+        """All scales, the first one before those that are compared with it."""
+        return tuple(self.outcome["figures"])
+
+    @property
     def commits(self) -> tuple[str, ...]:
         """All commits that seeds are of, the last one at the end."""
         return (*(one for one in self.earlier if one != self.commit), self.commit)
@@ -58,7 +67,7 @@ class KeptAnswers:
         Raises:
           RequestError: if they cannot be written.
         """
-        path = _path(self.agent, self.env, self.first, folder)
+        path = (folder or FOLDER) / _name(self.agent, self.env, self.scales)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
@@ -77,20 +86,22 @@ def read(folder: pathlib.Path) -> list[KeptAnswers]:
     return [_read(path) for path in sorted(folder.glob("*.json"))]
 
 
-def find(
-    agent: str, env: str, first: str, folder: pathlib.Path | None = None
-) -> KeptAnswers | None:
-    """Reads what is kept of a task and a first scale; None: nothing is.
+def find(agent: str, env: str, folder: pathlib.Path | None = None) -> list[KeptAnswers]:
+    """Reads all that is kept of an agent and an environment.
 
     Raises:
-      RequestError: if its file is damaged.
+      RequestError: if a file is damaged.
     """
-    path = _path(agent, env, first, folder)
-    return _read(path) if path.exists() else None
+    return [one for one in read(folder or FOLDER) if (one.agent, one.env) == (agent, env)]
 
 
-def _path(agent: str, env: str, first: str, folder: pathlib.Path | None) -> pathlib.Path:
-    return (folder or FOLDER) / f"{ledger.stem(agent, env, first)}.json"
+def _name(agent: str, env: str, scales: Sequence[str]) -> str:
+    """Returns the name of a file: of all scales, or where they are long of the first and a sum."""
+    whole = ledger.stem(agent, env, *scales)
+    if len(whole) > _LONGEST:
+        number = zlib.crc32("\n".join(scales).encode())
+        whole = f"{ledger.stem(agent, env, scales[0])}-{len(scales)}-{number:08x}"
+    return f"{whole}.json"
 
 
 def _read(path: pathlib.Path) -> KeptAnswers:

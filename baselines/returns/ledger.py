@@ -69,9 +69,9 @@ def path_of(recipe: Recipe, folder: pathlib.Path | None = None) -> pathlib.Path:
     return (folder or FOLDER) / f"{stem(recipe.agent, recipe.env, recipe.launch)}.jsonl"
 
 
-def stem(agent: str, env: str, launch: str) -> str:
-    """Returns the name, without its ending, of a file about an agent, environment and launch."""
-    words = agent.rpartition(":")[2], env, launch
+def stem(agent: str, env: str, *launches: str) -> str:
+    """Returns the name, without its ending, of a file about an agent, environment and launches."""
+    words = agent.rpartition(":")[2], env, *launches
     return "-".join(re.sub(r"[^\w.]+", "_", word) for word in words)
 
 

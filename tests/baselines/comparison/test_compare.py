@@ -113,7 +113,7 @@ def test_seeds_that_are_kept_are_not_run_again(made_up, tmp_path, monkeypatch, c
     def record(name, commit, *more):
         monkeypatch.setattr(ledger, "commit", lambda: commit)
         code = compare(tmp_path / name, "--scales", *SCALES, *flags, *more)
-        (kept,) = answers.read(tmp_path / "verdicts")
+        (kept,) = answers.read(answers.FOLDER)
         return code, kept, sorted({int(run.split("/")[1]) for run in results(tmp_path / name)})
 
     code, kept, ran = record("first", "aaa", "--seeds", "15")
@@ -128,6 +128,23 @@ def test_seeds_that_are_kept_are_not_run_again(made_up, tmp_path, monkeypatch, c
     # All of them, on a third one.
     code, kept, ran = record("third", "ccc", "--seeds", "30")
     assert (code, kept.commits, ran) == (0, ("aaa", "bbb"), [])
+    # Of other scales: those that are the same are known, and both answers are kept.
+    monkeypatch.setattr(ledger, "commit", lambda: "eee")
+    more = (*SCALES, "one-process@data=4")
+    compare(tmp_path / "more", "--scales", *more, *flags, "--seeds", "30")
+    assert {str(pathlib.Path(run).parts[0]) for run in results(tmp_path / "more")} == {
+        "one-process-data=4"
+    }
+    first, second = sorted(answers.read(answers.FOLDER), key=lambda one: len(one.scales))
+    assert (first.scales, second.scales) == (SCALES, more)
+    assert first.figures()[TWO_DEVICES] == second.figures()[TWO_DEVICES]
+    assert (first.commits, second.commits) == (("aaa", "bbb"), ("aaa", "bbb", "eee"))
+    name = "dqn-jax_Catch_v0-one_process-one_process_data_2_batch_data"
+    assert {path.name for path in answers.FOLDER.iterdir()} == {
+        f"{name}.json",
+        f"{name}-one_process_data_4.json",
+    }
+    (answers.FOLDER / f"{name}-one_process_data_4.json").unlink()
     # What was asked for otherwise is replaced.
     code, kept, ran = record("fourth", "ddd", "--seeds", "15", "--steps", "61")
     assert (kept.commits, ran) == (("ddd",), [*range(15)])
