@@ -27,7 +27,7 @@ from . import tasks
 
 pytestmark = pytest.mark.long
 FULL = bool(os.environ.get("TROUPE_FULL"))
-SEEDS = {"patience": 30, "stairs": 60}
+SEEDS = {"patience": 40, "stairs": 60}
 """The most of each task: as many as its spread asks for, where returns are equal."""
 BATCH = 10
 STALE = 5_000
