@@ -115,7 +115,8 @@ class Publisher:
             while not self._closed:
                 with self._changed:
                     # Without an offer too, to see whether somebody asked, or the server forgot.
-                    self._changed.wait_for(self._has_news, wait)
+                    # An offer ends the wait; a thread that never waits would slow the learner's.
+                    self._changed.wait_for(self._has_news, max(wait, _LEAST_SECONDS))
                 if self._offered is not None and self._offered[2] is None:
                     time.sleep(max(0.0, turned + wait - time.monotonic()))
                 began = time.monotonic()
