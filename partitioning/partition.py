@@ -113,9 +113,7 @@ class Partitioned:
         Raises:
           ValueError, TypeError: as of `partition`.
         """
-        other = partition(self.fn, mesh, schedule, self.options)
-        other._graphs = self._graphs
-        return other
+        return self._beside(partition(self.fn, mesh, schedule, self.options))
 
     def giving_state(self, *args: Any) -> Partitioned:
         """The same step that gives away the arguments which come out again, updated; traced once.
@@ -135,7 +133,10 @@ class Partitioned:
                 found.append(name)
             start = end
         options = dataclasses.replace(self.options, donate=tuple(found))
-        other = partition(self.fn, self.mesh, self.schedule, options)
+        return self._beside(partition(self.fn, self.mesh, self.schedule, options))
+
+    def _beside(self, other: Partitioned) -> Partitioned:
+        """Another of the same step, which reads what is traced of this one."""
         other._graphs = self._graphs
         return other
 

@@ -22,7 +22,7 @@ from . import opponents
 if TYPE_CHECKING:
     from ...agents.interfaces import VariableSource
     from ...agents.programs.placement import Partition
-    from ...environments import EnvironmentSpec
+    from ...environments import EnvironmentSpec, Vector
 
 _LAST = int(dm_env.StepType.LAST)
 LONG_EPISODE = 10_000
@@ -139,13 +139,8 @@ class Evaluator:
     def warm_up(self) -> None:
         """Compiles the policy for evaluations on the way, by one step with the variables there
         are."""
-        settings = self._experiment.evaluation
-        num_envs = min(settings.episodes, settings.num_envs)
         self._source.take()
-        seed = seeds.derive(self._experiment.seed, "evaluation_environment", 0)
-        with self._experiment.make_environment(
-            seed=seed, num_envs=num_envs, evaluation=True
-        ) as environment:
+        with self._make_environment(0, self._experiment.evaluation.episodes) as environment:
             actor = self._actor(environment.num_envs)
             timestep = environment.reset()
             actor.observe_first(timestep)
@@ -173,13 +168,8 @@ class Evaluator:
         Returns:
           The outcome; None where it was stopped before its end.
         """
-        num_envs = min(episodes, self._experiment.evaluation.num_envs)
         self._source.take()
-        environment = self._experiment.make_environment(
-            seed=seeds.derive(self._experiment.seed, "evaluation_environment", index),
-            num_envs=num_envs,
-            evaluation=True,
-        )
+        environment = self._make_environment(index, episodes)
 
         def say_once(line: str) -> None:
             if not self._told:
@@ -197,6 +187,14 @@ class Evaluator:
         agents = environment.num_agents
         returns, texts = tuple(played.returns), tuple(played.texts)
         return Outcome(actor_steps, returns, learner_steps, played.info, agents, texts)
+
+    def _make_environment(self, index: int, episodes: int) -> Vector:
+        """The environments of the k-th evaluation, of so many episodes."""
+        return self._experiment.make_environment(
+            seed=seeds.derive(self._experiment.seed, "evaluation_environment", index),
+            num_envs=min(episodes, self._experiment.evaluation.num_envs),
+            evaluation=True,
+        )
 
     def _play_older(
         self, environment: Any, number: int, played: Played, stop: Stop, say: Callable[[str], None]
