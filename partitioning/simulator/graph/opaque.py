@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from ...ir.program import Op
 from ...rules import traits_of
 from .. import costs
@@ -103,13 +101,11 @@ def checked(builder: GraphBuilder, op: Op, matrices: ArrayNode) -> ArrayNode:
 def laid_out(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     """Collectives that need the split dimension outermost: copies around them where it is not.
 
-    An all_to_all always cuts its operand into pieces and puts those it gets together.
+    They are made where every dimension before it has size 1 as well, and nothing moves. An
+    all_to_all always cuts its operand into pieces and puts those it gets together.
     """
     (source,), (out,) = op.inputs, op.outputs
-    if op.name == "all_to_all":
-        copied = True
-    else:
-        copied = math.prod(out.shape[: op.params["dim"]]) > 1
+    copied = op.name == "all_to_all" or op.params["dim"] > 0
     operand = operands[0]
     if copied:
         key = ("laid out", operand.index, source.shape, op.params.get("dim"))

@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-KINDS = {"ray": "ray", "processes": "launchpad"}
+KINDS = [
+    pytest.param("ray", "ray", id="ray"),
+    pytest.param("processes", "launchpad", id="processes", marks=pytest.mark.distributed),
+]
 
 
 def troupe(*arguments):
@@ -37,10 +40,9 @@ SMALL = (
 
 
 @pytest.mark.long
-@pytest.mark.distributed
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_agent_that_acts_goes_on_anywhere(tmp_path, kind):
-    pytest.importorskip(KINDS[kind])
+@pytest.mark.parametrize(("kind", "package"), KINDS)
+def test_an_agent_that_acts_goes_on_anywhere(tmp_path, kind, package):
+    pytest.importorskip(package)
     out = tmp_path / "run"
     acts = ("--config.min_replay_size", "50", "--config.samples_per_insert", "2")
     troupe("train", "dqn", "--env", "CartPole-v1", "--steps", 300, "--out", out, *SMALL, *acts)
@@ -70,10 +72,9 @@ def test_an_agent_that_acts_goes_on_anywhere(tmp_path, kind):
 
 
 @pytest.mark.long
-@pytest.mark.distributed
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_agent_that_learns_from_data_goes_on_anywhere(tmp_path, kind):
-    pytest.importorskip(KINDS[kind])
+@pytest.mark.parametrize(("kind", "package"), KINDS)
+def test_an_agent_that_learns_from_data_goes_on_anywhere(tmp_path, kind, package):
+    pytest.importorskip(package)
     data, out = tmp_path / "data", tmp_path / "run"
     task = ("--env", "CartPole-v1", *SMALL)
     troupe("train", "dqn", *task, "--steps", 300, "--out", data, "--config.min_replay_size", "50")

@@ -126,6 +126,7 @@ def _error(model, sizes, schedule):
         ("lstm", {"batch": 64, "length": 32, "features": 64, "hidden": 256}, DATA[0]),
         ("dqn", OFF_POLICY, DATA[0]),
         ("ensemble", {}, DATA[2]),
+        ("mpo", OFF_POLICY, DATA[2]),  # Gathers [1, 32, 256] along its second dimension.
     ],
 )
 def test_the_peak_is_near_the_compilers(model, sizes, schedule):
