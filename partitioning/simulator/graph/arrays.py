@@ -63,6 +63,11 @@ def fusible(builder: GraphBuilder, op: Op, operands: list[ArrayNode], at: int = 
             _spread(builder, value, operand, out) if value.size < out.size else operand
             for value, operand in zip(op.inputs, operands, strict=True)
         ]
+    if traits.elementwise and builder.kind == "gpu":
+        operands = [
+            builder.spread_zero(value, operand, out)
+            for value, operand in zip(op.inputs, operands, strict=True)
+        ]
     if traits.flops == "division" and traits.linear and builder.kind == "cpu" and NEWER:
         inverse = _inverse(builder, op, operands[-1])
         if inverse is not None:

@@ -62,6 +62,9 @@ def plain(builder: GraphBuilder, op: Op) -> None:
     if is_view(builder, op, operands):
         builder.env[out] = operands[0]
         return
+    if traits.broadcasts and builder.kind == "gpu" and builder.is_zero(inputs[0], operands[0]):
+        builder.env[out] = builder.zeros(out)
+        return
     try:
         params = (
             tuple(op.params.values())

@@ -110,3 +110,18 @@ class GraphBuilder:
         if key not in self.known:
             self.known[key] = self.node(FUSIBLE, "broadcast_in_dim", value.nbytes, value.shape)
         return self.known[key]
+
+    def is_zero(self, value: Value, node: ArrayNode) -> bool:
+        """True of the number zero."""
+        return value.ndim == 0 and self.known.get(("literal", value.dtype, 0)) is node
+
+    def spread_zero(self, value: Value, node: ArrayNode, out: Value) -> ArrayNode:
+        """The node that an op reads for an operand: zeros of the result's shape for the number
+        zero, if there are any.
+
+        The compiler for GPUs makes the same zeros once, and leaves them in memory where one of
+        their readers, as a loop that fills them or a scatter, cannot compute them itself.
+        """
+        if not self.is_zero(value, node):
+            return node
+        return self.known.get(("zeros", out.shape, str(out.dtype)), node)

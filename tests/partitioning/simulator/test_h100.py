@@ -19,9 +19,6 @@ from troupe.partitioning.simulator.presets import DEVICES
 RECORDS = json.loads((pathlib.Path(__file__).parent / "h100.json").read_text())["steps"]
 #: Steps of under 10 ms are small: what their kernels cost to launch counts.
 SMALL_MS = 10.0
-#: Memory of a scan that is computed again errs by more: XLA keeps zeros for the loop's gradients,
-#: and a copy of them, from the start.
-MEMORY = {"transformer-f32-scan-remat": 0.14}
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["name"])
@@ -38,7 +35,7 @@ def test_the_preset_predicts_what_was_measured(record):
     assert 1e3 * found.predicted_seconds.total == pytest.approx(measured, rel=bound)
     if "GiB" in record:
         peak = found.peak_memory_bytes / 2**30
-        assert peak == pytest.approx(record["GiB"], rel=MEMORY.get(record["name"], 0.1))
+        assert peak == pytest.approx(record["GiB"], rel=0.1)
     if "compiled_GiB" in record:
         assert peak == pytest.approx(record["compiled_GiB"], rel=0.1)
 
@@ -80,6 +77,28 @@ def test_a_gpu_computes_cheap_functions_anew_and_a_cpu_keeps_them():
     }
     assert held["gpu"] < 3 * 2**20 + (32 << 20)
     assert held["cpu"] >= 4 * 2**20
+
+
+def test_a_gpu_holds_zeros_of_a_loop_for_who_multiplies_by_zero_later():
+    """A weight decay of 0 is multiplied by, and needs the zeros that the loop fills with gradients
+    as they were: there are two arrays of them, where a product by another number needs none.
+    """
+
+    def step(decay, w, x):
+        def loss(w):
+            return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, w)[0].sum()
+
+        return w - (jax.grad(loss)(w) + decay * w)
+
+    w, x = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((8, 512, 512), (64, 512)))
+
+    def held(decay, device):
+        program = pt.trace(lambda w, x: step(decay, w, x), w, x)
+        return pt.simulate(program, device).memory.temporaries
+
+    nbytes = 4 * 8 * 512 * 512
+    assert held(0.0, DEVICES["h100-sxm"]) - held(1e-3, DEVICES["h100-sxm"]) == nbytes
+    assert held(0.0, CPU) == held(1e-3, CPU)
 
 
 CPU = pt.Device("test", "cpu", {"float32": 1e12}, 1e11, 2**34, 1e10, 0.0)
