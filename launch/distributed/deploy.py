@@ -73,7 +73,13 @@ def deploy(
     seed = seeds.derive(experiment.seed, "environment", 0, 0)
     with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
         check_streams(experiment, environment.num_agents)
-        opponents.require_others(environment)
+        plays_itself = opponents.self_play_of(environment) is not None
+        if plays_itself and numbers.inference_partition() is not None:
+            raise RequestError(
+                "--env.opponent self and pool have every actor compute the policy of its "
+                "opponents, so that it is not spread: leave out --inference-mesh and "
+                "--inference-schedule, or take --env.opponent random."
+            )
         spec = environments.make_spec(environment)
         said = remarks(experiment, environment)
     experiment = planning.decided(experiment, spec, ranks_of.devices(experiment, numbers))
@@ -96,7 +102,7 @@ def deploy(
         experiment=experiment,
         directory=path,
         roles=numbers,
-        plans=tuple(_plans(factory, numbers, path.resolve(), resumed)),
+        plans=tuple(_plans(factory, numbers, path.resolve(), resumed, plays_itself)),
         replay_spec=replay_spec,
         remarks=said,
         resume=resume,
@@ -105,7 +111,11 @@ def deploy(
 
 
 def _plans(
-    factory: ComponentFactory, roles: Roles, path: pathlib.Path, resumed: Checkpoint | None
+    factory: ComponentFactory,
+    roles: Roles,
+    path: pathlib.Path,
+    resumed: Checkpoint | None,
+    plays_itself: bool,
 ) -> list[RolePlan]:
     """The roles, those that others ask first."""
     experiment = factory.experiment
@@ -156,7 +166,7 @@ def _plans(
     for first in range(0, roles.actors if acts else 0, roles.actors_per_process):
         indices = range(first, min(first + roles.actors_per_process, roles.actors))
         asked = [Reference("inference", index=i % servers) if servers else None for i in indices]
-        board = None if servers else _BOARD
+        board = None if servers and not plays_itself else _BOARD
         crew = {**acting, "board": board, "indices": tuple(indices), "servers": asked}
         settings = _settings(
             accelerator=acts_on_accelerator, reverb=True, hang_seconds=roles.hang_seconds

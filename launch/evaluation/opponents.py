@@ -32,16 +32,6 @@ def self_play_of(environment: Any) -> SelfPlay | None:
     return found
 
 
-def require_others(environment: Any) -> None:
-    """Raises RequestError where a learner was to be trained against itself in processes."""
-    if self_play_of(environment) is not None:
-        raise RequestError(
-            "--env.opponent self and pool train a learner against itself within one process; "
-            "other launches cannot: take --launch compiled or one-process, or --env.opponent "
-            "random."
-        )
-
-
 def oppose(environment: Any, policy: ActorCore, params: Nest) -> None:
     """Has a vector of games be played against a policy from its next reset on."""
     from ...agents.acting import opponents

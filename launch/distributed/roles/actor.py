@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ... import devices, seeds
 from ...errors import RunError
+from ...evaluation import opponents
 from ...local.loop import Loop
+from ...local.self_play import OpponentChoice
 from ...signals import Stop
 from ..supervision import heartbeat, role
 from . import rpc
@@ -45,7 +47,7 @@ class ActorRole:
           index: its number among the actors.
           counter: keeps the ledger.
           service: the replay.
-          board: has the variables; None: it asks `inference`.
+          board: has the variables; None: it asks `inference`, and does not play against itself.
           inference: the server that chooses its actions.
         """
         self._factory, self._experiment = factory, factory.experiment
@@ -78,7 +80,8 @@ class ActorRole:
         if taken := counts["actor_steps"] // factory.num_streams:
             # Schedules go by the count: whoever starts again, or joins, must not begin them anew.
             actor.set_num_actions(taken)
-        loop = Loop(environment, actor, _newer(source))
+        between = self._play_itself(environment, source, incarnation) or _newer(source)
+        loop = Loop(environment, actor, between)
         try:
             self._act(loop, name, incarnation, RoleStop())
         finally:
@@ -93,6 +96,33 @@ class ActorRole:
         reader = self._board.reader()
         reader.get_variables()
         return reader
+
+    def _play_itself(
+        self, environment: Any, source: Any, incarnation: int
+    ) -> OpponentChoice | None:
+        """Has games be played against the learner's policies, where it is trained that way.
+
+        Args:
+          environment: of training.
+          source: of the actor's parameters, or of its actions.
+          incarnation: of the actor.
+        """
+        how = opponents.self_play_of(environment)
+        if how is None:
+            return None
+        factory = self._factory
+        if self._inference is not None:
+            assert self._board is not None
+            source = self._board.reader()
+
+        def present() -> Any:
+            return source.get_variables(("policy",))[0]
+
+        opponents.oppose(environment, factory.policy, present())
+        seed = seeds.derive(self._experiment.seed, "actor", self._index + 1, incarnation)
+        return OpponentChoice(
+            _newer(source), environment, how, present, seed, num_streams=factory.num_streams
+        )
 
     def _act(self, loop: Loop, name: str, incarnation: int, stop: RoleStop) -> None:
         num_envs = self._experiment.builder.num_envs

@@ -1,4 +1,4 @@
-"""Training against oneself, in a compiled run and in one process."""
+"""Training against oneself, in a compiled run, in one process and in several."""
 
 import dataclasses
 import json
@@ -9,6 +9,7 @@ import pytest
 
 from troupe.launch import running
 from troupe.launch.compiled.run import run_population
+from troupe.launch.distributed.deploy import deploy
 from troupe.launch.errors import RequestError
 from troupe.launch.evaluation import opponents
 from troupe.launch.evaluation.checkpoint import evaluate
@@ -133,10 +134,27 @@ def test_over_a_mesh_it_learns_what_it_learns_on_one_device(tmp_path):
     np.testing.assert_allclose(weights(tmp_path / "one"), weights(tmp_path / "four"), atol=2e-4)
 
 
-def test_in_processes_it_is_refused(tmp_path):
-    deploy = pytest.importorskip("troupe.launch.distributed.deploy")
-    with pytest.raises(RequestError, match="--launch compiled"):
-        deploy.deploy(PPO.experiment(), tmp_path / "run")
+@pytest.mark.long
+@pytest.mark.parametrize("servers", [0, 1])
+def test_actors_of_other_processes_play_against_what_the_learner_publishes(servers, tmp_path):
+    pytest.importorskip("ray")
+    roles = {"actors": 2, "inference_servers": servers}
+    recipe = dataclasses.replace(PPO, environment=POOL, steps=512, launch="ray", roles=roles)
+    recipe = dataclasses.replace(recipe, evaluation=dataclasses.replace(PPO.evaluation, every=128))
+    out = tmp_path / "run"
+    result = running.runner("ray", roles)(
+        recipe.experiment(), out, progress=False, request=recipe.to_json()
+    )
+    assert 500 <= result.actor_steps <= 512
+    assert result.learner_steps > 0
+    assert 0.0 <= result.evaluation[-1]["info/win_rate_older"] <= 1.0
+    assert np.isfinite(weights(out)).all()
+
+
+def test_a_policy_that_is_spread_cannot_be_each_actors_opponent(tmp_path):
+    roles = {"inference_servers": 1, "inference_mesh": "data=2", "inference_schedule": "batch:data"}
+    with pytest.raises(RequestError, match="leave out --inference-mesh"):
+        deploy(PPO.experiment(), tmp_path / "run", **roles)
 
 
 def test_an_opponent_is_of_games_alone(tmp_path):
