@@ -11,9 +11,7 @@ from ...rules import traits_of
 from .. import costs
 from .builder import GraphBuilder
 from .library import taken_by_library
-from .nodes import CONSTANT, FUSIBLE, NEWER, OPAQUE, ArrayNode, uniform
-
-REDUCE_WINDOW = 32  # a reduction over a longer dimension first reduces blocks of this length
+from .nodes import CONSTANT, FUSIBLE, NEWER, OPAQUE, REDUCE_WINDOW, ArrayNode, uniform
 
 
 def is_view(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> bool:

@@ -13,6 +13,7 @@ from .accumulate import scatter_onto_sums
 from .library import leave_to_library
 from .nodes import CONSTANT, ELEMENT, FUSIBLE, NEWER, PARAM, ArrayGraph, ArrayNode, finish
 from .reshapes import move_reshapes
+from .transposes import move_transposes
 
 
 class GraphBuilder:
@@ -86,6 +87,8 @@ class GraphBuilder:
         """The graph, once every op has been added and its results are known."""
         if self.kind == "cpu":
             scatter_onto_sums(self.graph)
+        if self.kind == "cpu" and NEWER:
+            move_transposes(self.graph)
         finish(self.graph)
         if self.kind == "cpu":
             move_reshapes(self.graph)

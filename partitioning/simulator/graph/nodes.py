@@ -14,6 +14,9 @@ from ...rules import traits_of
 # What a node is, as far as fusion is concerned.
 PARAM, CONSTANT, FUSIBLE, OPAQUE, LOOP, BRANCH, ELEMENT = range(7)
 
+#: A reduction over a longer dimension first reduces blocks of this length.
+REDUCE_WINDOW = 32
+
 #: Later CPU compilers keep optimisation barriers and combine all_reduces.
 NEWER = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 7)
 
