@@ -46,7 +46,8 @@ def _behind_elementwise(graph: ArrayGraph) -> None:
         kept = [
             node
             for node, order in moved.items()
-            if any(
+            if order != _order(node, moved)
+            or any(
                 operand in results or any(moved.get(reader) != order for reader in readers[operand])
                 for operand in node.operands
                 if not _is_repeated(operand, node)
