@@ -100,17 +100,14 @@ def reuse(
 
 
 def pack(buffers: list[Buffer]) -> int:
-    """Size of a heap that holds the buffers: the best of largest first, those of one size by how
-    long they are in use, or the longest and then in turn; and of longest-lived first.
+    """Size of a heap that holds the buffers: the better of largest first and of longest-lived first,
+    as XLA's heap simulator places them. How long one lives is counted in buffers that are taken
+    and given back meanwhile.
     """
-    longest: dict[int, int] = {}
-    spans = [(b, b.start, b.end) for b in buffers]
-    for b, start, end in spans:
-        longest[b.nbytes] = max(longest.get(b.nbytes, 0), end - start)
+    spans = _counted(buffers)
     orders: tuple[Callable[[_Span], tuple[int, int, int]], ...] = (
         lambda s: (-s[0].nbytes, s[1] - s[2], s[1]),
         lambda s: (s[1] - s[2], -s[0].nbytes, s[1]),
-        lambda s: (-s[0].nbytes, int(s[2] - s[1] < longest[s[0].nbytes]), s[1]),
     )
     bound = peak_of(buffers)[0]
     best, offsets = math.inf, []
@@ -125,8 +122,18 @@ def pack(buffers: list[Buffer]) -> int:
     return int(best) if buffers else 0
 
 
-#: A buffer, and the first and the last position at which it is in use.
+#: A buffer, and when it is taken and given back: how often one was before.
 _Span = tuple[Buffer, int, int]
+
+
+def _counted(buffers: list[Buffer]) -> list[_Span]:
+    """The buffers with their times: at each position results are taken before operands go."""
+    taken = [(b.start, 0, i) for i, b in enumerate(buffers)]
+    back = [(b.end, 1, i) for i, b in enumerate(buffers)]
+    times = [[0, 0] for _ in buffers]
+    for time, (_, is_back, i) in enumerate(sorted(taken + back)):
+        times[i][is_back] = time
+    return [(b, start, end) for b, (start, end) in zip(buffers, times, strict=True)]
 
 
 def _place(ordered: list[_Span]) -> int:
