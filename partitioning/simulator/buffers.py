@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from .fusion import Kernel, fuse, in_parallel, order
+from .fusion import Kernel, fuse, in_parallel, order, post_order
 from .graph import BRANCH, CONSTANT, ELEMENT, LOOP, NEWER, OPAQUE, PARAM, ArrayGraph, ArrayNode
 from .heap import Buffer, Window, pack, reuse
 
@@ -81,7 +81,8 @@ def scheduled(graph: ArrayGraph, kind: str = "cpu") -> Assignment:
 
 
 def _schedule(graph: ArrayGraph, kind: str) -> list[Kernel]:
-    return order(fuse(graph, frugal=kind != "cpu"), breadth_first=kind == "cpu")
+    walk = post_order(graph) if kind == "cpu" else None
+    return order(fuse(graph, walk), walk)
 
 
 class _Assigner:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..rules import traits_of
-from .graph import CONSTANT, ELEMENT, FUSIBLE, LOOP, OPAQUE, PARAM, ArrayGraph, ArrayNode
+from .graph import CONSTANT, ELEMENT, FUSIBLE, LOOP, NEWER, OPAQUE, PARAM, ArrayGraph, ArrayNode
 
 # What a thread must have to do before a kernel is worth more than one.
 _BYTES_PER_THREAD = 128 << 10
@@ -56,15 +56,16 @@ class Kernel:
         return f"Kernel({self.root!r} <- {[n.index for n in self.inputs]})"
 
 
-def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
+def fuse(graph: ArrayGraph, walk: list[int] | None = None) -> list[Kernel]:
     """The kernels of a graph, in the order of its nodes. Parameters and constants get one as well.
 
     Args:
       graph: what `build` made.
-      frugal: compute a node again in several kernels only where that moves fewer bytes in all, as
-        the compilers for accelerators weigh it, expensive ones too. Otherwise follow the CPU
-        compiler, which does not count kernels.
+      walk: of the graph (`post_order`), for the CPU's compiler, which does not count kernels. None:
+        a node is computed again in several kernels only where that moves fewer bytes in all, as the
+        compilers for accelerators weigh it, expensive ones too.
     """
+    frugal = walk is None
     count = len(graph.nodes)
     # For each node: the kernels that compute it, and those of them that use its elements
     # repeatedly or in another position than the result's.
@@ -74,7 +75,6 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
     kernels: list[Kernel] = []
     results = {n.index for n in graph.outputs}
     least = _least_reads(graph) if frugal else []
-    rank = [] if frugal else _post_order(graph)
     for node in reversed(graph.nodes):
         index = node.index
         users = node.users
@@ -106,8 +106,8 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
                     inside[kernel] = None
             if fused_everywhere and len(inside) > 1 and not node.unary and _linked(inside):
                 fused_everywhere = False
-            if not frugal:
-                inside = _emitting(node, inside, hosts, rank)
+            if walk is not None:
+                inside = _emitting(node, inside, hosts, walk)
                 fused_everywhere = fused_everywhere and len(inside) == len(
                     {k for user in users for k in hosts[user.index]}
                 )
@@ -160,7 +160,7 @@ def fuse(graph: ArrayGraph, frugal: bool = False) -> list[Kernel]:
     return kernels
 
 
-def _post_order(graph: ArrayGraph) -> list[int]:
+def post_order(graph: ArrayGraph) -> list[int]:
     """The place of every node in an order in which each comes right behind what it reads last."""
     rank = [-1] * len(graph.nodes)
     count = 0
@@ -183,7 +183,7 @@ def _emitting(
     node: ArrayNode,
     kernels: Iterable[Kernel],
     hosts: list[tuple[Kernel, ...]],
-    rank: list[int],
+    walk: list[int],
 ) -> dict[Kernel, None]:
     """The kernels that compute the node, as far as the length of their code allows; notes how.
 
@@ -193,7 +193,7 @@ def _emitting(
     uses = collections.Counter(k for user in node.users for k in hosts[user.index])
     waiting = uses.total()
     found: dict[Kernel, None] = {}
-    for kernel in sorted(kernels, key=lambda k: -rank[k.root.index]):
+    for kernel in sorted(kernels, key=lambda k: -walk[k.root.index]):
         needing: set[Any] = set()
         views: dict[Any, set[Any]] = {}
         for user in node.users:
@@ -267,17 +267,17 @@ def _linked(kernels: dict[Kernel, None]) -> bool:
     return any(not roots.isdisjoint(kernel.inputs) for kernel in kernels)
 
 
-def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
+def order(kernels: list[Kernel], walk: list[int] | None = None) -> list[Kernel]:
     """The schedule.
 
     Args:
       kernels: in program order.
-      breadth_first: run each kernel as soon as its inputs are there, as XLA's CPU compiler does
-        for the sake of concurrency, whatever that does to memory. Otherwise the program's own
-        order, with kernels that read nothing put right before their first reader; or first of all
-        where there is a loop, as the compilers for GPUs were seen to do.
+      walk: of their graph (`post_order`): each kernel runs as soon as its inputs are there, as
+        XLA's CPU compiler has it for the sake of concurrency, whatever that does to memory. None:
+        the program's own order, with kernels that read nothing put right before their first
+        reader; or first of all where there is a loop, as the compilers for GPUs were seen to do.
     """
-    if not breadth_first:
+    if walk is None:
         return _late_sources(kernels)
     place = {kernel.root: i for i, kernel in enumerate(kernels)}
     waiting = [0] * len(kernels)
@@ -289,7 +289,7 @@ def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
             readers[source].append(i)
         waiting[i] = len(inputs)
     for group in readers:
-        group.sort(key=lambda i: kernels[i].root.late)
+        group.sort(key=lambda i: _place_among_readers(kernels[i], i, walk))
     queue = [i for i, kernel in enumerate(kernels) if kernel.root.kind in (PARAM,)]
     queue += [i for i, kernel in enumerate(kernels) if kernel.root.kind == CONSTANT]
     first = set(queue)
@@ -312,6 +312,18 @@ def order(kernels: list[Kernel], breadth_first: bool = True) -> list[Kernel]:
             if not waiting[j]:
                 queue.append(j)
     return schedule
+
+
+def _place_among_readers(kernel: Kernel, index: int, walk: list[int]) -> tuple[int, int, int]:
+    """Where a kernel stands among those that read the same array.
+
+    What the compiler makes of several operations, and copies in another order, stands behind what
+    it began with, in the order of its walk from the results; earlier ones did not show it.
+    """
+    root = kernel.root
+    fused = root.kind == FUSIBLE and len(kernel.members) > 1
+    is_made = NEWER and (fused or root.name == "transpose")
+    return int(root.late), int(is_made), walk[root.index] if is_made else index
 
 
 def _late_sources(kernels: list[Kernel]) -> list[Kernel]:

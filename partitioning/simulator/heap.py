@@ -100,9 +100,9 @@ def reuse(
 
 
 def pack(buffers: list[Buffer]) -> int:
-    """Size of a heap that holds the buffers: the better of largest first and of longest-lived first,
-    as XLA's heap simulator places them. How long one lives is counted in buffers that are taken
-    and given back meanwhile.
+    """Size of a heap that holds the buffers: the better of largest first and of longest-lived
+    first, as XLA's heap simulator places them. How long one lives is counted in buffers that are
+    taken and given back meanwhile.
     """
     spans = _counted(buffers)
     orders: tuple[Callable[[_Span], tuple[int, int, int]], ...] = (

@@ -23,10 +23,28 @@ def move_transposes(graph: ArrayGraph) -> None:
     Args:
       graph: without users yet; what is left without readers is dropped as it is finished.
     """
+    _merge(graph)
     _behind_elementwise(graph)
     _behind_reductions(graph)
     for index, node in enumerate(graph.nodes):
         node.index = index
+
+
+def _merge(graph: ArrayGraph) -> None:
+    """Has transposes of transposes read what was there before both."""
+    for node in graph.nodes:
+        if _is_transpose(node) and _is_transpose(node.operands[0]):
+            (first,) = node.operands
+            own, before = _permutation(node), _permutation(first)
+            if own is not None:
+                if before is None or len(before) != len(own) or first not in node.direct:
+                    continue
+                node.data = tuple(before[d] for d in own)
+            node.operands = [first.operands[0]]
+
+
+def _is_transpose(node: ArrayNode) -> bool:
+    return node.kind == FUSIBLE and node.name == "transpose" and len(node.operands) == 1
 
 
 def _behind_elementwise(graph: ArrayGraph) -> None:

@@ -24,7 +24,6 @@ NEWER = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 7)
 #: that jax 0.12 showed.
 KNOWN = {
     ("distinct_rows", 1): 0.23,
-    ("long_convolution", 8): 0.28,
 }
 
 
@@ -65,7 +64,7 @@ KINDS = {
     "decoding": 0.05,  # products read transposed matrices as they lie
     "nearest_neighbours": 0.05,
     "graph_attention": 0.05,  # what is read through a view is not written over
-    "rooted": 0.02,  # eigenvectors are written over the matrix, and read through a copy
+    "rooted": 0.05,  # eigenvectors are written over the matrix, and read through a copy
     "half_precision_blocks": 0.1,  # a library multiplies bfloat16 as it is
 }
 
