@@ -111,12 +111,12 @@ def _behind_reductions(graph: ArrayGraph) -> None:
     for node in graph.nodes:
         _read_instead(node, behind)
         nodes.append(node)
-        order = _permutation(node.operands[0]) if node.name == "reduce" else None
+        order = _permutation(node.operands[0]) if _is_reduction(node) else None
         if order is None:
             continue
         assert node.op is not None
-        (source,), shape = node.operands, node.op.inputs[0].shape
-        axes = node.op.params["axes"]
+        source, axes = node.operands[0], node.op.params["axes"]
+        shape = source.shape
         left = [order[d] for d in range(len(order)) if d not in axes]
         is_same = left == sorted(left)
         # A reduction over more rows reduces blocks of them first, and stays where it is.
@@ -131,6 +131,14 @@ def _behind_reductions(graph: ArrayGraph) -> None:
             node.shape = _inverted(node.shape, tuple(places[d] for d in left))
     graph.nodes = nodes
     graph.outputs = [behind.get(node, node) for node in graph.outputs]
+
+
+def _is_reduction(node: ArrayNode) -> bool:
+    """True of a reduction of one array as it lies, by an operation that the simulator knows."""
+    if node.name != "reduce" or node.op is None or len(node.operands) != 1:
+        return False
+    known = traits_of(node.op.name).kernel == "reduce"
+    return known and node.op.inputs[0].shape == node.operands[0].shape
 
 
 def _is_repeated(node: ArrayNode, reader: ArrayNode) -> bool:

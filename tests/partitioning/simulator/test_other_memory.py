@@ -138,6 +138,18 @@ def test_transposes_move_behind_what_reads_them(function, rows):
     assert predicted == pytest.approx(compiled.temp_size_in_bytes, rel=0.04)
 
 
+def test_reductions_by_functions_of_ones_own_read_what_was_transposed():
+    def step(x):
+        g = 2.0 * jnp.swapaxes(x, 1, 2)
+        pairs = jax.lax.reduce(
+            (g, g * g), (0.0, 1.0), lambda a, b: (a[0] + b[0], a[1] * b[1]), (0,)
+        )
+        return pairs, jax.lax.reduce(g, 1.0, lambda a, b: a * b + 1.0, (0,)), jnp.argmax(g, 0)
+
+    x = jax.ShapeDtypeStruct((32, 64, 64), jnp.float32)
+    assert memory_of(pt.trace(step, x), ()).temporaries >= 4 * 32 * 64 * 64
+
+
 @pytest.mark.parametrize("shape", [(256, 256), (4, 128, 128)])
 def test_a_routine_for_factors_writes_over_a_copy_by_columns(shape):
     """Of a product, which lies by rows; eigenvectors are read from where they were written."""
