@@ -322,7 +322,7 @@ def _place_among_readers(kernel: Kernel, index: int, walk: list[int]) -> tuple[i
     """
     root = kernel.root
     fused = root.kind == FUSIBLE and len(kernel.members) > 1
-    is_made = NEWER and (fused or root.name == "transpose")
+    is_made = NEWER and (fused or traits_of(root.name).view == "order")
     return int(root.late), int(is_made), walk[root.index] if is_made else index
 
 

@@ -44,7 +44,8 @@ def _merge(graph: ArrayGraph) -> None:
 
 
 def _is_transpose(node: ArrayNode) -> bool:
-    return node.kind == FUSIBLE and node.name == "transpose" and len(node.operands) == 1
+    moves = traits_of(node.name).view == "order"
+    return moves and node.kind == FUSIBLE and len(node.operands) == 1
 
 
 def _behind_elementwise(graph: ArrayGraph) -> None:
@@ -149,12 +150,12 @@ def _is_repeated(node: ArrayNode, reader: ArrayNode) -> bool:
 
 def _permutation(node: ArrayNode) -> Order | None:
     """The order in which a transpose has dimensions of its operand; None of anything else."""
-    if node.kind != FUSIBLE or node.name != "transpose" or len(node.operands) != 1:
+    if not _is_transpose(node):
         return None
     if isinstance(node.data, tuple):
         return node.data
     op = node.op
-    if op is None or op.name != "transpose" or node.shape != op.outputs[0].shape:
+    if op is None or traits_of(op.name).view != "order" or node.shape != op.outputs[0].shape:
         return None
     return tuple(op.params["permutation"])
 
