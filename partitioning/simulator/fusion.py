@@ -315,7 +315,7 @@ def order(kernels: list[Kernel], walk: list[int] | None = None) -> list[Kernel]:
 
 
 def _place_among_readers(kernel: Kernel, index: int, walk: list[int]) -> tuple[int, int, int]:
-    """Where a kernel stands among those that read the same array.
+    """The place of a kernel among those that read the same array.
 
     What the compiler makes of several operations, and copies in another order, stands behind what
     it began with, in the order of its walk from the results; earlier ones did not show it.

@@ -126,10 +126,10 @@ def _behind_reductions(graph: ArrayGraph) -> None:
             continue
         _read_instead(node, {source: source.operands[0]})
         if not is_same:
-            places = {d: place for place, d in enumerate(sorted(left))}
-            behind[node] = _transposed(node, tuple(places[d] for d in left))
+            left_order = tuple(sorted(left).index(d) for d in left)
+            behind[node] = _transposed(node, left_order)
             nodes.append(behind[node])
-            node.shape = _inverted(node.shape, tuple(places[d] for d in left))
+            node.shape = _inverted(node.shape, left_order)
     graph.nodes = nodes
     graph.outputs = [behind.get(node, node) for node in graph.outputs]
 
