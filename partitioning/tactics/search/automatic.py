@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...decide.actions import Context
 from ...simulator.simulate import Simulation, amount
+from ..zero import Zero1, Zero2, Zero3
 from .least_memory import least_bytes
 from .moves import Move
 from .space import EnteredMove, Space
@@ -23,6 +24,7 @@ _NEARLY = 5e-4
 _ERROR_OF_TIME, _ERROR_OF_MEMORY = 0.2, 0.1
 #: The share beyond the limit that a candidate may need that computes activations again.
 _MOST_RECOMPUTED = 3.0
+_ZERO = (Zero1, Zero2, Zero3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Budget:
 
     Attributes:
       estimates: the number of candidates to estimate; results are the same for a seed everywhere.
-      judged: the number of the best candidates that the simulator judges in full.
+      judged: the number of the best candidates that the simulator judges in full, and at most as
+        many again that have a tactic of ZeRO more than the best of them.
       seed: of the random choices of the search.
       seconds: a time after which the search stops; results then depend on the machine.
     """
@@ -242,6 +245,9 @@ class Automatic:
             for candidate in _different(ranked, budget.judged)
         ]
         judged.sort(key=lambda item: _rank(item[1], limit))
+        more = _with_zero(space, judged[0][0], cost, budget.judged)
+        judged += [(candidate, space.simulated(candidate.moves)) for candidate in more]
+        judged.sort(key=lambda item: _rank(item[1], limit))
         judged = _simplest(judged, limit)
         taken, simulated, without = _prune(space, *judged[0], limit)
         judged[0] = taken, simulated
@@ -316,6 +322,30 @@ def _simplest(
     near = [item for item in judged if _better(item[1], best, limit)]
     first = min(near, key=lambda item: len(item[0].moves))
     return [first, *(item for item in judged if item is not first)]
+
+
+def _with_zero(
+    space: Space, candidate: Candidate, cost: Callable[[Estimated], float], count: int
+) -> list[Candidate]:
+    """The candidate with one tactic of ZeRO more, over an axis that has none, best estimates first.
+
+    Estimates err most where gradients are summed within loops: there ZeRO can be worth more than it
+    seems. Those that the estimates rule out all the same are left out.
+    """
+    used = {move.axis for move in candidate.moves if isinstance(move.tactic, _ZERO)}
+    found: list[Candidate] = []
+    known = [candidate]
+    for move in space.moves:
+        if not isinstance(move.tactic, _ZERO) or move.axis in used:
+            continue
+        moves = (*candidate.moves, move)
+        estimated = space.estimated(moves)
+        more = Candidate(moves, estimated, cost(estimated), candidate.at)
+        most = (1 + _ERROR_OF_TIME) * candidate.cost
+        if more.cost <= most and not any(_alike(more, other) for other in known):
+            known.append(more)
+            found.append(more)
+    return sorted(found, key=lambda c: c.cost)[:count]
 
 
 def _prune(

@@ -118,3 +118,9 @@ def test_sums_that_are_to_be_whole_stay_in_a_loop():
     assert len(moves) == 3
     simulated = space.simulated(moves).predicted_seconds.total
     assert space.estimated(moves).seconds == pytest.approx(simulated, rel=0.2)
+
+
+def test_zero_is_simulated_where_estimates_hold_it_for_dear():
+    case = cases.Case("film", True, "data=4,model=2", "tpu-v5e")
+    assert case in cases.HELD_OUT
+    assert search.free(case, 300)["ratio"] <= 1.0
