@@ -246,6 +246,9 @@ class Automatic:
         ]
         judged.sort(key=lambda item: _rank(item[1], limit))
         more = _with_zero(space, judged[0][0], cost, budget.judged)
+        whole, found = search.candidates[0], [candidate for candidate, _ in judged]
+        if whole not in found and whole.cost <= (1 + _ERROR_OF_TIME) * found[0].cost:
+            more.append(whole)  # To split nothing more is always an answer.
         judged += [(candidate, space.simulated(candidate.moves)) for candidate in more]
         judged.sort(key=lambda item: _rank(item[1], limit))
         judged = _simplest(judged, limit)
