@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import os
 import pathlib
 import re
 from collections.abc import Sequence
@@ -55,6 +56,8 @@ def tuned_for(options: argparse.Namespace, settings: Sequence[Tuned]) -> Tuned:
 def recipe(options: argparse.Namespace, tuned: Tuned, **more: Any) -> Recipe:
     """Builds the recipe of a run from options and tuned settings; options have the last word."""
     environment = arguments.parse(options.environment)
+    if isinstance(run := environment.get("opponent"), str) and os.sep in run:
+        environment["opponent"] = os.path.abspath(run)  # Actors may be started elsewhere.
     return Recipe(
         options.agent,
         options.env,

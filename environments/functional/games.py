@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from ..options import choice, integer
+from ..errors import InvalidOptionError
+from ..options import integer
 from ..specs import Nest
 
 Key = jax.Array
@@ -52,19 +54,28 @@ def uniform() -> Opponent:
 
 
 def self_play(opponent: str, versions: int, period: int) -> SelfPlay | None:
-    """Returns how a learner is to be trained; None: against moves drawn at random.
+    """Returns how a learner is to be trained against itself; None: against somebody else.
 
     Args:
-      opponent: one of `KINDS`.
+      opponent: one of `KINDS`, or the directory of a run.
       versions: of a pool.
       period: likewise.
 
     Raises:
       InvalidOptionError: if one of these cannot be.
     """
-    choice("opponent", opponent, KINDS)
+    if opponent not in KINDS and opponent_run(opponent) is None:
+        raise InvalidOptionError(
+            f"opponent must be one of {', '.join(KINDS)}, or the directory of a run, as ./DIR or "
+            f"DIR/best, got {opponent!r}"
+        )
     integer("opponent_versions", versions, 1, _MOST_VERSIONS)
     integer("opponent_period", period, 1, _MOST_STEPS)
-    if opponent == "random":
+    if opponent not in ("self", "pool"):
         return None
     return SelfPlay(versions if opponent == "pool" else 0, period)
+
+
+def opponent_run(opponent: str) -> str | None:
+    """Returns the directory of the run that an opponent names; None: it names none."""
+    return opponent if isinstance(opponent, str) and os.sep in opponent else None

@@ -77,7 +77,7 @@ class FunctionalVector(Vector):
         def step(params: Any, *state: Any) -> tuple[streams.Streams, dm_env.TimeStep]:
             return streams.step(opposed(params), *state)
 
-        self.opponent = params
+        self._opposed, self.opponent = opposed, params
         self._begin, self._go_on = jax.jit(reset), jax.jit(step, donate_argnums=1)
         self._streams: streams.Streams | None = None
 
@@ -89,6 +89,11 @@ class FunctionalVector(Vector):
     @opponent.setter
     def opponent(self, params: Any) -> None:
         self._opponent = jax.device_put(params, self._cpu)
+
+    @property
+    def played(self) -> FunctionalEnvironment:
+        """The game as it is played now, against whoever it faces."""
+        return self._opposed(self._opponent)
 
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode in every environment, whatever it was doing."""

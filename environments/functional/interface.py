@@ -44,6 +44,7 @@ class FunctionalEnvironment(NamedTuple):
       against: `opponent -> environment`, the same game against another; None: nobody else plays.
       self_play: how whoever trains is to choose opponents; None: they are as they come. `reset` and
         `step` are in any case against the opponent that evaluations have.
+      opponent_run: directory of a run whose policy plays against whoever trains; None: nobody's.
     """
 
     reset: Callable[[Key], tuple[State, Nest]]
@@ -53,3 +54,4 @@ class FunctionalEnvironment(NamedTuple):
     max_episode_steps: int | None = None
     against: Callable[[Opponent], FunctionalEnvironment] | None = None
     self_play: SelfPlay | None = None
+    opponent_run: str | None = None

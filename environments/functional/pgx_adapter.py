@@ -45,7 +45,8 @@ def make(
     Args:
       id: for errors.
       name: that `pgx.make` knows.
-      opponent: of a learner in training, in games of two players: one of `games.KINDS`.
+      opponent: of a learner in training, in games of two players: one of `games.KINDS`, or the
+        directory of a run.
       opponent_versions: see `games.SelfPlay`; of "pool".
       opponent_period: likewise.
       **arguments: of the game's constructor (MinAtar's games).
@@ -63,10 +64,11 @@ def make(
     known = inspect.signature(type(game)).parameters if game.num_players == 1 else {}
     registry.check_arguments(id, dict(known), arguments)
     self_play = games.self_play(opponent, opponent_versions, opponent_period)
-    if self_play is not None and game.num_players != 2:
+    run = games.opponent_run(opponent)
+    if opponent != "random" and game.num_players != 2:
         raise InvalidOptionError(
-            f"{id} is a game of {game.num_players}; a learner plays against itself (opponent "
-            f"{opponent!r}) in games of two"
+            f"{id} is a game of {game.num_players}; a learner has an opponent ({opponent!r}) in "
+            "games of two"
         )
     if arguments:
         game = type(game)(**arguments)
@@ -85,6 +87,7 @@ def make(
             specs.DiscreteArray(num_actions, np.int32, "action"),
             against=against if game.num_players == 2 else None,
             self_play=self_play,
+            opponent_run=run,
         )
 
     return against(games.uniform())

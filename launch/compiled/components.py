@@ -131,7 +131,7 @@ class Blueprint:
                 if isinstance(layout, LoopOverMesh)
                 else own.make_update(networks, spec)
             )
-            return WholeLoop(vector.functions, policy, update, replay, steps, axis)
+            return WholeLoop(vector.played, policy, update, replay, steps, axis)
 
         def judged(of_run: Settings) -> ActorCore:
             return settings.applied(builder, of_run).make_policy(networks, spec, evaluation=True)

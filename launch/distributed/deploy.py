@@ -73,6 +73,7 @@ def deploy(
     seed = seeds.derive(experiment.seed, "environment", 0, 0)
     with experiment.make_environment(seed=seed, num_envs=1, evaluation=False) as environment:
         check_streams(experiment, environment.num_agents)
+        opponents.face_in_training(environment, warn)
         plays_itself = opponents.self_play_of(environment) is not None
         if plays_itself and numbers.inference_partition() is not None:
             raise RequestError(

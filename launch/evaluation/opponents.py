@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ... import environments
 from ..errors import RequestError
 from ..files.directory import RunDirectory
 from .loading import learned
@@ -62,6 +63,16 @@ class OlderSelf:
         """Takes the parameters that evaluation `number` has judged."""
         if number & (number - 1) == 0:
             self._held = [*self._held[-1:], (number, params)]
+
+
+def face_in_training(environment: Any, warn: Callable[[str], None] = lambda line: None) -> None:
+    """Has a vector of games be played against the run that its options name, if they name one.
+
+    Raises:
+      RequestError: if there is no such run, or its policy cannot play.
+    """
+    if is_game(environment) and (run := environment.functions.opponent_run) is not None:
+        face_run(environment, environments.make_spec(environment), run, warn)
 
 
 def face_run(

@@ -57,6 +57,7 @@ def make_environment(experiment: Experiment, resumed: int) -> Vector:
     made = experiment.make_environment(seed=seed, num_envs=num_envs, evaluation=False)
     try:
         check_streams(experiment, made.num_agents)
+        opponents.face_in_training(made)
     except ValueError:
         made.close()
         raise

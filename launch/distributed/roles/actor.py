@@ -67,6 +67,7 @@ class ActorRole:
             num_envs=num_envs,
             evaluation=False,
         )
+        opponents.face_in_training(environment)
         replay = factory.replay(num_envs, self._service.writer())
         source = self._source()
         actor = factory.actor(

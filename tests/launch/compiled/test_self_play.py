@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -149,6 +150,48 @@ def test_actors_of_other_processes_play_against_what_the_learner_publishes(serve
     assert result.learner_steps > 0
     assert 0.0 <= result.evaluation[-1]["info/win_rate_older"] <= 1.0
     assert np.isfinite(weights(out)).all()
+
+
+def test_the_policy_of_another_run_trains_the_same_in_a_program_and_in_one_process(tmp_path):
+    other = tmp_path / "other"
+    run(dataclasses.replace(PPO, agent="dqn", config=OFF_POLICY, environment={}), other)
+    for kind, opponent in (("compiled", other / "best"), ("one-process", other / "best")):
+        result = run(
+            dataclasses.replace(PPO, environment={"opponent": str(opponent)}), tmp_path / kind, kind
+        )
+        assert 0.0 <= result.evaluation[-1]["info/win_rate"] <= 1.0
+    first, second = (weights(tmp_path / kind) for kind in ("compiled", "one-process"))
+    np.testing.assert_allclose(first, second, atol=2e-5)
+    run(dataclasses.replace(PPO, environment={}), tmp_path / "random")
+    assert np.abs(weights(tmp_path / "random") - first).max() > 1e-3
+    # Whoever judges the policy later needs no opponent of its training.
+    shutil.rmtree(other)
+    assert len(evaluate(tmp_path / "compiled", episodes=4).returns) == 4
+
+
+@pytest.mark.long
+def test_actors_of_other_processes_play_against_another_run(tmp_path):
+    pytest.importorskip("ray")
+    run(dataclasses.replace(PPO, environment={}), tmp_path / "other")
+    roles = {"actors": 2}
+    recipe = dataclasses.replace(
+        PPO,
+        environment={"opponent": str(tmp_path / "other" / "best")},
+        launch="ray",
+        roles=roles,
+    )
+    result = running.runner("ray", roles)(
+        recipe.experiment(), tmp_path / "run", progress=False, request=recipe.to_json()
+    )
+    assert result.learner_steps > 0
+    assert np.isfinite(weights(tmp_path / "run")).all()
+
+
+def test_an_opponent_that_is_no_run_is_named_before_any_actor_starts(tmp_path):
+    opponent = str(tmp_path / "nowhere")
+    experiment = dataclasses.replace(PPO, environment={"opponent": opponent}).experiment()
+    with pytest.raises(RequestError, match="nowhere"):
+        deploy(experiment, tmp_path / "run", actors=2)
 
 
 def test_a_policy_that_is_spread_cannot_be_each_actors_opponent(tmp_path):
