@@ -242,9 +242,7 @@ class _Conductor:
         for line in notes:
             run.monitor.line(line)
         for summary in seen["evaluations"]:
-            counts = {**self._counts(), **summary["counts"]}
-            counts[self._clock.name] = summary[self._clock.name]
-            run.monitor.evaluated(counts, summary)
+            run.monitor.evaluated({**self._counts(), **summary["counts"]}, summary)
             self._results += 1
         self._look_for_checkpoint()
         if seen["learner"] and self._begun:

@@ -277,7 +277,9 @@ class Ledger:
             order = self._orders.pop(source, None)
             if order is None or order["index"] != summary["index"]:
                 return
-            self._results.append({**summary, "counts": self._counts()})
+            # Of the policy that was judged, and not of the end of its games.
+            judged = {name: order[name] for name in ("actor_steps", "learner_steps")}
+            self._results.append({**summary, "counts": self._counts() | judged})
             self._finished = self._finished or order["final"]
 
     # The run.

@@ -154,9 +154,12 @@ def test_an_evaluator_that_died_is_given_its_order_again():
     assert order["actor_steps"] == 41
     assert not order["final"]
     assert ledger.next_evaluation("evaluator/0") == order
+    act(ledger, "actor/0", incarnation, 7)  # Meanwhile the others go on.
+    ledger.learner({"steps": 9})
     ledger.finish_evaluation("evaluator/0", {"index": order["index"], "mean": 0.0})
     ledger.finish_evaluation("evaluator/0", {"index": order["index"], "mean": 0.0})
-    assert len(ledger.look(0)["evaluations"]) == 1
+    (found,) = ledger.look(0)["evaluations"]
+    assert (found["counts"]["actor_steps"], found["counts"]["learner_steps"]) == (41, 0)
     assert ledger.next_evaluation("evaluator/0") is None
 
 

@@ -63,6 +63,9 @@ def test_every_launch_keeps_its_best_policy_and_tells(tiny, tmp_path, monkeypatc
     rows = list(metrics.read(tmp_path / "metrics.jsonl"))
     assert calls.pop("metrics") == sum(row["kind"] == "train" for row in rows)
     assert calls.pop("evaluation") == len(result.evaluation)
+    judged = [row for row in rows if row["kind"] == "evaluation"]
+    for name in ("actor_steps", "learner_steps", "mean"):
+        assert [row[name] for row in judged] == [one[name] for one in result.evaluation]
     assert calls.pop("checkpoint") >= 2
     assert calls == {"begin": 1, "end": 1}
     assert result.best["mean"] == max(one["mean"] for one in result.evaluation)
