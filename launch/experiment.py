@@ -259,7 +259,8 @@ class Experiment:
         except ValueError as error:
             from ..agents.catalogue import driving
 
-            able = [name for name in driving(spec) if name != self.builder.name]
+            own = self.builder.name.split("+")  # With its wrappers.
+            able = [name for name in driving(spec) if name not in own]
             hint = f" Agents that can: {', '.join(able)}." if able else ""
             raise RequestError(f"{error}{hint}") from error
         return called("the network_factory", self.network_factory, spec)

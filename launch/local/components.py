@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -42,12 +43,15 @@ class Components:
         self.replay.close()
 
 
-def make_environment(experiment: Experiment, resumed: int) -> Vector:
+def make_environment(
+    experiment: Experiment, resumed: int, warn: Callable[[str], None] = lambda line: None
+) -> Vector:
     """The environments of training.
 
     Args:
       experiment: what is run.
       resumed: how often it was resumed: it then goes on with episodes not seen before.
+      warn: called with a line for every damaged checkpoint of a run that plays against it.
 
     Raises:
       RequestError: if it has several agents, and some of them no stream.
@@ -57,7 +61,7 @@ def make_environment(experiment: Experiment, resumed: int) -> Vector:
     made = experiment.make_environment(seed=seed, num_envs=num_envs, evaluation=False)
     try:
         check_streams(experiment, made.num_agents)
-        opponents.face_in_training(made)
+        opponents.face_in_training(made, warn)
     except ValueError:
         made.close()
         raise

@@ -113,7 +113,9 @@ def train(
         )
         resumed = checkpoint.counters["resumed"] + 1 if checkpoint else 0
         with contextlib.ExitStack() as stack:
-            environment = stack.enter_context(components.make_environment(experiment, resumed))
+            environment = stack.enter_context(
+                components.make_environment(experiment, resumed, run.warn)
+            )
             if checkpoint is None and experiment.acts:
                 check_budget(experiment)
             made = stack.enter_context(make(experiment, environment))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dm_env import StepType, specs
 
-from troupe import environments
+from troupe import environments, launch
 from troupe.agents import find_builder
 from troupe.agents.learning import normalization
 from troupe.agents.networks.windows import ObservedWindow
@@ -221,6 +221,16 @@ def test_agents_that_cannot_be_told_apart_are_refused(agent, config, spec, messa
         found = found._replace(observations=specs.Array((5,), np.float32))
     with pytest.raises(ValueError, match=message):
         builder.make_networks(found)
+
+
+def test_an_agent_that_is_refused_is_not_offered_instead():
+    builder_class = find_builder("independent+muzero")
+    builder = builder_class(builder_class.config_class(num_agents=AGENTS))
+    experiment = launch.Experiment(builder, environments.make, "several", 100)
+    with pytest.raises(launch.RequestError, match=r"Agents that can: .*ppo") as error:
+        experiment.make_networks(spec_of(DISCRETE))
+    assert "dqn, " in str(error.value)
+    assert "muzero, " not in str(error.value)
 
 
 def test_names_are_those_of_parameters():
