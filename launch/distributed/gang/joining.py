@@ -12,7 +12,7 @@ from jax._src.lib import _jax
 from ...errors import RunError
 from .. import addresses
 
-HEARTBEAT_SECONDS = 6
+HEARTBEAT_SECONDS = 12
 """Time that a process may be silent until the others give it up and end."""
 _MEETING_SECONDS = 120
 
