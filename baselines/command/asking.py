@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...launch.errors import RequestError
+from ...launch.files.directory import RunDirectory
 from ...launch.specification import arguments, stored
 from ...launch.specification.recipe import Recipe
 from ..tuned import Tuned, find
@@ -56,7 +57,9 @@ def tuned_for(options: argparse.Namespace, settings: Sequence[Tuned]) -> Tuned:
 def recipe(options: argparse.Namespace, tuned: Tuned, **more: Any) -> Recipe:
     """Builds the recipe of a run from options and tuned settings; options have the last word."""
     environment = arguments.parse(options.environment)
-    if isinstance(run := environment.get("opponent"), str) and os.sep in run:
+    if isinstance(run := environment.get("opponent"), str) and (
+        os.sep in run or RunDirectory(run).config.exists()
+    ):
         environment["opponent"] = os.path.abspath(run)  # Actors may be started elsewhere.
     return Recipe(
         options.agent,
