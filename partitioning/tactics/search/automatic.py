@@ -22,6 +22,8 @@ _NEARLY = 5e-4
 #: Candidates are simulated unless their estimates differ by more than these shares, which are a few
 #: times the median errors of estimates.
 _ERROR_OF_TIME, _ERROR_OF_MEMORY = 0.2, 0.1
+#: The first of them, of a second tactic of ZeRO over one axis.
+_ERROR_OF_MORE = 0.05
 #: The share beyond the limit that a candidate may need that computes activations again.
 _MOST_RECOMPUTED = 3.0
 _ZERO = (Zero1, Zero2, Zero3)
@@ -330,22 +332,25 @@ def _simplest(
 def _with_zero(
     space: Space, candidate: Candidate, cost: Callable[[Estimated], float], count: int
 ) -> list[Candidate]:
-    """The candidate with one tactic of ZeRO more, over an axis that has none, best estimates first.
+    """The candidate with one tactic of ZeRO more, best estimates first.
 
     Estimates err most where gradients are summed within loops: there ZeRO can be worth more than it
-    seems. Those that the estimates rule out all the same are left out.
+    seems. Those that the estimates rule out all the same are left out; over an axis that has one,
+    as for large arrays alone, they rule out more.
     """
     used = {move.axis for move in candidate.moves if isinstance(move.tactic, _ZERO)}
     found: list[Candidate] = []
     known = [candidate]
     for move in space.moves:
-        if not isinstance(move.tactic, _ZERO) or move.axis in used:
+        if not isinstance(move.tactic, _ZERO) or move in candidate.moves:
             continue
         moves = (*candidate.moves, move)
         estimated = space.estimated(moves)
         more = Candidate(moves, estimated, cost(estimated), candidate.at)
-        most = (1 + _ERROR_OF_TIME) * candidate.cost
-        if more.cost <= most and not any(_alike(more, other) for other in known):
+        error = _ERROR_OF_MORE if move.axis in used else _ERROR_OF_TIME
+        if more.cost <= (1 + error) * candidate.cost and not any(
+            _alike(more, other) for other in known
+        ):
             known.append(more)
             found.append(more)
     return sorted(found, key=lambda c: c.cost)[:count]
