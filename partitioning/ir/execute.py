@@ -227,7 +227,9 @@ def _exchange(waiting: dict[Value, tuple[Op, Any]]) -> dict[Value, Any]:
             ((value, x),) = parts
             summed[value] = lax.psum(x, axes)
             continue
-        whole = lax.psum(jnp.concatenate([x.reshape(-1) for _, x in parts]), axes)
+        # Fused into the concatenation, a reduction would be computed for each element of it.
+        rows = lax.optimization_barrier([x.reshape(-1) for _, x in parts])
+        whole = lax.psum(jnp.concatenate(rows), axes)
         ends = np.cumsum([x.size for _, x in parts])[:-1]
         for (value, x), part in zip(parts, jnp.split(whole, ends), strict=True):
             summed[value] = part.reshape(x.shape)

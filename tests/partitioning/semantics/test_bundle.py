@@ -56,3 +56,18 @@ def test_bundled_sums_are_the_same_in_fewer_messages(fn):
     # One a dtype for what the norm reads, one for what nobody does, and the maximum.
     assert collectives(apart, *args) > collectives(together, *args)
     assert collectives(together, *args) <= 4
+
+
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 7), reason="the compiler drops barriers before it fuses"
+)
+def test_what_is_reduced_is_not_computed_for_each_element_of_a_bundle():
+    """A fusion of small reductions with the concatenation took 20 times as long as the step."""
+    args = arguments()
+    together = pt.partition(
+        step, pt.Mesh({"data": 4}), [pt.tactics.batch_parallel("data")], bundle=True
+    )
+    text = together.compile(*args).lower().compile().as_text()
+    joined = [part for part in text.split("\n\n") if "concatenate(" in part]
+    assert joined
+    assert not [part for part in joined if " reduce(" in part and "fused_computation" in part]
