@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -110,7 +111,7 @@ class Publisher:
         self._thread.join(5.0)
 
     def _run(self) -> None:
-        turned, wait = 0.0, self._period
+        written, wait = -math.inf, self._period
         try:
             while not self._closed:
                 with self._changed:
@@ -118,21 +119,24 @@ class Publisher:
                     # An offer ends the wait; a thread that never waits would slow the learner's.
                     self._changed.wait_for(self._has_news, max(wait, _LEAST_SECONDS))
                 if self._offered is not None and self._offered[2] is None:
-                    time.sleep(max(0.0, turned + wait - time.monotonic()))
+                    time.sleep(max(0.0, written + wait - time.monotonic()))
                 began = time.monotonic()
-                if self._offered is not None:
-                    offered = self._offered
+                offered = self._offered
+                is_new = offered is not None
+                if offered is not None:
                     self._write(*offered[:2])
                     self._then = offered[2]
                     with self._changed:
                         if self._offered is offered:
                             self._offered = None
                             self.wanted = self._then is not None
-                    del offered  # The arrays are not to be kept until the next come.
-                if self._announced() and self._then is not None and self._then():
+                del offered  # The arrays are not to be kept until the next come.
+                # Newer ones are wanted after the rest: what is offered then is written at once.
+                if self._announced(wants=not is_new) and self._then is not None and self._then():
                     self._then = None
                 turned = time.monotonic()
                 wait = min(self._period, max(_LEAST_SECONDS, _BUSY * (turned - began)))
+                written = turned if is_new else written
         except BaseException as error:
             self.error = error
             raise
@@ -146,15 +150,19 @@ class Publisher:
         self._place = self._shelf.put(number, variables)
         self._version = number
 
-    def _announced(self) -> bool:
-        """Sees to it that the server knows the newest version; says whether it has all of it."""
+    def _announced(self, wants: bool = False) -> bool:
+        """Sees to it that the server knows the newest version; says whether it has all of it.
+
+        Args:
+          wants: want a newer one, where somebody has asked since.
+        """
         if self._place is None:
             return False
         try:
             latest, asked = self._server.look()
             if latest < self._version:
                 return self._server.announce(self._version, self._place)
-            if asked and self._offered is None:
+            if wants and asked and self._offered is None:
                 self.wanted = True
             return True
         except self._failed:

@@ -60,6 +60,7 @@ class EvaluatorRole:
                 if rpc.insist(self._counter.look)["phase"] == DONE:
                     return
                 continue
+            reader.ask()  # Newer ones may be there than those that its thread has found.
             while reader.version < order["version"]:
                 rpc.check_stop()
             outcome = evaluator.run(
