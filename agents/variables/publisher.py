@@ -134,9 +134,10 @@ class Publisher:
                 # Newer ones are wanted after the rest: what is offered then is written at once.
                 if self._announced(wants=not is_new) and self._then is not None and self._then():
                     self._then = None
-                turned = time.monotonic()
-                wait = min(self._period, max(_LEAST_SECONDS, _BUSY * (turned - began)))
-                written = turned if is_new else written
+                ended = time.monotonic()
+                wait = min(self._period, max(_LEAST_SECONDS, _BUSY * (ended - began)))
+                if is_new:
+                    written = ended
         except BaseException as error:
             self.error = error
             raise

@@ -340,7 +340,6 @@ def _with_zero(
     """
     used = {move.axis for move in candidate.moves if isinstance(move.tactic, _ZERO)}
     found: list[Candidate] = []
-    known = [candidate]
     for move in space.moves:
         if not isinstance(move.tactic, _ZERO) or move in candidate.moves:
             continue
@@ -348,10 +347,8 @@ def _with_zero(
         estimated = space.estimated(moves)
         more = Candidate(moves, estimated, cost(estimated), candidate.at)
         error = _ERROR_OF_MORE if move.axis in used else _ERROR_OF_TIME
-        if more.cost <= (1 + error) * candidate.cost and not any(
-            _alike(more, other) for other in known
-        ):
-            known.append(more)
+        is_near = more.cost <= (1 + error) * candidate.cost
+        if is_near and not any(_alike(more, other) for other in (candidate, *found)):
             found.append(more)
     return sorted(found, key=lambda c: c.cost)[:count]
 

@@ -151,6 +151,7 @@ def test_actors_of_other_processes_play_against_what_the_learner_publishes(serve
     *earlier, last = result.evaluation  # None before the last, where evaluators began late.
     assert 0.0 <= last["info/win_rate"] <= 1.0
     assert ("info/win_rate_older" in last) == bool(earlier)
+    assert 0.0 <= last.get("info/win_rate_older", 0.0) <= 1.0
     assert np.isfinite(weights(out)).all()
 
 
