@@ -53,8 +53,10 @@ def tolerance(spec: ReplaySpec, steps_per_sample: int = 1) -> float:
     """The debt above which actors are held, in drawn items, with the default filled in."""
     if spec.tolerance is not None:
         return spec.tolerance
-    dispatch = steps_per_sample * spec.batch_size
-    return max(2.0 * dispatch, 0.1 * spec.min_size * (spec.samples_per_insert or 0.0))
+    # Room for a batch beside the dispatch that comes next: what one takes at once is large where
+    # it holds many batches, and twice as much has actors act by parameters that are twice as old.
+    least = (steps_per_sample + 1.0) * spec.batch_size
+    return max(least, 0.1 * spec.min_size * (spec.samples_per_insert or 0.0))
 
 
 def least_steps(spec: ReplaySpec, steps_per_sample: int = 1) -> int:

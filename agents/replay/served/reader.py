@@ -36,6 +36,7 @@ class ServedReader(ReadingProxy):
         *,
         steps_per_sample: int = 1,
         hosts: int = 1,
+        rank: int = 0,
     ) -> None:
         """Begins to read.
 
@@ -45,15 +46,16 @@ class ServedReader(ReadingProxy):
           server: A `SharedReplay`, near or far.
           steps_per_sample: K, batches that the learner draws at once, as the server's.
           hosts: Processes of the learner, each of which draws its part.
+          rank: Number of this one among them.
         """
         super().__init__(spec, environment_spec, extras_spec, steps_per_sample)
-        self._server = server
+        self._server, self._rank = server, rank
         self._drawn = 0  # Of rollouts, the key after the last that was drawn.
         self._given: int | None = None  # Likewise, of those that the learner has had.
         # Items that others may have drawn between two draws here, and those that wait for them.
         self._others = 2 * (hosts - 1) * steps_per_sample * spec.batch_size
         if not isinstance(spec.item, Rollouts):
-            self._ahead = max(self._ahead, _AHEAD // steps_per_sample)
+            self._ahead = max(1, _AHEAD // steps_per_sample)
         self._begin()
 
     def sample(self, num_batches: int | None = None) -> Sample:
@@ -88,7 +90,9 @@ class ServedReader(ReadingProxy):
         while self._has_room():
             room = self._ahead - len(self._batches)
             try:
-                sample = self._server.draw(self.spec.batch_size, _PATIENCE, room, self._drawn)
+                sample = self._server.draw(
+                    self.spec.batch_size, _PATIENCE, room, self._drawn, self._rank
+                )
             except self.failed:
                 time.sleep(_AGAIN_SECONDS)
                 continue

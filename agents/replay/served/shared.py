@@ -100,6 +100,9 @@ class SharedReplay(RemoteProxy):
         self._sources: dict[int, _Source] = {}
         self._writers: dict[str, int] = {}
         self._next_source = 0
+        # By rank of who draws, items of its newest draw, until it draws again: they wait for the
+        # learner, and actors are not to be ahead of what it has learned from.
+        self._waiting: dict[int, int] = {}
         self._restored = 0  # The key after the last item that a checkpoint brought back.
         # The key after the last item that the newest parameters of actors have learned from.
         self._published = 0
@@ -235,7 +238,7 @@ class SharedReplay(RemoteProxy):
         if ratio is None:
             return chunks.ROWS
         entries, now = self._entries, time.monotonic()
-        left = self._pace.tolerance - self._pace.debt(entries.next, entries.sampled)
+        left = self._pace.tolerance - self._pace.debt(entries.next, self._taken())
         rows = item.period if isinstance(item, Sequences) else 1
         if isinstance(item, Episodes):
             rows = 2
@@ -247,11 +250,17 @@ class SharedReplay(RemoteProxy):
         """True if the pace lets actors take another step."""
         if self._queued:
             return len(self) < self._dispatch
-        return self._pace.can_insert(self._entries.next, self._entries.sampled)
+        return self._pace.can_insert(self._entries.next, self._taken())
+
+    def _taken(self) -> int:
+        """Items drawn, but for those that wait for the learner."""
+        return self._entries.sampled - sum(self._waiting.values())
 
     # Drawing.
 
-    def draw(self, batch_size: int, seconds: float, most: int = 1, drawn: int = 0) -> Sample | None:
+    def draw(
+        self, batch_size: int, seconds: float, most: int = 1, drawn: int = 0, rank: int = 0
+    ) -> Sample | None:
         """Draws K batches, or several times K, [D * K, B, ...].
 
         Args:
@@ -261,6 +270,8 @@ class SharedReplay(RemoteProxy):
           drawn: Of rollouts, the key after the last that the caller has. A checkpoint brings back
             items that were drawn after it was written; those that the caller has are dropped.
             0: it has none, and what another had drawn is lost.
+          rank: Of the caller among the learner's processes. That it calls says that the learner has
+            what was drawn before.
 
         Returns:
           None: it has not allowed even K.
@@ -271,6 +282,8 @@ class SharedReplay(RemoteProxy):
                 self._drop_until(drawn)
                 if not drawn:
                     self._published = self._entries.first
+            if self._waiting.pop(rank, 0):
+                self._changed.notify_all()
             if not self._changed.wait_for(lambda: self._can_draw(count), seconds):
                 return None
             times = next(d for d in range(most, 0, -1) if d == 1 or self._can_draw(d * count))
@@ -278,6 +291,8 @@ class SharedReplay(RemoteProxy):
             draw = self._entries.take if self._queued else self._entries.draw
             slots, info = draw(leading)
             sample = Sample(info, self._gather(slots))
+            # One dispatch of each is no more than the least tolerance: nobody waits for ever.
+            self._waiting[rank] = count
             self._changed.notify_all()
             return sample
 

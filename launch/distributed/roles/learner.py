@@ -268,7 +268,7 @@ def make_replay(
     each batch from it, or from the experiment's data where no replay is served."""
     if service is None:
         return factory.offline_replay(hosts, rank)
-    return factory.replay(factory.num_streams, service.reader(hosts))
+    return factory.replay(factory.num_streams, service.reader(hosts, rank))
 
 
 def make_publisher(board: VariableBoard, spreads: bool, rank: int, hosts: int) -> Publisher:

@@ -28,8 +28,9 @@ class ReplayService(Protocol):
           checkpoint: what to go on from, which it `reads`; None: begin empty.
         """
 
-    def reader(self, hosts: int = 1) -> ReplayFactory:
-        """For the learner, or one of `hosts` processes that share each batch: it draws."""
+    def reader(self, hosts: int = 1, rank: int = 0) -> ReplayFactory:
+        """For the learner, or the one of `rank` of `hosts` processes that share each batch: it
+        draws."""
 
     def writer(self) -> ReplayFactory:
         """For an actor: its adder writes. It waits for the pace, giving signs of life."""

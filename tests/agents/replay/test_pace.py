@@ -39,6 +39,14 @@ def test_actors_are_held_when_the_learner_is_behind():
     assert pace.can_insert(1513, 64)
 
 
+def test_actors_are_ahead_by_one_dispatch_and_a_batch():
+    pace = Pace(ZOO, steps_per_sample=128)
+    assert pace.can_insert(1258, 0)
+    assert not pace.can_insert(1259, 0)
+    few = dataclasses.replace(ZOO, min_size=1)
+    assert Pace(few).tolerance == 2 * 64
+
+
 def test_a_pace_that_comes_to_a_halt_is_refused():
     with pytest.raises(ValueError, match=r"tolerance is 8000.*128 batches of 64.* at least 8192"):
         Pace(dataclasses.replace(ZOO, tolerance=8000), steps_per_sample=128)

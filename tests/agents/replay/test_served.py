@@ -167,6 +167,28 @@ def test_the_pace_holds_writers():
     writer.close()
 
 
+def test_actors_are_held_by_what_waits_for_the_learner():
+    """It counts as drawn, but no parameters that actors could have are learned from it."""
+    paced = spec(min_size=2, samples_per_insert=4.0)
+    shared = SharedReplay(paced, SPEC, EXTRAS, num_writers=1, steps_per_sample=2)
+    writer = ServedWriter(paced, SPEC, EXTRAS, shared)
+    play_one(writer.adder(), episode(0, 5))
+    writer.flush()
+    assert shared.inserted == 5  # min_size, and 12 items to draw: a dispatch of 8 and a batch of 4.
+    assert shared.can_insert()
+    assert shared.draw(4, 0.0, rank=0).data.reward.shape == (2, 4)
+    play_one(writer.adder(), episode(100, 1))
+    writer.flush()
+    assert shared.inserted == 6
+    assert not shared.can_insert()
+    # That another of the learner's processes draws says nothing of what this one has drawn.
+    assert shared.draw(4, 0.0, rank=1) is not None
+    assert not shared.can_insert()
+    assert shared.draw(4, 0.0, rank=0) is None
+    assert shared.can_insert()
+    writer.close()
+
+
 def test_a_queue_with_priorities_is_refused():
     queue = spec(Rollouts(5), batch_size=6, max_size=6, priority_exponent=1.0)
     with pytest.raises(ValueError, match="must be None"):

@@ -46,7 +46,7 @@ class ReverbService:
 
         return make
 
-    def reader(self, hosts: int = 1) -> ReplayFactory:
+    def reader(self, hosts: int = 1, rank: int = 0) -> ReplayFactory:
         def make(
             spec: ReplaySpec, environment: Any, extras: Any, /, *, seed: int, **options: Any
         ) -> Replay:

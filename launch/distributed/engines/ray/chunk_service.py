@@ -67,7 +67,7 @@ class RayReplay:
 
         return make
 
-    def reader(self, hosts: int = 1) -> ReplayFactory:
+    def reader(self, hosts: int = 1, rank: int = 0) -> ReplayFactory:
         def make(
             spec: ReplaySpec, environment: Any, extras: Any, /, *, steps_per_sample: int, **_: Any
         ) -> Replay:
@@ -80,6 +80,7 @@ class RayReplay:
                 server,
                 steps_per_sample=steps_per_sample,
                 hosts=hosts,
+                rank=rank,
             )
 
         return make
