@@ -26,6 +26,7 @@ def breakdown(cost: Simulation) -> str:
     ]
     for owner in memory.owners[:8]:
         size = amount(owner.nbytes, "B", 1024)
-        line = f"  {size:>10}  {owner.kind:9}  {owner.name}  {owner.type}  {owner.source}"
+        times = f"{owner.count} x " if owner.count > 1 else ""
+        line = f"  {size:>10}  {owner.kind:9}  {owner.name}  {times}{owner.type}  {owner.source}"
         lines.append(line.rstrip())
     return "\n".join(lines)

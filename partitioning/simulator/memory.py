@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,15 @@ from .profile import module_of
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """A value alive at the peak.
+    """A value alive at the peak, or several that are alike.
 
     Attributes:
       name: the op that made it, or the path of an argument.
-      nbytes: its size.
+      nbytes: its size; of several, that of all.
       source: "file.py:12", or "" where jax does not know.
       kind: "argument", "output" or "temporary".
       type: its dtype and shape, "f32[8,64]"; the shape alone where the compiler made it.
+      count: how many there are of this name, source, kind and type.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Owner:
     source: str
     kind: str
     type: str
+    count: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,27 +129,22 @@ def memory_of(
     table = 8 * len(program.outputs)  # the tuple of pointers to the results
     aliased = sum(program.inputs[i].nbytes for i in pairs if used[i])
     profile, at = _profile(assignment)
-    # (bytes, makes the owner): of thousands a few are named.
-    held: list[tuple[int, Callable[[], Owner]]] = [
-        (v.nbytes, functools.partial(_array, v.path or n.name, v, "argument"))
+    held = [
+        _array(v.path or n.name, v, "argument")
         for v, n, u in zip(program.inputs, graph.params, used, strict=True)
         if u
     ]
-    held += [(v.nbytes, functools.partial(_array, "closed over", v, "argument")) for v in closed]
+    held += [_array("closed over", v, "argument") for v in closed]
     taken = {graph.outputs[o] for o in pairs.values()}
     held += [
-        (n.nbytes, functools.partial(_owner, n, "output"))
-        for n in dict.fromkeys(graph.outputs)
-        if n not in taken and n.nbytes
+        _owner(n, "output") for n in dict.fromkeys(graph.outputs) if n not in taken and n.nbytes
     ]
     copied = dict(zip(graph.params, program.inputs, strict=True))
     for node, size in _alive(assignment, at):
         if (value := copied.get(node)) is not None:
-            copy = functools.partial(_array, f"copy of {value.path}", value, "temporary")
-            held.append((value.nbytes, copy))
+            held.append(_array(f"copy of {value.path}", value, "temporary"))
         else:
-            held.append((size, functools.partial(_owner, node, "temporary", size)))
-    held.sort(key=lambda one: -one[0])
+            held.append(_owner(node, "temporary", size))
     base = arguments + outputs + table - aliased
     return Memory(
         arguments,
@@ -156,7 +152,7 @@ def memory_of(
         assignment.temporary_bytes,
         aliased,
         assignment.copied,
-        tuple(make() for _, make in held[:owners]),
+        _together(held)[:owners],
         tuple(
             int(base + p)
             for kernel, p in zip(
@@ -207,6 +203,13 @@ def _alive(assignment: Assignment, at: int) -> list[tuple[ArrayNode, int]]:
                 continue
             found.append((buffer.owner, buffer.nbytes))
     return found
+
+
+def _together(held: Sequence[Owner]) -> tuple[Owner, ...]:
+    """Those that differ in nothing, as weights that every layer gathers, as one; largest first."""
+    counts = collections.Counter(held)
+    found = [dataclasses.replace(o, nbytes=n * o.nbytes, count=n) for o, n in counts.items()]
+    return tuple(sorted(found, key=lambda one: -one.nbytes))
 
 
 def _array(name: str, value: Value, kind: str) -> Owner:

@@ -132,7 +132,8 @@ def _break(axes: Any, at: float, end: float, mark: float) -> None:
 
 
 def draw_owners(axes: Any, cost: Any) -> None:
-    """The largest values alive at the peak; temporaries by the line that makes them."""
+    """The largest values alive at the peak, those that are alike together; temporaries by the line
+    that makes them."""
     owners = cost.memory.owners[:10][::-1]
     gib, unit = _unit(max((o.nbytes for o in owners), default=1))
     names = [
@@ -145,6 +146,9 @@ def draw_owners(axes: Any, cost: Any) -> None:
         color=[_COLOURS[o.kind] for o in owners],
     )
     axes.set_yticks(range(len(owners)), names, fontsize=8)
+    for row, owner in enumerate(owners):
+        text = f"{owner.count} x {owner.type}" if owner.count > 1 else owner.type
+        axes.annotate(text, (0, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set(xlabel=unit, title="Alive at the peak")
     for kind in dict.fromkeys(o.kind for o in owners):
         axes.barh(0, 0, color=_COLOURS[kind], label=kind)

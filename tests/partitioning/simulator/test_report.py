@@ -176,6 +176,25 @@ def test_what_a_compiler_makes_for_a_loop_is_named_by_the_users_code():
         assert owner.source.startswith("test_report.py:")
 
 
+def test_values_that_are_alike_are_named_together():
+    def step(ws, x):
+        return jax.grad(lambda ws: loss(ws, x).sum())(ws)
+
+    def loss(ws, x):
+        for w in ws:
+            x = jnp.tanh(x @ w)
+        return x
+
+    ws = [jax.ShapeDtypeStruct((64, 64), jnp.float32)] * 6
+    x = jax.ShapeDtypeStruct((512, 64), jnp.float32)
+    found = memory_of(pt.trace(step, ws, x)).owners
+    kept = next(owner for owner in found if owner.type == "f32[512,64]" and owner.count > 1)
+    assert kept.count >= 5  # What each layer keeps for its gradient.
+    assert kept.nbytes == kept.count * 512 * 64 * 4
+    assert {owner.count for owner in found if owner.kind == "argument"} == {1}  # By their paths.
+    assert [owner.nbytes for owner in found] == sorted((o.nbytes for o in found), reverse=True)
+
+
 def test_the_limit_is_in_the_picture_and_one_device_flattens_nothing():
     plan = planned(
         pt.Simulator(dataclasses.replace(get_device("h100"), memory_bytes=2**34)),
