@@ -173,8 +173,8 @@ class ReplaySpec:
     """Items drawn per item inserted once `min_size` is reached; None: no pace is kept. Gradient
     steps per insert are this over `batch_size`."""
     tolerance: float | None = None
-    """Drawn items by which drawing may run from the pace; None: the larger of two
-    dispatches' worth and a tenth of `min_size * samples_per_insert`."""
+    """Drawn items by which drawing may run from the pace; None: the larger of a dispatch's worth
+    and a batch, and of a tenth of `min_size * samples_per_insert`."""
     max_ahead: int | None = None
     """Of `Rollouts` of several actors, how many may be begun beyond those that the newest published
     parameters have learned from; an actor waits before it chooses an action that would be of more.

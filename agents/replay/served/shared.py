@@ -270,8 +270,8 @@ class SharedReplay(RemoteProxy):
           drawn: Of rollouts, the key after the last that the caller has. A checkpoint brings back
             items that were drawn after it was written; those that the caller has are dropped.
             0: it has none, and what another had drawn is lost.
-          rank: Of the caller among the learner's processes. That it calls says that the learner has
-            what was drawn before.
+          rank: Of the caller among the learner's processes. Until it calls again, what it has drawn
+            counts as not yet with the learner: one dispatch, however many it reads ahead.
 
         Returns:
           None: it has not allowed even K.
