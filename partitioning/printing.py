@@ -26,7 +26,6 @@ def breakdown(cost: Simulation) -> str:
     ]
     for owner in memory.owners[:8]:
         size = amount(owner.nbytes, "B", 1024)
-        times = f"{owner.count} x " if owner.count > 1 else ""
-        line = f"  {size:>10}  {owner.kind:9}  {owner.name}  {times}{owner.type}  {owner.source}"
+        line = f"  {size:>10}  {owner.kind:9}  {owner.name}  {owner.types}  {owner.source}"
         lines.append(line.rstrip())
     return "\n".join(lines)

@@ -36,6 +36,11 @@ class Owner:
     type: str
     count: int = 1
 
+    @property
+    def types(self) -> str:
+        """The type, and how often, as in "48 x f32[8,64]"."""
+        return f"{self.count} x {self.type}" if self.count > 1 else self.type
+
 
 @dataclasses.dataclass(frozen=True)
 class Memory:

@@ -147,8 +147,8 @@ def draw_owners(axes: Any, cost: Any) -> None:
     )
     axes.set_yticks(range(len(owners)), names, fontsize=8)
     for row, owner in enumerate(owners):
-        text = f"{owner.count} x {owner.type}" if owner.count > 1 else owner.type
-        axes.annotate(text, (0, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        at = (0, row)
+        axes.annotate(owner.types, at, (4, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set(xlabel=unit, title="Alive at the peak")
     for kind in dict.fromkeys(o.kind for o in owners):
         axes.barh(0, 0, color=_COLOURS[kind], label=kind)
