@@ -29,10 +29,12 @@ from ...roles import rpc
 from ...supervision import heartbeat, process
 from ...supervision.role import Role, enter
 from . import cluster_nodes
+from .direct import FAILED, Address, DirectServer
 
-DONE, STARTING, FAILED, OTHER = "done", "starting", "failed", "other"
-"""States of a call: what follows is its value; nobody answers yet; what follows is the reason; what
-follows is the incarnation of the run that this role is of, which is not the caller's."""
+DONE, STARTING, OTHER = "done", "starting", "other"
+"""States of a call, besides `FAILED`, which the reason follows: what follows is its value; nobody
+answers yet; what follows is the incarnation of the run that this role is of, which is not the
+caller's."""
 _READY_SECONDS = 1.0
 _MOST_SAID = 1 << 16
 """Bytes of a log that are sent at a time; at the end of a role so many times as many."""
@@ -139,6 +141,8 @@ class RoleHost:
         self._place, self._times = place, _Times()
         self._stop, self._ready = threading.Event(), threading.Event()
         self._target: Any = None
+        self._direct: DirectServer | None = None
+        self._opening = threading.Lock()
         self._row = self._find_row()
         sys.path.extend(one for one in path if one not in sys.path)
         process.set_environment(environment)
@@ -243,6 +247,13 @@ class RoleHost:
             return DONE, getattr(self._target, method)(*arguments)
         except BaseException as error:
             return FAILED, process.describe(error)
+
+    def direct(self) -> Address:
+        """Returns the place of the socket at which `call` is answered as well."""
+        with self._opening:
+            if self._direct is None:
+                self._direct = DirectServer(self.call, ray.util.get_node_ip_address())
+            return self._direct.address
 
     @ray.method(concurrency_group="watch")
     def signs(self) -> Signs:

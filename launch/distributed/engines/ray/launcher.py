@@ -390,7 +390,10 @@ def _filled_in(plan: RolePlan, deployment: Deployment, cluster: Cluster, core: S
         if not isinstance(leaf, Reference):
             return leaf
         remote = RayRemote(
-            cluster.run, core.incarnation, name_of(deployment, leaf.label, leaf.index)
+            cluster.run,
+            core.incarnation,
+            name_of(deployment, leaf.label, leaf.index),
+            direct=leaf.label == "inference",  # Which is called at every step.
         )
         return proxies[leaf.proxy](remote)
 
