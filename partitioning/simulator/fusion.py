@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..rules import traits_of
@@ -90,7 +90,7 @@ def fuse(graph: ArrayGraph, walk: list[int] | None = None) -> list[Kernel]:
             fused_everywhere = True
         elif node.kind == FUSIBLE and node.feeds:
             for user in users:
-                if not user.fuses:
+                if not user.fuses or node in user.whole:
                     fused_everywhere = False
                     viewed = viewed and node in user.reshaped
                     continue
@@ -137,7 +137,7 @@ def fuse(graph: ArrayGraph, walk: list[int] | None = None) -> list[Kernel]:
             for user in users:
                 for kernel in hosts[user.index]:
                     # A copy of this node inside the kernel replaces the read.
-                    if kernel not in inside or not user.fuses:
+                    if kernel not in inside or not user.fuses or node in user.whole:
                         kernel.inputs[node] = None
             share = set()
             for user in users:
@@ -288,8 +288,12 @@ def order(kernels: list[Kernel], walk: list[int] | None = None) -> list[Kernel]:
             source = place[node]
             readers[source].append(i)
         waiting[i] = len(inputs)
-    for group in readers:
-        group.sort(key=lambda i: _place_among_readers(kernels[i], i, walk))
+    if NEWER:
+        for group in readers:
+            group.sort(key=lambda i: _place_among_readers(kernels[i], i, walk))
+    else:
+        for group, listed in zip(readers, _listed(kernels, walk), strict=True):
+            group.sort(key=lambda i, listed=listed: _place_in_list(kernels[i], i, listed))
     queue = [i for i, kernel in enumerate(kernels) if kernel.root.kind in (PARAM,)]
     queue += [i for i, kernel in enumerate(kernels) if kernel.root.kind == CONSTANT]
     first = set(queue)
@@ -318,15 +322,58 @@ def _place_among_readers(kernel: Kernel, index: int, walk: list[int]) -> tuple[i
     """The place of a kernel among those that read the same array.
 
     What the compiler makes of several operations, and copies in another order, stands behind what
-    it began with, in the order of its walk from the results. That of jax 0.6 has such copies first,
-    the last before the others, and was not seen to tell what it fuses from what it began with.
+    it began with, in the order of its walk from the results.
     """
     root = kernel.root
     copies = traits_of(root.name).view == "order"
-    if not NEWER:
-        return int(root.late), -int(copies), -index if copies else index
     is_made = copies or (root.kind == FUSIBLE and len(kernel.members) > 1)
     return int(root.late), int(is_made), walk[root.index] if is_made else index
+
+
+def _place_in_list(kernel: Kernel, index: int, listed: Mapping[int, int]) -> tuple[int, int, int]:
+    """The same for jax 0.6: as the array's users are listed, but for copies in another order.
+
+    These come first, the last before the others.
+    """
+    copies = traits_of(kernel.root.name).view == "order"
+    place = -index if copies else listed.get(index, len(listed))
+    return int(kernel.root.late), int(not copies), place
+
+
+def _listed(kernels: list[Kernel], walk: list[int]) -> Iterator[dict[int, int]]:
+    """For every kernel's result, the places of its readers in the list of its users, as of jax 0.6.
+
+    Kernels are made from the results on. One that computes a user of the array comes to the end of
+    the list. If it is the last that needs this user, the user leaves the list, and what stands last
+    takes its place (XLA's `HloInstruction::RemoveUser`, as it was).
+    """
+    own = {kernel.root: i for i, kernel in enumerate(kernels)}
+    position = [{node: n for n, node in enumerate(kernel.members)} for kernel in kernels]
+    hosts: dict[ArrayNode, list[int]] = {}
+    for i, kernel in enumerate(kernels):
+        for node in kernel.members:
+            hosts.setdefault(node, []).append(i)
+    for source in kernels:
+        users = [user for user in source.root.users if user in hosts]
+        fused = {i for user in users for i in hosts[user] if len(position[i]) > 1}
+        left = {user: len(hosts[user]) for user in users}
+        entries: list[ArrayNode | int] = list(users)
+        for i in sorted(fused, key=lambda i: -walk[kernels[i].root.index]):
+            root = kernels[i].root
+            if root in left:
+                entries[entries.index(root)] = i
+            for user in sorted(position[i].keys() & left.keys(), key=position[i].__getitem__):
+                if user is root:
+                    continue
+                if i not in entries:
+                    entries.append(i)
+                left[user] -= 1
+                if not left[user]:
+                    at, last = entries.index(user), entries.pop()
+                    if at < len(entries):
+                        entries[at] = last
+        order = [one if isinstance(one, int) else own[one] for one in entries]
+        yield {i: n for n, i in enumerate(order)}
 
 
 def _late_sources(kernels: list[Kernel]) -> list[Kernel]:

@@ -56,7 +56,7 @@ def fusible(builder: GraphBuilder, op: Op, operands: list[ArrayNode], at: int = 
         # A part of it is uniform as well.
         name, operands = operands[0].name, operands[0].operands
         traits = traits_of(name)
-    if traits.elementwise and builder.kind == "cpu" and NEWER:
+    if traits.elementwise and builder.kind == "cpu":
         operands = [
             _spread(builder, value, operand, out) if value.size < out.size else operand
             for value, operand in zip(op.inputs, operands, strict=True)
@@ -85,7 +85,7 @@ def fusible(builder: GraphBuilder, op: Op, operands: list[ArrayNode], at: int = 
     node.expensive = (
         traits.lookup
         or (formula and (kind == "c" or not traits.quick))
-        or (traits.flops == "division" and floating)
+        or (traits.flops == "division" and floating and not _by_a_number(op))
         or _divides(op)
         or (traits.relayout and str(out.dtype) == "bfloat16" != str(op.inputs[0].dtype))
     )
@@ -141,6 +141,12 @@ def _divides(op: Op) -> bool:
     """True of a negative power."""
     exponent = op.params.get("y")
     return isinstance(exponent, int) and exponent < 0
+
+
+def _by_a_number(op: Op) -> bool:
+    """True of a division by a constant: compilers multiply by its inverse."""
+    divisor = op.inputs[-1]
+    return divisor.data is not None and divisor.size == 1
 
 
 def _halfway(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:

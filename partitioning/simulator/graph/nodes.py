@@ -45,6 +45,7 @@ class ArrayNode:
       branches: its code differs from element to element, and is not shared by several uses.
       in_place: index in `operands` of the array that the result must overwrite, or -1.
       fuses: True if it may take producers into its kernel.
+      whole: operands that it never takes into its kernel.
       feeds: True if it may go into the kernels of its users.
       late: the compiler makes it anew, which puts it behind the other users of its operands.
       library: where a library computes it: the node that its kernel writes.
@@ -72,6 +73,7 @@ class ArrayNode:
     branches: bool = False
     in_place: int = -1
     fuses: bool = False
+    whole: frozenset[ArrayNode] = frozenset()
     feeds: bool = True
     late: bool = False
     library: ArrayNode | None = None

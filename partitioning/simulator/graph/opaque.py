@@ -6,7 +6,7 @@ from ...ir.program import Op
 from ...rules import traits_of
 from .. import costs
 from .builder import GraphBuilder
-from .nodes import ELEMENT, FUSIBLE, OPAQUE, ArrayNode
+from .nodes import ELEMENT, FUSIBLE, NEWER, OPAQUE, ArrayNode
 from .products import ordered
 
 
@@ -78,6 +78,9 @@ def opaque(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNod
         if by_columns:
             node.data[0] = checked(builder, op, node.data[0])
     node.flops, node.transcendentals = costs.op_flops(op)
+    if builder.kind == "cpu" and not NEWER and traits.flops == "reduction":
+        # Of elements with their places, which earlier compilers do not cut into blocks.
+        node.fuses = op.inputs[0].ndim - 1 in op.params["axes"]
     if traits.traffic == "scatter":
         node.in_place = 0
     elif builder.kind == "cpu" and traits.overwrites >= 0 and len(sizes) == 1:

@@ -12,6 +12,9 @@ from .nodes import FUSIBLE, NEWER, OPAQUE, ArrayNode
 
 _HALF = frozenset(["bfloat16", "float16"])
 
+# An earlier compiler for CPUs leaves a product with a vector of so many bytes to a library.
+_LONG_VECTOR = 16 << 10
+
 
 def dot(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = op.params["dimension_numbers"]
@@ -41,6 +44,8 @@ def dot(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
             folded = True
         if widened and str(value.dtype) in _HALF:
             operand = convert(builder, op, operand, 2)
+        elif not NEWER and builder.kind == "cpu" and _narrower(value, out):
+            operand = convert(builder, op, operand, out.dtype.itemsize / value.dtype.itemsize)
         sides.append(operand)
     half = widened and str(out.dtype) in _HALF
     shapes = flat_shapes(op)
@@ -50,8 +55,27 @@ def dot(builder: GraphBuilder, op: Op, operands: list[ArrayNode]) -> ArrayNode:
         if side.shape not in (flat, flat[::-1]) and builder.kind == "cpu":
             node.reshaped[side] = flat
     node.late = folded
+    if builder.kind == "cpu" and not NEWER and not lhs_batch:
+        _take_matrix_in(node, op, sides, shapes)
     node.flops, node.transcendentals = costs.op_flops(op)
     return convert(builder, op, node, 0.5) if half else node
+
+
+def _take_matrix_in(
+    node: ArrayNode, op: Op, sides: list[ArrayNode], shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    """Lets earlier CPU compilers compute a matrix within its product with a short vector."""
+    for at, shape in enumerate(shapes[:2]):
+        if shape[at] == 1 and op.inputs[at].nbytes < _LONG_VECTOR:
+            node.fuses = True
+            node.whole = frozenset([sides[at]])
+            return
+
+
+def _narrower(value: Value, out: Value) -> bool:
+    """True of integers that earlier CPU compilers multiply in the wider type of the result."""
+    narrower = value.dtype.itemsize < out.dtype.itemsize
+    return narrower and value.dtype.kind in "iu" and out.dtype.kind in "iu"
 
 
 def _in_bfloat16(op: Op) -> bool:

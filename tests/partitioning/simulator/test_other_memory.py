@@ -21,9 +21,10 @@ SMALLEST = 1 << 20
 NEWER = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 7)
 
 #: Steps that are predicted worse than the others, over eight devices or on one, with the error
-#: that jax 0.12 showed.
+#: that jax 0.6 and jax 0.12 showed.
 KNOWN = {
     ("distinct_rows", 1): 0.23,
+    **({} if NEWER else {("message_passing", 8): 0.26}),
 }
 
 
@@ -69,7 +70,6 @@ KINDS = {
 }
 
 
-@pytest.mark.skipif(not NEWER, reason="earlier compilers fuse otherwise")
 @pytest.mark.parametrize("name", KINDS)
 def test_kinds_that_were_wrong(name):
     error, _ = _error(name, 1)
@@ -77,7 +77,6 @@ def test_kinds_that_were_wrong(name):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not NEWER, reason="earlier compilers fuse otherwise")
 def test_memory_of_what_others_write():
     """With TROUPE_FULL=1 of all steps, else of every third."""
     errors = {}
