@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hmac
-import select
+import multiprocessing.connection
 import socket
 import struct
 import time
@@ -62,7 +62,8 @@ class Listener:
     def wait(self, seconds: float) -> list[tuple[str, socket.socket]]:
         """Those that have been let in, by name; waits at most so long, or until somebody calls."""
         sockets: list[Any] = [self._server, *(one.connection for one in self._callers)]
-        heard, _, _ = select.select(sockets, [], [], seconds)
+        # `select` takes no descriptor above 1023.
+        heard = multiprocessing.connection.wait(sockets, seconds)
         let_in = []
         for caller in [one for one in self._callers if one.connection in heard]:
             name = self._hear(caller)
