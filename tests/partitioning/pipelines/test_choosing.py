@@ -123,7 +123,7 @@ def test_the_step_is_that_of_the_whole(ortools, name, sizes, mesh, schedule):
         state, batch = wide(arguments)
         tactics = pt.parse_schedule(schedule)
         step = pt.partition(update, pt.Mesh(mesh), tactics, simulate=H100)
-        follow(step, update, state, batch, 1e-6)
+        follow(step, update, state, batch, 1e-5)
 
 
 def test_every_searched_table_runs(ortools):
@@ -140,7 +140,7 @@ def test_every_searched_table_runs(ortools):
         for one in searched:
             pipeline = pt.Pipeline("stage", schedule=one.table)
             step = pt.partition(update, pt.Mesh({"stage": 2}), [pipeline], simulate=H100)
-            follow(step, update, state, batch, 1e-6)
+            follow(step, update, state, batch, 1e-5)
 
 
 def _tried(made: Any, stages: int, microbatches: int) -> list[choosing.TriedTable]:

