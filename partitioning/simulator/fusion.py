@@ -293,7 +293,8 @@ def order(kernels: list[Kernel], walk: list[int] | None = None) -> list[Kernel]:
             group.sort(key=lambda i: _place_among_readers(kernels[i], i, walk))
     else:
         for group, listed in zip(readers, _listed(kernels, walk), strict=True):
-            group.sort(key=lambda i, listed=listed: _place_in_list(kernels[i], i, listed))
+            places = {i: _place_in_list(kernels[i], i, listed) for i in group}
+            group.sort(key=places.__getitem__)
     queue = [i for i, kernel in enumerate(kernels) if kernel.root.kind in (PARAM,)]
     queue += [i for i, kernel in enumerate(kernels) if kernel.root.kind == CONSTANT]
     first = set(queue)
