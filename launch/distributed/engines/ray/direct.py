@@ -49,7 +49,7 @@ class DirectServer:
         server = socket.socket()
         server.bind((host, 0))
         token = secrets.token_hex(16)
-        self.address = Address(*server.getsockname(), token)
+        self.address = Address(host, server.getsockname()[1], token)
         self._listener = Listener(server, token)
         threading.Thread(target=self._let_in, daemon=True, name="callers").start()
 
