@@ -13,7 +13,7 @@ from troupe import partitioning as pt
 from troupe.partitioning.pipelines import parse_table
 
 from ... import results
-from .steps import doubles, example, wide
+from .steps import IN_SINGLE, doubles, example, wide
 
 H100 = pt.Simulator("h100")
 STAGES = pt.Mesh({"stage": 2})
@@ -46,7 +46,8 @@ def test_updates_are_those_of_the_whole_step(
         update, arguments = example(
             "transformer", num_layers=2, vocabulary=16, bias=False, clip=0.1, **sizes
         )
-        plan = follow(update, wide(arguments), [*tactics, pt.Pipeline("stage", 4, name)], 1e-5)
+        schedule = [*tactics, pt.Pipeline("stage", 4, name)]
+        plan = follow(update, wide(arguments), schedule, IN_SINGLE)
         placement = json.loads(plan.to_json())["steps"][-1]["pipeline"]["table"]["placement"]
     assert [s for s, places in enumerate(placement) if places == [0, 1]] == whole
 
@@ -117,7 +118,7 @@ def test_phases_are_interlaced(update: Any, path: str, phases: int) -> None:
     batch = {"tokens": jax.random.randint(next(keys), (16,), 0, 16), "y": normal(16, 1)}
     schedule = [pt.Manual("embedding", {path: 0}, "stage"), pt.Pipeline("stage", 4)]
     with doubles(True):
-        plan = follow(update, wide((state, batch)), schedule, 1e-5)
+        plan = follow(update, wide((state, batch)), schedule, 1e-6)
         figures = json.loads(plan.to_json())["steps"][-1]["pipeline"]
     assert figures["phases"] == phases
     assert [0, 1] in figures["table"]["placement"]

@@ -89,7 +89,7 @@ def test_memory_of_what_others_write():
     assert len(errors) >= (70 if FULL else 23)
     sizes = sorted(abs(error) for error in errors.values())
     assert statistics.median(sizes) <= 0.01
-    if FULL:  # Of a third, those that are known may be a larger part.
+    if FULL or NEWER:  # Of a third, the two that jax 0.6 has are a larger part.
         assert sum(size <= 0.15 for size in sizes) >= 0.95 * len(sizes)
     for case, error in errors.items():
         known = KNOWN.get(case, 0.0)

@@ -33,7 +33,7 @@ def role(monkeypatch):
 
 
 def actor_of(role, address=None):
-    """What Ray would give: each call answered at once, by the role in this process."""
+    """Stands for Ray's handle of the role: its calls are answered at once, in this process."""
     actor = mock.Mock()
     actor.direct.remote.side_effect = lambda: address or role.direct()
     actor.call.remote.side_effect = role.call
