@@ -1,5 +1,6 @@
 """The benchmarks of language models, on sizes that say nothing about speed."""
 
+import itertools
 import json
 
 import jax
@@ -9,28 +10,53 @@ import pytest
 from troupe.agents.networks.decoder import Decoder, num_parameters
 from troupe.agents.networks.decoder_presets import preset
 from troupe.baselines.speed import arithmetic
-from troupe.baselines.speed.tokens import command, decoding
+from troupe.baselines.speed.tokens import clock, command, decoding, rates
 
 SMALL = "--preset tiny --batch 4 --prompt 4 --length 16 --batches 3 --rounds 1"
 
 
-def test_everything_is_measured_in_one_run(capsys):
+@pytest.fixture
+def seconds(monkeypatch):
+    """Seconds of measured calls, each a second less than those of the call before."""
+    measured, left = clock.seconds, itertools.count(1000, -1)
+
+    def seconds(function, *arguments):
+        assert measured(function, *arguments) >= 0
+        return next(left)
+
+    monkeypatch.setattr(clock, "seconds", seconds)
+    monkeypatch.setattr(rates, "seconds", seconds)
+
+
+def test_everything_is_measured_in_one_run(capsys, seconds):
     words = f"{SMALL} --presets tiny --train-batch 2 --train-length 8 --json"
     assert command.main(words.split()) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["decoding"]["share_of_bare"] > 0
+    assert found["decoding"]["prefill_seconds"] == 999
+    assert found["decoding"]["decode_tokens_per_second"] == 4 * 15 / (1000 - 999)
+    assert found["decoding"]["share_of_bare"] == 998
     batching = found["batching"]
     assert batching["answers"] == 12
     assert batching["equal_answers"] == 1.0
     assert 1 < batching["mean_length"] < batching["longest_of_batches"] <= 16
-    (rates,) = found["rates"]
-    assert rates["parameters"] == num_parameters(preset("tiny"))
-    assert rates["mfu"] is None  # Nobody tells a CPU's peak.
-    assert min(rates[f"{name}_tokens_per_second"] for name in ("decode", "train")) > 0
-    assert rates["sync_seconds"] > 0
-    text = command.table({**found, "rates": [{**rates, "mfu": 0.5, "of_products": 0.6}]})
+    (one,) = found["rates"]
+    assert one["parameters"] == num_parameters(preset("tiny"))
+    assert one["mfu"] is None  # Nobody tells a CPU's peak.
+    assert min(one[f"{name}_tokens_per_second"] for name in ("decode", "train")) > 0
+    assert one["sync_seconds"] > 0
+    text = command.table({**found, "rates": [{**one, "mfu": 0.5, "of_products": 0.6}]})
     assert "MFU 0.50, 0.60 of a product's rate" in text
     assert text.count("\n") == 3
+
+
+def test_what_is_faster_than_the_noise_has_no_rate(monkeypatch):
+    config = preset("tiny")
+    monkeypatch.setattr(decoding, "in_turn", lambda variants, rounds: dict.fromkeys(variants, 1.0))
+    found = decoding.decoding(config, batch=2, prompt=4, length=8, rounds=1)
+    assert found["decode_tokens_per_second"] is None
+    assert found["share_of_bare"] is None
+    text = command.table({"device": "cpu", "jax": jax.__version__, "decoding": found})
+    assert "decoding: faster than is measured" in text
 
 
 def test_an_unknown_preset_is_one_line(capsys):
