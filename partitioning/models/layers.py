@@ -63,9 +63,14 @@ def layer_norm_init(size: int, dtype: Any = jnp.float32) -> Params:
     return {"scale": jnp.ones((size,), dtype), "offset": jnp.zeros((size,), dtype)}
 
 
+def widened(x: jax.Array) -> jax.Array:
+    """x in float32, or as it is where it is wider."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
 def layer_norm(params: Params, x: jax.Array, eps: float = 1e-5) -> jax.Array:
-    """Normalises the last dimension in float32; the result has the dtype of x."""
-    wide = x.astype(jnp.float32)
+    """Normalises the last dimension in at least float32; the result has the dtype of x."""
+    wide = widened(x)
     mean = wide.mean(-1, keepdims=True)
     variance = jnp.square(wide - mean).mean(-1, keepdims=True)
     normed = (wide - mean) * lax.rsqrt(variance + eps)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from .layers import widened
+
 Tree = Any
 
 
@@ -19,9 +21,9 @@ class Optimizer(NamedTuple):
 
 
 def global_norm(tree: Tree) -> jax.Array:
-    """The Euclidean norm of all leaves together; float32 []."""
+    """The Euclidean norm of all leaves together, in at least float32; []."""
     leaves = jax.tree_util.tree_leaves(tree)
-    return jnp.sqrt(sum(jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in leaves))
+    return jnp.sqrt(sum(jnp.sum(jnp.square(widened(leaf))) for leaf in leaves))
 
 
 def clip_by_global_norm(grads: Tree, limit: float) -> Tree:
@@ -58,11 +60,13 @@ def adam(
 ) -> Optimizer:
     """Adam (https://arxiv.org/abs/1412.6980), optionally clipped and with decoupled decay.
 
-    The two moments are float32 whatever the parameters are.
+    The two moments are float32, or wider where the parameters are.
     """
 
     def init(params: Tree) -> Tree:
-        zeros = jax.tree_util.tree_map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+        zeros = jax.tree_util.tree_map(
+            lambda p: jnp.zeros(p.shape, jnp.promote_types(p.dtype, jnp.float32)), params
+        )
         copies = jax.tree_util.tree_map(jnp.zeros_like, zeros)
         return {"count": jnp.zeros((), jnp.int32), "mu": zeros, "nu": copies}
 

@@ -45,8 +45,9 @@ class Sizes:
       typed_key: the state's key is of the new, typed kind.
       scan: one `lax.scan` over stacked layers instead of an unrolled loop.
       checkpoint: "none", or a key of REMATERIALIZATION.
-      dtype: dtype of activations ("float32" or "bfloat16"); parameters stay float32.
-      param_dtype: dtype of parameters.
+      dtype: of activations ("float32", "bfloat16", "float64"); what is narrower than float32 is
+        widened to it in norms, attention weights and the loss.
+      param_dtype: of parameters, likewise.
       optimizer: "sgd" or "adam".
       clip: the global norm that gradients are clipped to, or None.
     """
@@ -97,7 +98,7 @@ def make(**sizes: Any) -> Example:
 
     def loss(params: Params, batch: Params, key: jax.Array | None = None) -> jax.Array:
         logits = apply(config, params, batch["tokens"], batch.get("lengths"), key)
-        log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
+        log_probs = jax.nn.log_softmax(layers.widened(logits))
         targets = jax.nn.one_hot(batch["targets"], config.vocabulary)
         losses = -jnp.sum(log_probs * targets, axis=-1)
         if "lengths" not in batch:
@@ -263,7 +264,7 @@ def _attention(config: Sizes, params: Params, x: jax.Array, mask: jax.Array) -> 
         )
     if config.rotary:
         q, k = _rotate(q), _rotate(k)
-    scores = jnp.einsum("bthd,bshd->bhts", q, k).astype(jnp.float32) / math.sqrt(size)
+    scores = layers.widened(jnp.einsum("bthd,bshd->bhts", q, k)) / math.sqrt(size)
     weights = jax.nn.softmax(jnp.where(mask, scores, -1e9)).astype(x.dtype)
     mixed = jnp.einsum("bhts,bshd->bthd", weights, v)
     return layers.linear(params["out"], mixed.reshape(batch, length, width))

@@ -23,10 +23,6 @@ Tree = Any
 doubles = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 
 
-IN_SINGLE = 1e-5
-"""The tolerance for transformers, also of float64: they normalise, attend and score in float32."""
-
-
 def wide(tree: Tree) -> Tree:
     """Floats as float64."""
     return jax.tree.map(lambda x: x.astype(jnp.float64) if x.dtype == jnp.float32 else x, tree)

@@ -73,7 +73,7 @@ def of_mlps() -> Any:
 
 
 def of_transformers() -> Any:
-    sizes = transformer.Sizes(num_layers=2, vocabulary=16)
+    sizes = transformer.Sizes(num_layers=2, vocabulary=16, dtype="float64")
     return three_forwards(
         lambda params, tokens: transformer.apply(sizes, params, tokens),
         lambda key: transformer.params_init(sizes, key),
@@ -94,7 +94,7 @@ def test_updates_are_those_of_the_whole_step(make: Any) -> None:
         for _ in range(2):
             state, found = step(state, batch)
             wanted, metrics = jitted(wanted, batch)
-        assert_equal_results(raw((state, found)), raw((wanted, metrics)), 1e-6)
+        assert_equal_results(raw((state, found)), raw((wanted, metrics)), 1e-9)
 
 
 def test_a_layer_and_its_target_lie_on_one_stage() -> None:

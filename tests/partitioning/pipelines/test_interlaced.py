@@ -13,11 +13,12 @@ from troupe import partitioning as pt
 from troupe.partitioning.pipelines import parse_table
 
 from ... import results
-from .steps import IN_SINGLE, doubles, example, wide
+from .steps import doubles, example, wide
 
 H100 = pt.Simulator("h100")
 STAGES = pt.Mesh({"stage": 2})
 EMBEDDING = pt.parse_schedule("embedding:stage")
+DOUBLE = {"dtype": "float64"}
 HEAD = [pt.Manual("head", {"state/params/head/w": 1}, "stage")]
 
 
@@ -44,10 +45,10 @@ def test_updates_are_those_of_the_whole_step(
 ) -> None:
     with doubles(True):
         update, arguments = example(
-            "transformer", num_layers=2, vocabulary=16, bias=False, clip=0.1, **sizes
+            "transformer", num_layers=2, vocabulary=16, bias=False, clip=0.1, **DOUBLE, **sizes
         )
         schedule = [*tactics, pt.Pipeline("stage", 4, name)]
-        plan = follow(update, wide(arguments), schedule, IN_SINGLE)
+        plan = follow(update, wide(arguments), schedule, 1e-9)
         placement = json.loads(plan.to_json())["steps"][-1]["pipeline"]["table"]["placement"]
     assert [s for s, places in enumerate(placement) if places == [0, 1]] == whole
 
@@ -118,7 +119,7 @@ def test_phases_are_interlaced(update: Any, path: str, phases: int) -> None:
     batch = {"tokens": jax.random.randint(next(keys), (16,), 0, 16), "y": normal(16, 1)}
     schedule = [pt.Manual("embedding", {path: 0}, "stage"), pt.Pipeline("stage", 4)]
     with doubles(True):
-        plan = follow(update, wide((state, batch)), schedule, 1e-6)
+        plan = follow(update, wide((state, batch)), schedule, 1e-9)
         figures = json.loads(plan.to_json())["steps"][-1]["pipeline"]
     assert figures["phases"] == phases
     assert [0, 1] in figures["table"]["placement"]
