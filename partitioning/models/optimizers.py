@@ -64,9 +64,7 @@ def adam(
     """
 
     def init(params: Tree) -> Tree:
-        zeros = jax.tree_util.tree_map(
-            lambda p: jnp.zeros(p.shape, jnp.promote_types(p.dtype, jnp.float32)), params
-        )
+        zeros = jax.tree_util.tree_map(lambda p: jnp.zeros_like(widened(p)), params)
         copies = jax.tree_util.tree_map(jnp.zeros_like, zeros)
         return {"count": jnp.zeros((), jnp.int32), "mu": zeros, "nu": copies}
 

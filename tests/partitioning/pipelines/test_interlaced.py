@@ -18,7 +18,6 @@ from .steps import doubles, example, wide
 H100 = pt.Simulator("h100")
 STAGES = pt.Mesh({"stage": 2})
 EMBEDDING = pt.parse_schedule("embedding:stage")
-DOUBLE = {"dtype": "float64"}
 HEAD = [pt.Manual("head", {"state/params/head/w": 1}, "stage")]
 
 
@@ -45,7 +44,13 @@ def test_updates_are_those_of_the_whole_step(
 ) -> None:
     with doubles(True):
         update, arguments = example(
-            "transformer", num_layers=2, vocabulary=16, bias=False, clip=0.1, **DOUBLE, **sizes
+            "transformer",
+            num_layers=2,
+            vocabulary=16,
+            bias=False,
+            clip=0.1,
+            dtype="float64",
+            **sizes,
         )
         schedule = [*tactics, pt.Pipeline("stage", 4, name)]
         plan = follow(update, wide(arguments), schedule, 1e-9)
