@@ -24,6 +24,9 @@ COUNTS = ("actor_steps", "learner_steps", "episodes", "wall_seconds", "train_sec
 class MetricsWriter:
     """Appends rows. A row has a `kind` ("train" or "evaluation"), the `COUNTS` and more numbers.
 
+    The counts of an evaluation are those of its policy. Programs train on while it is played, so
+    rows of training with later counts may stand before it; the rows of one kind are in order.
+
     Numbers that are not finite are written as null, and not at all to TensorBoard.
     """
 

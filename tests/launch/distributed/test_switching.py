@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from troupe.launch.logging import metrics
+
 KINDS = [
     pytest.param("ray", "ray", id="ray"),
     pytest.param("processes", "launchpad", id="processes", marks=pytest.mark.distributed),
@@ -65,9 +67,11 @@ def test_an_agent_that_acts_goes_on_anywhere(tmp_path, kind, package):
     # Neither its environments nor its actors see episodes again.
     assert third["resumed"] == first["resumed"] + 1
     assert third["incarnations"] == second["incarnations"]
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    steps = [row["actor_steps"] for row in rows if "actor_steps" in row]
-    assert steps == sorted(steps)
+    # An evaluation's row has the steps of its policy, which trained on while it was played.
+    for rows in ("train", "evaluation"):
+        steps = [row["actor_steps"] for row in metrics.read(out / "metrics.jsonl", rows)]
+        assert len(steps) > 1
+        assert steps == sorted(steps)
     assert json.loads((out / "config.json").read_text())["launch"] == "one-process"
 
 
