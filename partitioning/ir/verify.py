@@ -103,8 +103,8 @@ def _check_move(op: Op, mesh: Mapping[str, int]) -> None:
     if expected != result.layout:
         _fail(op, f"leads from {source.layout} to {expected}, not to {result.layout}")
     if op.name in ("all_reduce", "reduce_scatter"):
-        owed, monoid = source.partial or ((), "")
-        if not set(op.params["axes"]) <= set(owed) or monoid != op.params["monoid"]:
+        owed, monoid = _owed(source)
+        if not set(op.params["axes"]).issubset(owed) or monoid != op.params["monoid"]:
             _fail(op, f"reduces over {op.params['axes']}, but its operand owes {source.partial}")
 
 
@@ -129,15 +129,21 @@ def _after(op: Op, layout: Layout) -> Layout:
     return tuple(dims)
 
 
+def _owed(value: Value) -> tuple[list[str], str]:
+    """The axes of a pending reduction, whose order means nothing, by name; and its monoid."""
+    axes, monoid = value.partial or ((), "")
+    return sorted(axes), monoid
+
+
 def _check_regions(op: Op) -> None:
     turns = op.params.get("turns", ())
     for region in op.regions[1:] if op.name == "while" else op.regions:
         for i, (inner, outer) in enumerate(zip(region.outputs, op.outputs, strict=True)):
-            owed = inner.partial
+            owed = _owed(inner)
             if turns and i < op.params["num_carry"] and outer.partial:
                 # What the turns of other devices add is owed outside alone.
-                owed = ((*(owed[0] if owed else ()), *turns), "sum")
-            if owed != outer.partial:
+                owed = (sorted((*owed[0], *turns)), owed[1] or "sum")
+            if owed != _owed(outer):
                 _fail(op, f"owes {outer.partial} outside and {inner.partial} inside")
     if op.name == "scan":
         (body,) = op.regions

@@ -18,6 +18,7 @@ WIDTH, HIDDEN = 16, 64
 MESHES = {
     "batch:data": pt.Mesh({"data": 8}),
     "batch:data,batch:model": pt.Mesh({"data": 4, "model": 2}),
+    "batch:model,batch:data": pt.Mesh({"data": 4, "model": 2}),
     "batch:data,megatron:model": pt.Mesh({"data": 4, "model": 2}),
     "batch:data,zero3:data": pt.Mesh({"data": 8}),
     "megatron:model,batch:data": pt.Mesh({"data": 4, "model": 2}),
