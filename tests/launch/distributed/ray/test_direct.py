@@ -7,6 +7,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'troupe[ray]'")
+
 from troupe.launch.distributed.engines.ray import actor_client, direct, host
 from troupe.launch.distributed.roles import rpc
 
