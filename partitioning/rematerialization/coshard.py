@@ -188,8 +188,9 @@ def _of_one_part(
     own, decided = Graph(part), Decisions({PART: parts})
     values = {v for op in part.ops for v in (*op.inputs, *op.outputs)}
     for value in values:
-        if value in state.tiles:
-            decided.set_value(value, PART, state.tiles[value][PART], None)
+        tile = state.tiles.get(value, {}).get(PART)
+        if tile is not None:
+            decided.set_value(value, PART, tile, None)
     for op in part.ops:
         decided.set_node(own.of[op], PART, state.factors[graph.of[op]][PART])
     local = lower(own, decided)
@@ -250,6 +251,7 @@ def _replace(program: Program, inside: Collection[Op], turns: Sequence[Sequence[
         )
     except graphlib.CycleError:
         raise ValueError(
-            "CoShard: what a layer makes comes back into it; name fewer matrices, or give the "
-            "layers arrays of their own"
+            "CoShard: what a layer makes comes back into it, as where the heads of an attention do "
+            "not divide into the parts; take fewer parts, name fewer matrices, or give the layers "
+            "arrays of their own"
         ) from None

@@ -67,6 +67,7 @@ def test_memory_is_that_of_a_part() -> None:
         (lambda: pt.CoShard(1), "a layer has at least 2 parts"),
         (lambda: pt.CoShard(3), "names no first matrix of a pair that divides into 3 parts"),
         (lambda: pt.CoShard(2, "state/params/**/attn/**"), "there are .*attention/q/w"),
+        (lambda: pt.CoShard(8, ATTENTION.paths), "heads of an attention do not divide"),
         (lambda: 2, "write e.g. pt.CoShard"),
     ],
 )
