@@ -281,3 +281,46 @@ def test_the_tutorial_runs(documented, tmp_path, monkeypatch, capsys):
             ran.append(asked[0])
     assert ran.count("train") >= 5
     assert {"evaluate", "resume", "plot", "check"} <= {*ran}
+
+
+def trained():
+    """What `troupe train` is given in all pages, each once: but what needs another machine, files
+    of other runs, or another launch than in one process and compiled."""
+    needs = (
+        "--help",
+        "--address",
+        "--data",
+        "--from",
+        "--plan",
+        "--config-file",
+        "--learner-hosts",
+    )
+    elsewhere = ("external:", "/models/", "processes", "threads", "ray", "gpu", "DIR")
+    pages = [page for page in PAGES if page.exists()]
+    every = [words[2:] for page in pages for words in commands(page) if words[1] == "train"]
+    return sorted(
+        {
+            " ".join(asked)
+            for asked in every
+            if not any(one in needs or one.startswith(elsewhere) for one in asked)
+        }
+    )
+
+
+@pytest.mark.skipif(not os.environ.get("TROUPE_FULL"), reason="minutes; set TROUPE_FULL=1")
+@pytest.mark.parametrize("command", trained())
+def test_what_pages_train_is_trained(command, documented, tmp_path, monkeypatch, capsys):
+    """With small budgets, to its end."""
+    monkeypatch.chdir(documented)
+    asked = shlex.split(command)
+    fields = {one.name for one in dataclasses.fields(find_builder(asked[0]).config_class)}
+    small = {**QUICK, "batch_size": "16", "random_steps": "16", "supervised_steps": "4"}
+    for name in sorted(small.keys() & fields):
+        flag = f"--config.{name}"
+        if flag in asked:
+            asked[asked.index(flag) + 1] = small[name]
+        else:
+            asked += [flag, small[name]]
+    budget = ["--steps", "300", "--evaluate-every", "300", "--evaluation-episodes", "1"]
+    asked += [*budget, "--final-evaluation-episodes", "1", "--out", str(tmp_path / "run")]
+    assert line.main(["train", *asked], SETTINGS) == 0, (asked, capsys.readouterr().err)
