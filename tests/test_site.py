@@ -284,8 +284,8 @@ def test_the_tutorial_runs(documented, tmp_path, monkeypatch, capsys):
 
 
 def trained():
-    """What `troupe train` is given in all pages, each once: but what needs another machine, files
-    of other runs, or another launch than in one process and compiled."""
+    """The arguments of `troupe train` in all pages, each once, but those that need another machine,
+    files of other runs, or another launch than in one process and compiled."""
     needs = (
         "--help",
         "--address",
