@@ -1,13 +1,10 @@
-"""The pages of docs/ and README: their links lead somewhere, their commands are ones of the command
-line, their code runs, and the pages of agents say all that their code says."""
+"""The pages of docs/ and README: their links lead somewhere, their scripts run, and the pages of
+agents say all that their code says."""
 
-import argparse
 import dataclasses
 import importlib
 import os
-import pathlib
 import re
-import runpy
 import shlex
 import subprocess
 import sys
@@ -15,16 +12,10 @@ import sys
 import pytest
 
 from troupe.agents import AGENTS, find_builder
-from troupe.baselines.command import asking, config_file, line, parser
+from troupe.baselines.command import line
 from troupe.baselines.settings import SETTINGS
 
-ROOT = pathlib.Path(__file__).parents[1]
-DOCS = ROOT / "docs"
-PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
-NEW = ("choosing", "coming", "index", "platforms", "troubleshooting", "tutorial/")
-"""Pages whose commands in the midst of sentences are read too."""
-QUICK = {"min_replay_size": "16", "batch_size": "4", "samples_per_insert": "2"}
-TUTORIAL = ("train", "environment", "agent")
+from .pages import DOCS, PAGES, ROOT, name_of
 
 pytestmark = pytest.mark.skipif(not (ROOT / "README.md").exists(), reason="of the repository")
 
@@ -35,111 +26,6 @@ def site():
     sys.path.insert(0, str(DOCS / "site"))
     yield importlib.import_module
     sys.path.remove(str(DOCS / "site"))
-
-
-def name_of(page):
-    return str(page.relative_to(ROOT))
-
-
-def blocks(text, language=""):
-    """The blocks of code of a page that are of a language."""
-    found = re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", text)
-    return [code for name, code in found if name == language]
-
-
-def commands(page):
-    """The commands of a page as lists of words: those in blocks, and in new pages all others."""
-    text = page.read_text()
-    lines = [one for block in blocks(text) for one in block.replace("\\\n", " ").splitlines()]
-    if str(page.relative_to(ROOT)).startswith(tuple(f"docs/{name}" for name in NEW)):
-        prose = re.sub(r"(?ms)^```.*?^```$", "", text)
-        lines += [one for one in re.findall(r"`([^`]+)`", prose) if len(one.split()) > 2]
-    for one in lines:
-        if one.removeprefix("$ ").startswith(("troupe ", "python -m ")):
-            words = shlex.split(one.removeprefix("$ "), comments=True)
-            yield words[: words.index(">")] if ">" in words else words
-
-
-@pytest.fixture
-def parse(documented, monkeypatch):
-    """Has commands parsed, and the agent's config made, and nothing run."""
-
-    def add(self, name, summary, command):
-        def look(options, settings):
-            if name in ("train", "check", "deploy", "plan", "graph"):
-                several = {key for key, value in options.overrides.items() if "," in str(value)}
-                tuned = asking.tuned_for(options, settings)
-                numbers = {key: one for key, one in options.overrides.items() if key not in several}
-                options.overrides = numbers
-                asking.recipe(options, tuned).builder()
-            return 0
-
-        return original(self, name, summary, look)
-
-    original = parser.Commands.add
-    monkeypatch.setattr(parser.Commands, "add", add)
-    monkeypatch.setattr(config_file, "read", lambda path: {})
-
-    class Parsed(Exception):
-        pass
-
-    def of_module(module, arguments):
-        """Has the module parse its arguments, as `python -m` does."""
-        monkeypatch.setattr(sys, "argv", [module, *arguments])
-        known = argparse.ArgumentParser.parse_known_args
-
-        def parse_args(self, *given, **named):
-            assert not known(self, *given, **named)[1]
-            raise Parsed
-
-        def parse_known_args(self, *given, **named):
-            known(self, *given, **named)
-            raise Parsed
-
-        with monkeypatch.context() as patched:
-            # What is run may have been imported by another test, which is warned of.
-            is_package = hasattr(importlib.import_module(module), "__path__")
-            ran = f"{module}.__main__" if is_package else module
-            patched.delitem(sys.modules, ran, raising=False)
-            patched.setattr(argparse.ArgumentParser, "parse_args", parse_args)
-            patched.setattr(argparse.ArgumentParser, "parse_known_args", parse_known_args)
-            with pytest.raises(Parsed):
-                runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-    def check(words):
-        if words[0] == "python":
-            of_module(words[2], words[3:])
-        elif "--help" in words:
-            with pytest.raises(SystemExit) as ended:
-                line.main(words[1:], SETTINGS)
-            assert not ended.value.code
-        else:
-            assert line.main(words[1:], SETTINGS) == 0, words
-
-    return check
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_commands_are_ones_of_the_command_line(page, parse, capsys):
-    for words in commands(page):
-        if words[0] == "python" and not words[2].startswith("troupe"):
-            continue
-        try:
-            parse(words)
-        except AssertionError:
-            pytest.fail(f"{' '.join(words)}: {capsys.readouterr().err}")
-
-
-def test_a_wrong_command_is_found(parse, tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(
-        "```python\nx = 1\n```\n\n```\ntroupe train dqn --env A --config.rate 3 > a\n```\n"
-    )
-    assert blocks(page.read_text()) == ["troupe train dqn --env A --config.rate 3 > a\n"]
-    with pytest.raises(AssertionError):
-        parse(["troupe", "train", "dqn", "--env", "CartPole-v1", "--config.rate", "3"])
-    with pytest.raises(AssertionError):
-        parse(["troupe", "train", "dqn", "--environment", "CartPole-v1"])
 
 
 MESSAGES = {
@@ -255,72 +141,3 @@ def test_scripts_run(page, documented, pages, tmp_path):
     )
     assert not done.returncode, done.stderr
     assert [*tmp_path.glob("runs/*/result.json")]
-
-
-@pytest.mark.long
-def test_the_tutorial_runs(documented, tmp_path, monkeypatch, capsys):
-    """Its commands in order, with small budgets; those of other launches are tested as such."""
-    monkeypatch.chdir(documented)
-    ran = []
-    for name in TUTORIAL:
-        for words in commands(DOCS / "tutorial" / f"{name}.md"):
-            asked = [str(tmp_path / one) if one.startswith("runs/") else one for one in words[1:]]
-            if {"--seeds", "--launch", "--help", "DIR"} & {*asked}:
-                continue
-            if asked[0] == "train":
-                given = {one.removeprefix("--config.") for one in asked}
-                asked += ["--steps", "300", "--evaluate-every", "150", "--evaluation-episodes", "1"]
-                for field in QUICK.keys() - given:
-                    asked += [f"--config.{field}", QUICK[field]]
-                if "--out" not in asked:
-                    asked += ["--out", str(tmp_path / f"{len(ran)}")]
-            asked = [
-                {"60000": "400", "curve.png": str(tmp_path / "a.png")}.get(w, w) for w in asked
-            ]
-            assert line.main(asked, SETTINGS) == 0, (asked, capsys.readouterr().err)
-            ran.append(asked[0])
-    assert ran.count("train") >= 5
-    assert {"evaluate", "resume", "plot", "check"} <= {*ran}
-
-
-def trained():
-    """The arguments of `troupe train` in all pages, each once, but those that need another machine,
-    files of other runs, or another launch than in one process and compiled."""
-    needs = (
-        "--help",
-        "--address",
-        "--data",
-        "--from",
-        "--plan",
-        "--config-file",
-        "--learner-hosts",
-    )
-    elsewhere = ("external:", "/models/", "processes", "threads", "ray", "gpu", "DIR")
-    pages = [page for page in PAGES if page.exists()]
-    every = [words[2:] for page in pages for words in commands(page) if words[1] == "train"]
-    return sorted(
-        {
-            " ".join(asked)
-            for asked in every
-            if not any(one in needs or one.startswith(elsewhere) for one in asked)
-        }
-    )
-
-
-@pytest.mark.skipif(not os.environ.get("TROUPE_FULL"), reason="minutes; set TROUPE_FULL=1")
-@pytest.mark.parametrize("command", trained())
-def test_what_pages_train_is_trained(command, documented, tmp_path, monkeypatch, capsys):
-    """With small budgets, to its end."""
-    monkeypatch.chdir(documented)
-    asked = shlex.split(command)
-    fields = {one.name for one in dataclasses.fields(find_builder(asked[0]).config_class)}
-    small = {**QUICK, "batch_size": "16", "random_steps": "16", "supervised_steps": "4"}
-    for name in sorted(small.keys() & fields):
-        flag = f"--config.{name}"
-        if flag in asked:
-            asked[asked.index(flag) + 1] = small[name]
-        else:
-            asked += [flag, small[name]]
-    budget = ["--steps", "300", "--evaluate-every", "300", "--evaluation-episodes", "1"]
-    asked += [*budget, "--final-evaluation-episodes", "1", "--out", str(tmp_path / "run")]
-    assert line.main(["train", *asked], SETTINGS) == 0, (asked, capsys.readouterr().err)

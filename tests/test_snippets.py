@@ -37,7 +37,7 @@ ELSEWHERE = {
     "external.md": "environments/external/test_docs.py",
     "partitioning.md": "partitioning/test_docs.py",
     "tokens.md": "environments/text/test_docs.py",
-    "tutorial/agent.md": "test_site.py",
+    "tutorial/agent.md": "test_commands.py",
     "tutorial/environment.md": "test_site.py",
     "tutorial/train.md": "test_site.py",
 }
