@@ -56,9 +56,9 @@ BUDGETS = {
     "sweep --resume": "--trials 3",
     "evaluate": "--episodes 1",
     "record": "--steps 100",
-    "troupe.baselines.speed": "--steps 3000 --repeats 1",
+    "troupe.baselines.speed": "--steps 12000 --repeats 1",
     "troupe.baselines.speed --launch": "--seconds 2 --rounds 1 --actors 2 --step-ms 5",
-    "troupe.baselines.speed.accelerator": "--steps 900 --turns 1",
+    "troupe.baselines.speed.accelerator": "--steps 2000 --turns 1",
     "troupe.baselines.speed.compiled": "--cases ppo-4x128 --rounds 1",
     "troupe.baselines.speed.partitioner": "--layers 2 --compiles 1 --rounds 1",
 }
@@ -137,8 +137,9 @@ def run(words):
     if not alone and not STARTS.search(text):
         assert main(words, SETTINGS) in statuses, text
         return
-    devices = os.environ.get("XLA_FLAGS", "") if "--mesh" in words or "@" in text else ""
-    environment = {**os.environ, "XLA_FLAGS": devices}
+    devices = 8 if "--mesh" in words else 2 if "@data=2" in text else 1
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    environment = {**os.environ, "XLA_FLAGS": flags}
     command = [sys.executable, *([] if alone else ["-m", "troupe"]), *words]
     assert subprocess.call(command, env=environment) in statuses, text
 
@@ -339,7 +340,7 @@ def test_it_runs(command, settle):
             main(words, SETTINGS)
         assert not ended.value.code
         return
-    if "--launch threads" in command:
+    if "--launch threads" in command or "speed dqn --launch processes" in command:
         pytest.importorskip("launchpad")
     elif STARTS.search(command) and ("ray" in command or not importlib.util.find_spec("launchpad")):
         pytest.importorskip("ray")

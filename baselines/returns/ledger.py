@@ -49,6 +49,15 @@ class LedgerRow:
         seeds = {seed: Figures(**one) for seed, one in values["seeds"].items()}
         return cls(**{**values, "seeds": seeds})
 
+    def group(self, name: str) -> dict[str, Any]:
+        """Returns the settings whose names begin with "NAME.", by the rest of their names."""
+        start = f"{name}."
+        return {
+            key.removeprefix(start): value
+            for key, value in self.settings.items()
+            if key.startswith(start)
+        }
+
     def check(self, recipe: Recipe) -> None:
         """Raises RequestError where runs of a recipe are not of these settings."""
         different = first_difference({**defaults(recipe), **self.settings}, settings(recipe))
@@ -81,6 +90,17 @@ def newest(recipe: Recipe, folder: pathlib.Path | None = None) -> LedgerRow:
     Raises:
       RequestError: if there is none, or it is of other settings.
     """
+    row = last(recipe, folder)
+    row.check(recipe)
+    return row
+
+
+def last(recipe: Recipe, folder: pathlib.Path | None = None) -> LedgerRow:
+    """Returns the newest row of a recipe's agent, environment and launch, of whatever settings.
+
+    Raises:
+      RequestError: if there is none.
+    """
     path = path_of(recipe, folder)
     rows = read(path) if path.exists() else []
     if not rows:
@@ -88,7 +108,6 @@ def newest(recipe: Recipe, folder: pathlib.Path | None = None) -> LedgerRow:
             f"the ledger has no row of {recipe.agent} on {recipe.env}, {recipe.launch} ({path}); "
             "record one first."
         )
-    rows[-1].check(recipe)
     return rows[-1]
 
 

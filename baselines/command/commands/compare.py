@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 
@@ -33,7 +34,8 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--ledger",
         action="store_true",
-        help="compare one scale with the newest row of its settings in baselines/returns/",
+        help="compare one scale with its newest row in baselines/returns/, whose settings it has "
+        "by default",
     )
     parser.add_argument(
         "--against",
@@ -100,11 +102,17 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
     against = Elsewhere.parse(options.against) if options.against else None
     tuned = asking.tuned_for(options, settings)
     evaluation = Evaluation(**asking.given(every=tuned.evaluation_every))
+    row = None
+    if options.ledger:
+        row = ledger.last(scales[0].of(asking.recipe(options, tuned)))
+        tuned = dataclasses.replace(tuned, config=row.group("config"), steps=row.settings["steps"])
+        evaluation = Evaluation(**row.group("evaluation"))
     recipe = asking.recipe(options, tuned, seed=options.seed, evaluation=evaluation)
+    if row is not None:
+        row.check(scales[0].of(recipe))
     recipe.experiment()  # What is wrong with the agent comes before what is with the margin.
     target = tuned.target if options.target is None else options.target
     rule, random = make_rule(recipe, options.margin, target, options.batch)
-    row = ledger.newest(scales[0].of(recipe)) if options.ledger else None
     request = ComparisonRequest(
         recipe,
         tuple(options.scales),

@@ -21,6 +21,7 @@ from troupe.baselines.returns.ledger import LedgerRow
 from troupe.baselines.tuned import Tuned
 from troupe.launch.clock import ACTOR_STEPS, LEARNER_STEPS
 from troupe.launch.errors import Interrupted, RequestError
+from troupe.launch.experiment import Evaluation
 from troupe.launch.specification.recipe import Recipe
 
 SMALL = {"hidden_sizes": (4,), "batch_size": 4, "min_replay_size": 16, "steps_per_dispatch": 1}
@@ -324,11 +325,23 @@ def test_runs_are_compared_with_the_newest_row(recorded, tmp_path, capsys):
     assert "reference.seeds.0.final was 0.5 and is -1.0" in capsys.readouterr().err
 
 
+def test_runs_have_the_settings_of_the_row(recorded, tmp_path):
+    evaluation = Evaluation(every=40, episodes=2, final_episodes=3)
+    config = {**SMALL, "n_step": 3}
+    recorded([0.5] * 5, steps=80, evaluation=evaluation, config=config)
+    out = tmp_path / "out"
+    words = ("--scales", ONE_DEVICE, "--ledger", "--config.discount", "0.99")
+    assert compare(out, *words) in (0, 1)
+    recipe = read(out).recipe
+    assert (recipe.steps, recipe.evaluation) == (80, evaluation)
+    assert recipe.config["n_step"] == 3
+
+
 @pytest.mark.parametrize(
     ("finals", "changed", "arguments", "words"),
     [
         ([0.5] * 10, {}, ("--seeds", "20"), "has 10 seeds, and not seed 10; take fewer --seeds"),
-        ([0.5] * 10, {"steps": 80}, (), "other settings: steps was 80 and is 60"),
+        ([0.5] * 10, {"steps": 80}, ("--steps", "60"), "other settings: steps was 80 and is 60"),
         ([0.5] * 10, {"launch": "compiled"}, (), "the ledger has no row of dqn on jax:Catch-v0"),
         ([0.5] * 4, {}, (), "--seeds 4 is less than a --batch of 5"),
     ],
