@@ -56,13 +56,15 @@ BUDGETS = {
     "sweep --resume": "--trials 3",
     "evaluate": "--episodes 1",
     "record": "--steps 100",
-    "troupe.baselines.speed": "--steps 12000 --repeats 1",
+    "troupe.baselines.speed": "--steps 3000 --repeats 1",
+    "troupe.baselines.speed sac": "--steps 10400 --repeats 1",
+    "troupe.baselines.speed normalized+sac": "--steps 10400 --repeats 1",
     "troupe.baselines.speed --launch": "--seconds 2 --rounds 1 --actors 2 --step-ms 5",
     "troupe.baselines.speed.accelerator": "--steps 2000 --turns 1",
     "troupe.baselines.speed.compiled": "--cases ppo-4x128 --rounds 1",
     "troupe.baselines.speed.partitioner": "--layers 2 --compiles 1 --rounds 1",
 }
-"""Flags by the command, and by the command with a flag."""
+"""Flags by the command, and by the command with another of its words."""
 RUNS = {
     "dqn": "dqn --env CartPole-v1",
     "ppo": "ppo --env jax:CartPole-v1 --launch compiled",
@@ -112,7 +114,7 @@ def put(words, flag, *values):
 def small(words):
     """The command with small budgets."""
     words, name = list(words), words[0] if words[0] != "-m" else words[1]
-    keys = [key for flag in words if (key := f"{name} {flag}") in BUDGETS] or [name]
+    keys = [key for word in words if (key := f"{name} {word}") in BUDGETS] or [name]
     flags = iter(shlex.split(BUDGETS.get(keys[0], "")))
     for flag in flags:
         put(words, flag, next(flags))
