@@ -190,16 +190,8 @@ def made(documented, simulators, tmp_path_factory):
             return path
         path.parent.mkdir(exist_ok=True)
         if name in RECORDINGS:
-            run(
-                [
-                    "record",
-                    str(make(f"runs/{RECORDINGS[name]}")),
-                    "--steps",
-                    "300",
-                    "--out",
-                    str(path),
-                ]
-            )
+            played = make(f"runs/{RECORDINGS[name]}")
+            run(["record", str(played), *f"--steps 300 --out {path}".split()])
         elif name == "runs/sweep":
             words = "sweep dqn --env CartPole-v1 --config.learning_rate 1e-4:1e-2:log --out"
             run(small([*words.split(), str(path)]))

@@ -10,12 +10,14 @@ import sys
 from collections.abc import Sequence
 
 from ...launch.errors import RunError
+from ...launch.experiment import Evaluation
 from ...launch.logging import report
 from ..comparison import outcome
 from ..comparison.conduct import conduct
 from ..comparison.request import ComparisonRequest
 from ..returns import answers, ledger
 from ..returns.figures import Figures
+from ..settings import find
 
 
 def run(
@@ -118,6 +120,10 @@ def _command(request: ComparisonRequest) -> str:
     from ..report import again
 
     recipe = request.recipe
+    if request.reference is not None:  # Its evaluations are the row's: no flag asks for them.
+        tuned = find(recipe.agent, recipe.env)
+        usual = Evaluation(every=None if tuned is None else tuned.evaluation_every)
+        recipe = dataclasses.replace(recipe, evaluation=usual)
     words = again.words(recipe)
     assert words is not None  # All that a comparison takes, the command line of a run takes too.
     words += ["--margin", f"{request.rule.margin:.6g}", "--batch", str(request.rule.batch)]

@@ -325,16 +325,22 @@ def test_runs_are_compared_with_the_newest_row(recorded, tmp_path, capsys):
     assert "reference.seeds.0.final was 0.5 and is -1.0" in capsys.readouterr().err
 
 
-def test_runs_have_the_settings_of_the_row(recorded, tmp_path):
+def test_runs_have_the_settings_of_the_row(recorded, tmp_path, monkeypatch):
+    monkeypatch.setattr(answers, "FOLDER", tmp_path / "verdicts")
+    monkeypatch.setattr(ledger, "commit", lambda: "abc")
     evaluation = Evaluation(every=40, episodes=2, final_episodes=3)
     config = {**SMALL, "n_step": 3}
     recorded([0.5] * 5, steps=80, evaluation=evaluation, config=config)
     out = tmp_path / "out"
-    words = ("--scales", ONE_DEVICE, "--ledger", "--config.discount", "0.99")
-    assert compare(out, *words) in (0, 1)
+    words = ("--scales", ONE_DEVICE, "--ledger", "--config.discount", "0.99", "--margin", "20%")
+    assert compare(out, *words, "--record") in (0, 1)
     recipe = read(out).recipe
     assert (recipe.steps, recipe.evaluation) == (80, evaluation)
     assert recipe.config["n_step"] == 3
+    (kept,) = answers.read(tmp_path / "verdicts")
+    again = tmp_path / "again"
+    assert main(shlex.split(kept.command.replace("DIR", str(again)))[1:], [TUNED]) in (0, 1)
+    assert read(again).recipe == recipe
 
 
 @pytest.mark.parametrize(
