@@ -1,5 +1,7 @@
 """What players of the fake environments do, as data."""
 
+import warnings
+
 import jax
 import numpy as np
 from dm_env import specs
@@ -44,6 +46,28 @@ def episodes(environment, count, act=None):
             jax.tree.map(lambda *x: np.stack(x), *each) for each in (seen, acted)
         )
         yield Episode(observation, action, reward, discount)
+
+
+def write_minari(name, played, observation_space, action_space):
+    """Writes episodes as a dataset of Minari, of these spaces."""
+    import minari
+    from minari.data_collector import EpisodeBuffer
+
+    buffers = [
+        EpisodeBuffer(
+            observations=one.observation,
+            actions=one.action,
+            rewards=one.reward.astype(np.float64).tolist(),
+            terminations=one.discount == 0.0,
+            truncations=np.zeros(len(one.discount), bool),
+        )
+        for one in played
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of what else could be said of it.
+        minari.create_dataset_from_buffers(
+            name, buffer=buffers, observation_space=observation_space, action_space=action_space
+        )
 
 
 def match(count=40, mistakes=0.0, **options):

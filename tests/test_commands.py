@@ -11,12 +11,12 @@ import pytest
 from troupe.baselines.command import asking, config_file, line, parser
 from troupe.baselines.settings import SETTINGS
 
-from .pages import DOCS, PAGES, ROOT, blocks, commands, name_of
+from .pages import DOCS, OF_THE_REPOSITORY, PAGES, blocks, commands, name_of
 
 QUICK = {"min_replay_size": "16", "batch_size": "4", "samples_per_insert": "2"}
 TUTORIAL = ("train", "environment", "agent")
 
-pytestmark = pytest.mark.skipif(not (ROOT / "README.md").exists(), reason="of the repository")
+pytestmark = OF_THE_REPOSITORY
 
 
 @pytest.fixture
@@ -81,8 +81,6 @@ def parse(documented, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_are_ones_of_the_command_line(page, parse, capsys):
     for words in commands(page):
-        if words[0] == "python" and not words[2].startswith("troupe"):
-            continue
         try:
             parse(words)
         except AssertionError:

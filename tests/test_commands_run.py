@@ -17,13 +17,13 @@ import shutil
 import subprocess
 import sys
 import threading
-import warnings
 
 import gymnasium
 import jax
 import numpy as np
 import pytest
 
+from troupe import environments
 from troupe.agents import find_builder
 from troupe.agents.networks import checkpoint_folder
 from troupe.agents.networks.decoder import Decoder, DecoderConfig
@@ -31,6 +31,8 @@ from troupe.baselines.command.line import main
 from troupe.baselines.settings import SETTINGS
 from troupe.environments.external import client
 
+from . import demonstrations
+from .environments.text import word_tokenizers
 from .pages import PAGES, commands
 
 pytestmark = [
@@ -91,24 +93,18 @@ step, step_arguments = example.update, (example.state_shapes, example.batch_shap
 
 def every():
     """The commands of the package, each once."""
-    every_one = (words for page in PAGES for words in commands(page))
-    ours = {
-        shlex.join(words) for words in every_one if words[0] == "troupe" or "troupe." in words[2]
-    }
+    found = {shlex.join(words) for page in PAGES for words in commands(page)}
     return [
-        pytest.param(one, id=one.removeprefix("troupe ").replace("/", ":")) for one in sorted(ours)
+        pytest.param(one, id=one.removeprefix("troupe ").replace("/", ":")) for one in sorted(found)
     ]
 
 
-def put(words, flag, *values):
-    """Gives a flag its values, in place of what it has."""
+def put(words, flag, value):
+    """Gives a flag its value, in place of what it has."""
     if flag in words:
-        first = last = words.index(flag) + 1
-        while last < len(words) and not words[last].startswith("--"):
-            last += 1
-        words[first:last] = values
+        words[words.index(flag) + 1] = value
     else:
-        words += [flag, *values]
+        words += [flag, value]
 
 
 def small(words):
@@ -181,7 +177,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def made(documented, simulators, tmp_path_factory):
-    """What commands go on with: `made("runs/dqn")`, each made once."""
+    """Makes the runs and files that commands go on with, each once: `made("runs/dqn")`."""
     folder = tmp_path_factory.mktemp("made")
 
     def make(name):
@@ -214,18 +210,9 @@ def made(documented, simulators, tmp_path_factory):
 
 def make_model(folder):
     """A small decoder and the tokenizer that it was trained with."""
-    tokenizers = pytest.importorskip("tokenizers")
-    letters = {letter: i for i, letter in enumerate("0123456789>?")}
-    vocabulary = {**letters, "<end>": 12, "<fill>": 13, "<unk>": 14, "<none>": 15}
-    model = tokenizers.models.WordLevel(vocabulary, unk_token="<unk>")
-    tokenizer = tokenizers.Tokenizer(model)
-    pieces = tokenizers.Regex(".")
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(pieces, "isolated")
-    tokenizer.decoder = tokenizers.decoders.Fuse()
     folder.mkdir(parents=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    named = {"eos_token": "<end>", "pad_token": "<fill>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    words = [*"0123456789>?", "<end>", "<fill>", "<unk>", "<none>"]
+    word_tokenizers.write(folder, words, ".")
     sizes = {"width": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "head_width": 8}
     config = DecoderConfig(vocabulary=16, hidden=48, context=128, tied=True, qk_norm=True, **sizes)
     checkpoint_folder.write(folder, config, jax.device_get(Decoder(config).init(jax.random.key(0))))
@@ -233,36 +220,11 @@ def make_model(folder):
 
 def make_dataset():
     """`cartpole/expert-v0` of Minari, of episodes of CartPole."""
-    minari = pytest.importorskip("minari")
-    from minari.data_collector import EpisodeBuffer
-
-    environment = gymnasium.make("CartPole-v1")
-    buffers = []
-    for seed in range(5):
-        observations, actions, ends = [environment.reset(seed=seed)[0]], [], [False]
-        while not ends[-1]:
-            actions.append(len(actions) % 2)
-            observation, _, ended, _, _ = environment.step(actions[-1])
-            observations.append(observation)
-            ends.append(ended)
-        steps = len(actions)
-        buffers.append(
-            EpisodeBuffer(
-                observations=np.stack(observations),
-                actions=np.array(actions),
-                rewards=[1.0] * steps,
-                terminations=np.array(ends[1:]),
-                truncations=np.zeros(steps, bool),
-            )
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of what else could be said of it.
-        minari.create_dataset_from_buffers(
-            "cartpole/expert-v0",
-            buffer=buffers,
-            observation_space=environment.observation_space,
-            action_space=environment.action_space,
-        )
+    pytest.importorskip("minari")
+    environment, theirs = environments.make("CartPole-v1", seed=0), gymnasium.make("CartPole-v1")
+    spaces = theirs.observation_space, theirs.action_space
+    played = demonstrations.episodes(environment, 5, lambda _: np.int64(1))
+    demonstrations.write_minari("cartpole/expert-v0", played, *spaces)
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from troupe.agents import AGENTS, find_builder
 from troupe.baselines.command import line
 from troupe.baselines.settings import SETTINGS
 
-from .pages import DOCS, PAGES, ROOT, name_of
+from .pages import DOCS, OF_THE_REPOSITORY, PAGES, ROOT, name_of
 
-pytestmark = pytest.mark.skipif(not (ROOT / "README.md").exists(), reason="of the repository")
+pytestmark = OF_THE_REPOSITORY
 
 
 @pytest.fixture(scope="module")

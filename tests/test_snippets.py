@@ -25,7 +25,8 @@ from troupe.agents.replay.items import Transitions
 from troupe.baselines.command.line import main
 from troupe.partitioning import models
 
-ROOT = pathlib.Path(__file__).parents[1]
+from .pages import DOCS, OF_THE_REPOSITORY, ROOT
+
 README = "../README.md"
 HERE = {README, "launching.md", "offline.md", "pipelines.md", "python.md", "simulator.md"}
 ELSEWHERE = {
@@ -44,7 +45,7 @@ ELSEWHERE = {
 """The test that runs a page's code."""
 BUDGETS = {"30_000": "1_200", "60_000": "1_400", "5_000": "40"}
 
-pytestmark = pytest.mark.skipif(not (ROOT / "README.md").exists(), reason="of the repository")
+pytestmark = OF_THE_REPOSITORY
 
 
 def quick(code):
@@ -65,9 +66,8 @@ def scripts(pages, tmp_path, monkeypatch):
 
 
 def test_the_code_of_every_page_is_run():
-    docs = ROOT / "docs"
-    having = {p for p in docs.rglob("*.md") if "```python" in p.read_text()}
-    assert {str(p.relative_to(docs)) for p in having} | {README} == HERE | ELSEWHERE.keys()
+    having = {p for p in DOCS.rglob("*.md") if "```python" in p.read_text()}
+    assert {str(p.relative_to(DOCS)) for p in having} | {README} == HERE | ELSEWHERE.keys()
     for page, test in ELSEWHERE.items():
         text = (ROOT / "tests" / test).read_text()
         assert f'"{page}"' in text or f'"{pathlib.Path(page).stem}"' in text

@@ -18,6 +18,7 @@ from ..comparison.request import ComparisonRequest
 from ..returns import answers, ledger
 from ..returns.figures import Figures
 from ..settings import find
+from ..tuned import Tuned
 
 
 def run(
@@ -121,8 +122,8 @@ def _command(request: ComparisonRequest) -> str:
 
     recipe = request.recipe
     if request.reference is not None:  # Its evaluations are the row's: no flag asks for them.
-        tuned = find(recipe.agent, recipe.env)
-        usual = Evaluation(every=None if tuned is None else tuned.evaluation_every)
+        tuned = find(recipe.agent, recipe.env) or Tuned(recipe.agent, recipe.env)
+        usual = Evaluation(every=tuned.evaluation_every)
         recipe = dataclasses.replace(recipe, evaluation=usual)
     words = again.words(recipe)
     assert words is not None  # All that a comparison takes, the command line of a run takes too.

@@ -101,10 +101,10 @@ def compare(options: argparse.Namespace, settings: Sequence[Tuned]) -> int:
         raise RequestError("--ledger and --against are two references; name one.")
     against = Elsewhere.parse(options.against) if options.against else None
     tuned = asking.tuned_for(options, settings)
-    evaluation = Evaluation(**asking.given(every=tuned.evaluation_every))
-    row = None
-    if options.ledger:
-        row = ledger.last(scales[0].of(asking.recipe(options, tuned)))
+    row = ledger.last(scales[0].of(asking.recipe(options, tuned))) if options.ledger else None
+    if row is None:
+        evaluation = Evaluation(every=tuned.evaluation_every)
+    else:
         tuned = dataclasses.replace(tuned, config=row.group("config"), steps=row.settings["steps"])
         evaluation = Evaluation(**row.group("evaluation"))
     recipe = asking.recipe(options, tuned, seed=options.seed, evaluation=evaluation)

@@ -10,6 +10,8 @@ import pytest
 from troupe import environments
 from troupe.environments.text import CharacterTokenizer, FileTokenizer, TextEnvironment, find_layout
 
+from . import word_tokenizers
+
 
 def test_characters_follow_pad_and_end():
     tokenizer = CharacterTokenizer("xyz ")
@@ -34,17 +36,8 @@ def test_characters_that_it_has_not():
 @pytest.fixture
 def folder(tmp_path):
     """A tokenizer of whole words and spaces, as `tokenizers` writes it."""
-    package = pytest.importorskip("tokenizers")
     words = ["<unk>", "add", " ", "1", "2", "=", "12", "<end>", "<fill>"]
-    model = package.models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
-    made = package.Tokenizer(model)
-    pattern = package.Regex(r"12|\d|\w+|\s|=")
-    made.pre_tokenizer = package.pre_tokenizers.Split(pattern, "isolated")
-    made.decoder = package.decoders.Fuse()
-    made.add_special_tokens(["<end>", "<fill>"])
-    made.save(str(tmp_path / "tokenizer.json"))
-    named = {"eos_token": {"content": "<end>"}, "pad_token": "<fill>"}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
+    word_tokenizers.write(tmp_path, words, r"12|\d|\w+|\s|=")
     return tmp_path
 
 

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import sys
-import warnings
 
 import jax
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from troupe import environments, launch
 from troupe.agents import find_builder
-from troupe.agents.replay.offline import of_episodes
+from troupe.agents.replay.offline import Episode, of_episodes
 from troupe.baselines.command.line import main
 from troupe.launch.data import from_minari, recording, sources
 from troupe.launch.files import npz, specs
@@ -197,31 +196,17 @@ def minari_root(tmp_path, monkeypatch):
 
 def write_minari(name, count=3):
     """Perfect play of `fake/match` by Minari, with the 64 bits that Gymnasium's spaces have."""
-    import minari
     from gymnasium import spaces
-    from minari.data_collector import EpisodeBuffer
 
     environment = environments.make("fake/match", seed=3)
-    buffers = []
-    for one in demonstrations.episodes(environment, count):
-        ends = one.discount == 0.0
-        buffers.append(
-            EpisodeBuffer(
-                observations=one.observation.astype(np.float64),
-                actions=one.action.astype(np.int64) + 5,
-                rewards=one.reward.astype(np.float64).tolist(),
-                terminations=ends.tolist(),
-                truncations=np.zeros(len(ends), bool).tolist(),
-            )
+    played = [
+        one._replace(
+            observation=one.observation.astype(np.float64), action=one.action.astype(np.int64) + 5
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of what else could be said of it.
-        minari.create_dataset_from_buffers(
-            name,
-            buffer=buffers,
-            observation_space=spaces.Box(0.0, 1.0, (4,), np.float64),
-            action_space=spaces.Discrete(4, start=5),
-        )
+        for one in demonstrations.episodes(environment, count)
+    ]
+    there = spaces.Box(0.0, 1.0, (4,), np.float64), spaces.Discrete(4, start=5)
+    demonstrations.write_minari(name, played, *there)
 
 
 def test_a_minari_dataset_is_what_was_played(minari_root):
@@ -243,10 +228,7 @@ def test_a_minari_dataset_is_what_was_played(minari_root):
 
 def test_a_minari_dataset_of_nested_actions_is_what_was_played(minari_root, tmp_path):
     """By `aims.Aim`, whose actions are a Dict of a Tuple, a MultiDiscrete and a MultiBinary."""
-    import minari
-    from minari.data_collector import EpisodeBuffer
-
-    task, buffers, played = aims.Aim(), [], []
+    task, episodes, played = aims.Aim(), [], []
     task.action_space.seed(0)
     for seed in range(2):
         seen, rewards, over = [task.reset(seed=seed)[0]], [], False
@@ -258,25 +240,10 @@ def test_a_minari_dataset_of_nested_actions_is_what_was_played(minari_root, tmp_
         observations, actions = (
             jax.tree.map(lambda *x: np.stack(x), *each) for each in (seen, played[-len(rewards) :])
         )
-        ends = [False] * (len(rewards) - 1) + [True]
-        never = [False] * len(rewards)
-        buffers.append(
-            EpisodeBuffer(
-                observations=observations,
-                actions=actions,
-                rewards=rewards,
-                terminations=ends,
-                truncations=never,
-            )
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of what else could be said of it.
-        minari.create_dataset_from_buffers(
-            "aim/drawn-v0",
-            buffer=buffers,
-            observation_space=task.observation_space,
-            action_space=task.action_space,
-        )
+        goes_on = np.arange(len(rewards), 0, -1) > 1
+        episodes.append(Episode(observations, actions, np.array(rewards), goes_on.astype(float)))
+    spaces = task.observation_space, task.action_space
+    demonstrations.write_minari("aim/drawn-v0", episodes, *spaces)
     env = f"{aims.__name__}:Aim-v0"
     spec = environments.make_spec(environments.make(env, seed=0, actions="clip"))
     found = sources.load("aim/drawn-v0", spec)
