@@ -92,6 +92,19 @@ def pytest_runtest_logfinish():
     jax.clear_caches()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    """Forgets the modules that a test has written and imported, for which the next import of that
+    name would be taken."""
+    yield
+    folder = item.funcargs.get("tmp_path")
+    if folder:
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file and folder in pathlib.Path(file).parents:
+                del sys.modules[name]
+
+
 @pytest.fixture
 def optimized():
     """Compiles as users do."""

@@ -83,10 +83,6 @@ def library(tmp_path, monkeypatch):
     monkeypatch.setattr(peers, "time", clock)
     monkeypatch.setattr(peers, "_versions", lambda peer: {})
     monkeypatch.setattr(peers, "bare_rate", lambda env: {})
-    yield
-    for name in list(sys.modules):
-        if name.partition(".")[0] in ("stable_baselines3", "torch"):
-            del sys.modules[name]
 
 
 def settings(**changes):

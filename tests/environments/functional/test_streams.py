@@ -224,8 +224,6 @@ def own(tmp_path, monkeypatch):
     (tmp_path / "own_functional.py").write_text(OWN)
     monkeypatch.setitem(sys.modules, "tests_of_streams", sys.modules[__name__])
     monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop("own_functional", None)
 
 
 def test_one_of_your_own_has_an_id(own):

@@ -1,6 +1,5 @@
 """Ids of tasks of text: what is made of them, and what is said where that cannot be."""
 
-import sys
 
 import pytest
 
@@ -38,8 +37,7 @@ def own(tmp_path, monkeypatch):
     """A module of a user's own."""
     (tmp_path / "own_task.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    yield "tokens:own_task:"
-    sys.modules.pop("own_task", None)
+    return "tokens:own_task:"
 
 
 def test_options_stand_in_the_id_or_beside_it():
