@@ -97,11 +97,10 @@ def pytest_runtest_teardown(item):
     """Forgets the modules that a test has written and imported, for which the next import of that
     name would be taken."""
     yield
-    folder = item.funcargs.get("tmp_path")
-    if folder:
+    if "tmp_path" in item.funcargs:
+        folder = f"{item.funcargs['tmp_path']}{os.sep}"
         for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if file and folder in pathlib.Path(file).parents:
+            if (getattr(module, "__file__", None) or "").startswith(folder):
                 del sys.modules[name]
 
 
