@@ -26,7 +26,13 @@ from ...waiting import wait_for
 SMALL = {
     "ppo": ("fake/continuous", {"num_envs": 4, "rollout_length": 8, "num_minibatches": 2}),
     "impala": ("fake/match", {"num_envs": 4, "rollout_length": 8, "batch_size": 4}),
-    "sac": ("fake/continuous", {"batch_size": 8, "min_replay_size": 16, "hidden_sizes": (16, 16)}),
+    "sac": (
+        "fake/continuous",
+        {
+            **{"batch_size": 8, "min_replay_size": 16, "samples_per_insert": 16.0},
+            "hidden_sizes": (16, 16),
+        },
+    ),
 }
 LEARNER = {"mesh": "data=2,model=2", "schedule": "batch:data,megatron:model,zero3:data"}
 

@@ -1,6 +1,5 @@
 """Ids of tasks of text: what is made of them, and what is said where that cannot be."""
 
-
 import pytest
 
 from troupe import environments

@@ -100,6 +100,7 @@ def test_several_runs(tmp_path, states):
 
 
 @pytest.mark.long
+@EXHAUSTIVE
 def test_several_runs_go_on(tmp_path):
     """Over the mesh, each without the others, and over none."""
     recipes = [over(one, "data=2") for one in seeded(DQN, 3, 7)]

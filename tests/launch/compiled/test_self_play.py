@@ -96,7 +96,10 @@ def test_a_run_against_a_pool_goes_on_bit_for_bit(tmp_path):
     np.testing.assert_array_equal(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
 
 
-OFF_POLICY = {"hidden_sizes": (8,), "num_envs": 2, "min_replay_size": 8, "batch_size": 4}
+OFF_POLICY = {
+    **{"hidden_sizes": (8,), "num_envs": 2, "min_replay_size": 8, "batch_size": 4},
+    "samples_per_insert": 4.0,
+}
 SEQUENCES = {"core_size": 4, "burn_in": 0, "sequence_length": 4, "sequence_period": 4, "n_step": 1}
 
 

@@ -17,7 +17,10 @@ PPO = Recipe(
 SAC = Recipe(
     "sac",
     "jax:brax/inverted_pendulum",
-    {"hidden_sizes": (8,), "num_envs": 2, "batch_size": 4, "min_replay_size": 20},
+    {
+        **{"hidden_sizes": (8,), "num_envs": 2, "batch_size": 4, "min_replay_size": 20},
+        "samples_per_insert": 8.0,
+    },
     steps=120,
     environment={"max_episode_steps": 20, "backend": "spring"},
     evaluation=Evaluation(every=10**6, final_episodes=2),

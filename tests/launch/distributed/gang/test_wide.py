@@ -50,7 +50,7 @@ AGENTS = {
     "ppo, 100M": ("ppo", {**PPO, "core_size": 1024, "core_layers": 4}, 1e8),
     "r2d2, 100M": ("r2d2", {**R2D2, "core_size": 5000}, 1e8),
 }
-CHOSEN = [*AGENTS] if FULL else ["impala, 1M", "r2d2, 1M"]
+CHOSEN = [*AGENTS] if FULL else ["impala, 1M"]
 
 
 def assert_near(got, wanted, steps=STEPS):
@@ -97,7 +97,7 @@ def run_ranks(folder, case):
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_gang_and_one_process_of_eight_devices_learn_what_one_device_does(name, tmp_path):
     agent, sizes, parameters = AGENTS[name]
-    layouts = LAYOUTS if FULL else [LAYOUTS[2 * CHOSEN.index(name) + 1]]
+    layouts = LAYOUTS if FULL else LAYOUTS[3:4]
     case = wide.Case(agent, sizes, list(layouts), STEPS, FUSED)
     assert wide.num_parameters(case) >= parameters
     alone = wide.learn(case)
