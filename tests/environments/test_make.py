@@ -93,7 +93,6 @@ def test_an_id_may_name_the_module_that_registers_it(tmp_path, monkeypatch):
             environments.make("no_such_module:Own-v0", seed=0)
     finally:
         gymnasium.registry.pop("Own-v0", None)
-        sys.modules.pop("own_environments", None)
 
 
 def test_mujoco_writes_no_file_where_it_runs(tmp_path, monkeypatch, capfd):

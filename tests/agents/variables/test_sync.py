@@ -29,8 +29,8 @@ SMALL = {
     "sac": (
         "fake/continuous",
         {
-            **{"batch_size": 8, "min_replay_size": 16, "samples_per_insert": 16.0},
-            "hidden_sizes": (16, 16),
+            **{"hidden_sizes": (16, 16), "batch_size": 8, "min_replay_size": 16},
+            "samples_per_insert": 16.0,
         },
     ),
 }

@@ -18,8 +18,7 @@ def own(tmp_path, monkeypatch):
     source = pathlib.Path(__file__).with_name("scripted.py").read_text()
     (tmp_path / "own_agents.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    yield "pettingzoo:own_agents:Scripted"
-    sys.modules.pop("own_agents", None)
+    return "pettingzoo:own_agents:Scripted"
 
 
 def test_environments_are_whole(own):

@@ -56,8 +56,7 @@ def module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     import own_verified
 
-    yield own_verified
-    sys.modules.pop("own_verified", None)
+    return own_verified
 
 
 def is_alive(pid):

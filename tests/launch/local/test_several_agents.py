@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import sys
 
 import numpy as np
 import pytest
@@ -24,8 +23,7 @@ def own(tmp_path, monkeypatch):
     """The module of `ENV`, where it is found as a user's is."""
     (tmp_path / "own_agents.py").write_text(SOURCE.read_text())
     monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    sys.modules.pop("own_agents", None)
+    return tmp_path
 
 
 @pytest.fixture
