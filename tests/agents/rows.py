@@ -254,15 +254,14 @@ RARE = {
 ALWAYS = ("rnd around normalised dqn", "sqil, dqn")
 AGENTS |= RARE if FULL else {name: RARE[name] for name in ALWAYS}
 FEW = {
-    "image": {"muzero", "ppo"},
+    "image": {"ppo"},
     "masked": {
-        *("bc", "crr", "dqn", "impala with a memory", "mpo", "muzero", "ppo", "r2d2"),
-        "sac of choices",
+        *("bc", "crr", "dqn", "impala with a memory", "mpo", "muzero", "ppo", "sac of choices"),
     },
     "nested": {"bc", "ppo"},
     "ragged": {"dqn", "ppo with a memory", "r2d2"},
     "several": {"bc", "d4pg", "ppo of normalised observations", "sac"},
-    "structured": {"bc", "impala", "mpo", "ppo with a memory"},
+    "structured": {"bc", "mpo", "ppo with a memory"},
 }
 """Kinds for which several agents have one code, and the rows that are tried on them; with
 TROUPE_FULL=1 all that can. Images that DQN learns are in `test_images.py`, the masks of the other

@@ -145,8 +145,18 @@ def small_transformer(size):
     return gated_transformer(size, num_layers=2, num_heads=1, memory_length=3)
 
 
-@pytest.mark.parametrize("core", [recurrent.lstm, recurrent.gru, small_transformer])
-@pytest.mark.parametrize(("item", "batch_size"), [(Sequences(6, 3), 16), (Rollouts(20), 6)])
+SEQUENCES, ROLLOUTS = (Sequences(6, 3), 16), (Rollouts(20), 6)
+
+
+@pytest.mark.parametrize(
+    ("core", "item", "batch_size"),
+    [
+        (recurrent.lstm, *SEQUENCES),
+        (recurrent.gru, *ROLLOUTS),
+        (small_transformer, *SEQUENCES),
+        (small_transformer, *ROLLOUTS),
+    ],
+)
 def test_unrolling_from_the_stored_memory_gives_the_values_again(spec, core, item, batch_size):
     agent = Valued(spec, core)
     boundaries = rows = 0

@@ -85,9 +85,9 @@ def test_regression_by_classes():
     def loss(logits):
         return jnp.mean(estimate.loss(jnp.broadcast_to(logits, (2, 4, 11)), targets))
 
-    logits = jnp.zeros(11)
+    logits, gradient = jnp.zeros(11), jax.jit(jax.grad(loss))
     for _ in range(300):
-        logits -= jax.jit(jax.grad(loss))(logits)
+        logits -= gradient(logits)
     assert float(estimate.mean(logits)) == pytest.approx(float(targets.mean()), abs=0.05)
     outputs = jnp.zeros((2, 4, 11))
     assert not jax.grad(lambda x: jnp.sum(estimate.loss(outputs, x)))(targets).any()

@@ -16,26 +16,22 @@ from troupe.environments.functional.hosted import keys_of
 
 STREAMS = 3
 FULL = pytest.mark.skipif(
-    not os.environ.get("TROUPE_FULL"), reason="a minute of compilation; set TROUPE_FULL=1"
+    not os.environ.get("TROUPE_FULL"), reason="compiles long; set TROUPE_FULL=1"
 )
 ROWS = [
     ("pgx", "jax:pgx/minatar-breakout", {}),
     ("pgx", "jax:pgx/tic_tac_toe", {}),
     *(
-        pytest.param("pgx", id, arguments, marks=pytest.mark.long)
-        for id, arguments in [
-            ("jax:pgx/minatar-freeway", {"sticky_action_prob": 0.0}),
-            ("jax:pgx/2048", {}),
-            ("jax:pgx/kuhn_poker", {}),
+        pytest.param(suite, f"jax:{suite}/{name}", arguments, marks=[pytest.mark.long, *marks])
+        for suite, name, arguments, *marks in [
+            ("pgx", "minatar-freeway", {"sticky_action_prob": 0.0}, FULL),
+            ("pgx", "2048", {}, FULL),
+            ("pgx", "kuhn_poker", {}),
+            ("brax", "inverted_pendulum", {"backend": "spring"}),
+            ("brax", "halfcheetah", {"backend": "mjx"}, FULL),
+            ("craftax", "Craftax-Classic-Symbolic-v1", {}, FULL),
         ]
     ),
-    pytest.param(
-        "brax", "jax:brax/inverted_pendulum", {"backend": "spring"}, marks=pytest.mark.long
-    ),
-    pytest.param(
-        "brax", "jax:brax/halfcheetah", {"backend": "mjx"}, marks=[pytest.mark.long, FULL]
-    ),
-    pytest.param("craftax", "jax:craftax/Craftax-Classic-Symbolic-v1", {}, marks=pytest.mark.long),
 ]
 """Package, id and arguments."""
 

@@ -169,8 +169,8 @@ ACTING = [
     and row.kinds[0] not in ("text", "words")  # No program can hold a text's score.
 ]
 CONTINUOUS = ("continuous", "several")
-RUN = {*ACTING} if FULL else {"impala with a memory", "muzero", "rnd around normalised dqn", "sac"}
-"""Agents that run here, beside PPO and DQN: of each kind of replay, memory and wrapper one."""
+RUN = {*ACTING} if FULL else {"impala with a memory", "rnd around normalised dqn", "sac"}
+"""Agents that run here, beside PPO and DQN: of each kind of memory and wrapper one."""
 assert {*ACTING} >= RUN
 
 

@@ -19,7 +19,10 @@ from troupe.launch.evaluation.policy import load_policy
 from troupe.launch.experiment import Evaluation
 from troupe.launch.specification.recipe import Recipe
 
+from ...agents.rows import FULL
+
 pytest.importorskip("pgx")
+EXHAUSTIVE = pytest.mark.skipif(not FULL, reason="shown by other rows; set TROUPE_FULL=1")
 PPO = Recipe(
     "ppo",
     "jax:pgx/tic_tac_toe",
@@ -41,14 +44,22 @@ def weights(out):
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(load_policy(out).parameters)])
 
 
-def test_against_itself_it_learns_the_same_in_a_program_and_in_one_process(tmp_path):
+@pytest.fixture(scope="module")
+def against_random(tmp_path_factory):
+    """A run whose opponent moves at random."""
+    out = tmp_path_factory.mktemp("against_random") / "run"
+    run(dataclasses.replace(PPO, environment={}), out)
+    return out
+
+
+def test_against_itself_it_learns_the_same_in_a_program_and_in_one_process(
+    against_random, tmp_path
+):
     for kind in ("compiled", "one-process"):
         run(PPO, tmp_path / kind, kind)
     first, second = (weights(tmp_path / kind) for kind in ("compiled", "one-process"))
     np.testing.assert_allclose(first, second, atol=2e-5)
-    against_random = dataclasses.replace(PPO, environment={})
-    run(against_random, tmp_path / "random")
-    assert np.abs(weights(tmp_path / "random") - first).max() > 1e-3
+    assert np.abs(weights(against_random) - first).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", ["compiled", "one-process"])
@@ -106,7 +117,10 @@ SEQUENCES = {"core_size": 4, "burn_in": 0, "sequence_length": 4, "sequence_perio
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("agent", "config"),
-    [("dqn", OFF_POLICY), ("r2d2", {**OFF_POLICY, **SEQUENCES})],
+    [
+        pytest.param("dqn", OFF_POLICY, marks=EXHAUSTIVE),
+        ("r2d2", {**OFF_POLICY, **SEQUENCES}),
+    ],
 )
 def test_agents_with_schedules_and_with_memories_play_too(agent, config, tmp_path):
     out = tmp_path / "run"
@@ -158,7 +172,9 @@ def test_actors_of_other_processes_play_against_what_the_learner_publishes(serve
     assert np.isfinite(weights(out)).all()
 
 
-def test_the_policy_of_another_run_trains_the_same_in_a_program_and_in_one_process(tmp_path):
+def test_the_policy_of_another_run_trains_the_same_in_a_program_and_in_one_process(
+    against_random, tmp_path
+):
     other = tmp_path / "other"
     run(dataclasses.replace(PPO, agent="dqn", config=OFF_POLICY, environment={}), other)
     for kind, opponent in (("compiled", other / "best"), ("one-process", other / "best")):
@@ -168,21 +184,19 @@ def test_the_policy_of_another_run_trains_the_same_in_a_program_and_in_one_proce
         assert 0.0 <= result.evaluation[-1]["info/win_rate"] <= 1.0
     first, second = (weights(tmp_path / kind) for kind in ("compiled", "one-process"))
     np.testing.assert_allclose(first, second, atol=2e-5)
-    run(dataclasses.replace(PPO, environment={}), tmp_path / "random")
-    assert np.abs(weights(tmp_path / "random") - first).max() > 1e-3
+    assert np.abs(weights(against_random) - first).max() > 1e-3
     # Whoever judges the policy later needs no opponent of its training.
     shutil.rmtree(other)
     assert len(evaluate(tmp_path / "compiled", episodes=4).returns) == 4
 
 
 @pytest.mark.long
-def test_actors_of_other_processes_play_against_another_run(tmp_path):
+def test_actors_of_other_processes_play_against_another_run(against_random, tmp_path):
     pytest.importorskip("ray")
-    run(dataclasses.replace(PPO, environment={}), tmp_path / "other")
     roles = {"actors": 2}
     recipe = dataclasses.replace(
         PPO,
-        environment={"opponent": str(tmp_path / "other" / "best")},
+        environment={"opponent": str(against_random / "best")},
         launch="ray",
         roles=roles,
     )

@@ -58,6 +58,11 @@ PIPELINED = {
 SIZES = {name: {"adam_epsilon": 1e-3} for name in ("cql", "d4pg", "grpo", "ppo", "sac", "td3")}
 
 
+#: Those that run: of one forward, of several and with a policy of its own, and with a memory. The
+#: others are planned, and run with TROUPE_FULL=1.
+RUN = PIPELINED.keys() if FULL else {"mpo", "ppo", "r2d2", "td3"}
+
+
 @pytest.mark.parametrize(
     "agent",
     [
@@ -73,7 +78,8 @@ def test_updates_of_agents(agent: str) -> None:
     figures = json.loads(plan.to_json())["steps"][-1]["pipeline"]
     assert (f"in each of {figures['phases']} phases" in str(plan)) == (figures["phases"] > 1)
     assert (figures["shared_state_bytes"], figures["phases"]) == PIPELINED[agent]
-    follow(step, update, state, batch)
+    if agent in RUN:
+        follow(step, update, state, batch)
 
 
 @pytest.mark.skipif(not FULL, reason="every agent of several phases; set TROUPE_FULL=1")
