@@ -238,7 +238,7 @@ def check_finite(learner: ManagedLearner) -> None:
     names = learner.variable_names
     for name, nest in zip(names, learner.get_variables(names), strict=True):
         for path, leaf in jax.tree_util.tree_flatten_with_path(nest)[0]:
-            if jnp.issubdtype(leaf.dtype, jnp.floating) and not bool(jnp.isfinite(leaf).all()):
+            if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(np.asarray(leaf)).all():
                 raise Mistake(
                     f"{name}{jax.tree_util.keystr(path)} is not finite after {learner.steps} "
                     "gradient steps: look for a division by 0, a logarithm or a root of 0 (their "
