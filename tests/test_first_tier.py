@@ -104,6 +104,8 @@ def test_who_acts_loads_no_partitioner():
         import sys
         import troupe.agents.dqn, troupe.launch.factory
         from troupe.launch.distributed.roles import actor, evaluator, replay_role
+        from troupe.launch.specification.recipe import Recipe
+        Recipe("dqn", "CartPole-v1", steps=10).experiment()
         assert "troupe.partitioning" not in sys.modules
     """
     python(script)

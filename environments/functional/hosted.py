@@ -135,7 +135,7 @@ class FunctionalVector(Vector):
                     f"{self._name}: {spec.name} must be {spec.dtype} from {low} to {high}, "
                     f"got {array.tolist()}"
                 )
-            arrays.append(jax.device_put(array.astype(spec.dtype, copy=False), self._cpu))
+            arrays.append(array.astype(spec.dtype, copy=False))
         return tree.unflatten_as(self._spec.actions, arrays)
 
     def _to_host(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:

@@ -86,8 +86,6 @@ def partition(
     Raises:
       ValueError: if there is no such mesh, schedule, placement or plan, or the share is none.
     """
-    from ... import partitioning
-
     words = {"recompute": recompute, "memory": memory, "placement": placement, "device": device}
     given = [name for name, word in words.items() if word is not None]
     if plan is not None:
@@ -107,6 +105,8 @@ def partition(
         return None
     if mesh is None:
         raise RequestError("--schedule was given without --mesh; give both or neither.")
+    from ... import partitioning  # Only who has a mesh pays for it.
+
     if schedule is None:
         axes = list(partitioning.parse_mesh(mesh).axes)
         if len(axes) > 1:
@@ -130,14 +130,14 @@ def sampler(mesh: str | None = None, schedule: str | None = None) -> Partition |
     Raises:
       ValueError: if there is no such mesh or schedule, or one of them is missing.
     """
-    from ... import partitioning
-
     if mesh is None:
         if schedule is not None:
             raise RequestError(
                 "--sampler-schedule was given without --sampler-mesh; give both or neither."
             )
         return None
+    from ... import partitioning  # Only who has a mesh pays for it.
+
     parsed = partitioning.parse_mesh(mesh)
     if schedule is None and parsed.size > 1:
         raise RequestError(
