@@ -140,7 +140,7 @@ class FunctionalVector(Vector):
 
     def _to_host(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         # Copies: the state is donated, and an observation may be a part of it.
-        found = tree.map_structure(np.array, timestep)
+        found = jax.tree.map(np.array, timestep)
         if not np.isfinite(found.reward).all():
             row = int((~np.isfinite(found.reward)).argmax())
             raise InvalidRewardError(
