@@ -254,7 +254,7 @@ RARE = {
 ALWAYS = ("rnd around normalised dqn", "sqil, dqn")
 AGENTS |= RARE if FULL else {name: RARE[name] for name in ALWAYS}
 FEW = {
-    "image": {"ppo"},
+    "image": {"muzero", "ppo"},
     "masked": {
         *("bc", "crr", "dqn", "impala with a memory", "mpo", "muzero", "ppo", "sac of choices"),
     },

@@ -12,7 +12,6 @@ from troupe.agents.programs.placement import Partition
 from troupe.agents.snapshots import to_host
 
 from ...results import assert_equal_results
-from ..rows import FULL
 
 K = 2
 # A large epsilon: the smallest gradients are rounding, and Adam would have steps of their signs.
@@ -89,7 +88,6 @@ def test_it_saves_arrays_of_stages_and_goes_on_anywhere():
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not FULL, reason="in partitioning/pipelines, of examples; set TROUPE_FULL=1")
 def test_a_transformer_in_one_loop_behind_other_tactics():
     sizes = {**SIZES, **TRANSFORMER}
     check("impala", sizes, "data=2,stage=2", "batch:data,zero3:data", ONE_F_ONE_B)

@@ -29,7 +29,7 @@ ROWS = [
             ("pgx", "kuhn_poker", {}),
             ("brax", "inverted_pendulum", {"backend": "spring"}),
             ("brax", "halfcheetah", {"backend": "mjx"}, FULL),
-            ("craftax", "Craftax-Classic-Symbolic-v1", {}, FULL),
+            ("craftax", "Craftax-Classic-Symbolic-v1", {}),
         ]
     ),
 ]

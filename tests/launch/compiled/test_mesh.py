@@ -57,9 +57,7 @@ def part(leaf):
             *(FOUR_ENVS, "data=2,model=2", "batch:data,megatron:model,zero3:data"), id="megatron"
         ),
         pytest.param(FOUR_ENVS, "data=2", None, id="dqn", marks=[LONG, EXHAUSTIVE]),
-        pytest.param(
-            FOUR_ENVS, "model=2", "megatron:model", id="whole-batch", marks=[LONG, EXHAUSTIVE]
-        ),
+        pytest.param(FOUR_ENVS, "model=2", "megatron:model", id="whole-batch", marks=LONG),
         pytest.param(DQN, "data=2", "batch:data", id="whole-environments", marks=LONG),
     ],
 )

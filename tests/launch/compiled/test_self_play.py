@@ -19,10 +19,9 @@ from troupe.launch.evaluation.policy import load_policy
 from troupe.launch.experiment import Evaluation
 from troupe.launch.specification.recipe import Recipe
 
-from ...agents.rows import FULL
+from .test_mesh import EXHAUSTIVE
 
 pytest.importorskip("pgx")
-EXHAUSTIVE = pytest.mark.skipif(not FULL, reason="shown by other rows; set TROUPE_FULL=1")
 PPO = Recipe(
     "ppo",
     "jax:pgx/tic_tac_toe",

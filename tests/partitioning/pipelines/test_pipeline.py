@@ -58,8 +58,8 @@ PIPELINED = {
 SIZES = {name: {"adam_epsilon": 1e-3} for name in ("cql", "d4pg", "grpo", "ppo", "sac", "td3")}
 
 
-#: Those that run: of one forward, of several and with a policy of its own, and with a memory. The
-#: others are planned, and run with TROUPE_FULL=1.
+#: Those that run: of one phase, of two and of nine, and one with a memory. The others are planned,
+#: and run with TROUPE_FULL=1.
 RUN = PIPELINED.keys() if FULL else {"mpo", "ppo", "r2d2", "td3"}
 
 
