@@ -224,9 +224,6 @@ def test_a_memory_begins_anew_with_every_episode(tried):
 
 
 def check_that_acting_forgets(tried, core):
-    def floats(nest):  # The memory of a greedy policy: keys and counts are integers.
-        return [x for x in jax.tree.leaves(nest) if jnp.issubdtype(x.dtype, jnp.floating)]
-
     params = tried.trial.parts.learner.get_variables(["policy"])[0]
     step = jax.jit(batch(core))
     observation = tried.played(tried.actor(core, STREAMS))[0][0].observation
