@@ -304,8 +304,10 @@ def test_eight_devices_learn_what_one_does(tried, schedule):
     update = tried.update
     step = pt.partition(lambda *args: update.step(*args), MESH, pt.parse_schedule(schedule))
     state, sample = tried.arguments
-    found = twice(step, state, sample)
-    assert_equal_results(found, tried.two_steps, TOLERANCE, LEAST, lambda: tried.spread)
+    found, wanted = twice(step, state, sample), tried.two_steps
+    assert_equal_results(found[0], wanted[0], TOLERANCE, LEAST)
+    # One of PPO is many of Adam, whose clipped ratios jump: in two a rounding may lead far.
+    assert_equal_results(found, wanted, TOLERANCE, LEAST, lambda: tried.spread)
 
 
 def layouts(name):
@@ -329,7 +331,7 @@ def test_fused_steps_on_one_mesh_and_then_on_another_are_those_of_one_device(tri
         return state(alone)
 
     def check(learner, start):
-        """A step of PPO is many of Adam, whose clipped ratios jump: a rounding may lead far."""
+        """As near as the bound, or as roundings of the start lead on one device."""
         wanted = stepped(start)
         starts = ({**start, "state": nudged(start["state"], seed)} for seed in range(NUDGES))
         spread = functools.cache(lambda: distances(map(stepped, starts), wanted))
