@@ -27,7 +27,7 @@ def follow(step, update, state, batch, tolerance, least=0.0, times=2):
 
 
 def nudged(tree, seed):
-    """The tree with every float32 one rounding larger or smaller, at random; zeros stay."""
+    """The tree with every float32 larger or smaller by the relative rounding, at random."""
     generator = np.random.default_rng(seed)
 
     def nudge(x):
@@ -40,17 +40,18 @@ def nudged(tree, seed):
 
 
 def distances(trees, wanted):
-    """How far, by its norm, each array of any of the trees is from that of `wanted`."""
+    """The largest norm of the difference between an array of `wanted` and those of the trees, for
+    each array."""
     return [
         max(np.linalg.norm(np.subtract(a, b, dtype=float)) for a in others)
         for b, *others in zip(*map(jax.tree.leaves, (wanted, *trees)), strict=True)
     ]
 
 
-def assert_equal_results(got, wanted, tolerance, least=0.0, spread=None):
+def assert_equal_results(got, wanted, tolerance, least=0.0, spread=False):
     """Integers are the same, floats as near as a part of their norm, or of the least that counts
-    as one: what is left of large numbers that cancel has their rounding. Where `spread()` tells how
-    far roundings of what they were computed from bring them, three times that is as near."""
+    as one: what is left of large numbers that cancel has their rounding. Where `spread()` gives the
+    distances that roundings of what they were computed from bring, three times that is as near."""
     got, wanted = (jax.tree_util.tree_flatten_with_path(tree) for tree in (got, wanted))
     assert got[1] == wanted[1]
     for i, ((path, a), (_, b)) in enumerate(zip(got[0], wanted[0], strict=True)):
@@ -60,7 +61,7 @@ def assert_equal_results(got, wanted, tolerance, least=0.0, spread=None):
         if np.issubdtype(b.dtype, np.floating):
             error, norm = np.linalg.norm(a - b), np.linalg.norm(b)
             near = error <= tolerance * max(norm, least)
-            assert near or (spread is not None and error <= 3 * spread()[i]), (
+            assert near or (spread and error <= 3 * spread()[i]), (
                 f"{where}: error {error:.3g} of norm {norm:.3g}"
             )
         else:
