@@ -68,6 +68,18 @@ def assert_equal_results(got, wanted, tolerance, least=0.0, spread=False):
             np.testing.assert_array_equal(a, b, where)
 
 
+def assert_equal_in_norm(got, wanted, tolerance):
+    """The floats of each, as one vector, are as near as a part of its norm."""
+
+    def vector(tree):
+        leaves = [np.asarray(x) for x in jax.tree.leaves(tree)]
+        return np.concatenate([x.ravel() for x in leaves if np.issubdtype(x.dtype, np.floating)])
+
+    got, wanted = (vector(tree).astype(float) for tree in (got, wanted))
+    error, norm = np.linalg.norm(got - wanted), np.linalg.norm(wanted)
+    assert error <= tolerance * norm, f"error {error:.3g} of norm {norm:.3g}"
+
+
 def assert_same_bits(got, wanted):
     """Every array has the same bits, NaN and the sign of 0 among them."""
     got, wanted = (jax.tree_util.tree_flatten_with_path(tree) for tree in (got, wanted))
