@@ -4,6 +4,7 @@ a folder of compiled programs.
 Also runs small enough to be tests.
 """
 
+import gc
 import itertools
 import os
 import pathlib
@@ -71,6 +72,13 @@ def pytest_collection_modifyitems(items):
         return firsts.index(True) if any(firsts) else len(firsts)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish():
+    """Has the garbage collector look at what was imported never again, and seldom at the rest:
+    tracing makes many objects, of which few stay, and in a worker of millions a look takes long."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20)
 
 
 _MAPS = pathlib.Path("/proc/self/maps")

@@ -51,6 +51,13 @@ def against_random(tmp_path_factory):
     return out
 
 
+@pytest.fixture(scope="module")
+def against_a_pool(tmp_path_factory):
+    """A run whose opponents are its older policies, and its result."""
+    out = tmp_path_factory.mktemp("against_a_pool") / "run"
+    return out, run(dataclasses.replace(PPO, environment=POOL), out)
+
+
 def test_against_itself_it_learns_the_same_in_a_program_and_in_one_process(
     against_random, tmp_path
 ):
@@ -62,9 +69,12 @@ def test_against_itself_it_learns_the_same_in_a_program_and_in_one_process(
 
 
 @pytest.mark.parametrize("kind", ["compiled", "one-process"])
-def test_a_pool_trains_and_evaluations_count_games_won(kind, tmp_path):
-    out = tmp_path / "run"
-    result = run(dataclasses.replace(PPO, environment=POOL), out, kind)
+def test_a_pool_trains_and_evaluations_count_games_won(kind, against_a_pool, tmp_path):
+    if kind == "compiled":
+        out, result = against_a_pool
+    else:
+        out = tmp_path / "run"
+        result = run(dataclasses.replace(PPO, environment=POOL), out, kind)
     first, last = result.evaluation
     assert "info/win_rate_older" not in first
     for name in ("info/win_rate", "info/win_rate_older"):
@@ -131,24 +141,23 @@ def test_agents_with_schedules_and_with_memories_play_too(agent, config, tmp_pat
 
 
 @pytest.mark.long
-def test_several_runs_of_one_program_have_pools_of_their_own(tmp_path):
-    recipes = [dataclasses.replace(PPO, environment=POOL, seed=seed) for seed in (0, 1)]
-    outs = [tmp_path / str(seed) for seed in (0, 1)]
+def test_several_runs_of_one_program_have_pools_of_their_own(against_a_pool, tmp_path):
+    alone, _ = against_a_pool
+    recipes = [dataclasses.replace(PPO, environment=POOL, seed=seed) for seed in (1, PPO.seed)]
+    outs = [tmp_path / str(one.seed) for one in recipes]
     results = run_population(
         [one.experiment() for one in recipes], outs, requests=[one.to_json() for one in recipes]
     )
     assert [one.episodes > 0 for one in results] == [True, True]
-    run(recipes[1], tmp_path / "alone")
-    np.testing.assert_allclose(weights(outs[1]), weights(tmp_path / "alone"), atol=2e-4)
+    np.testing.assert_allclose(weights(outs[1]), weights(alone), atol=2e-4)
     assert np.abs(weights(outs[0]) - weights(outs[1])).max() > 1e-2
 
 
 @pytest.mark.long
-def test_over_a_mesh_it_learns_what_it_learns_on_one_device(tmp_path):
-    recipe = dataclasses.replace(PPO, environment=POOL)
-    run(recipe, tmp_path / "one")
-    run(dataclasses.replace(recipe, mesh="data=4"), tmp_path / "four")
-    np.testing.assert_allclose(weights(tmp_path / "one"), weights(tmp_path / "four"), atol=2e-4)
+def test_over_a_mesh_it_learns_what_it_learns_on_one_device(against_a_pool, tmp_path):
+    alone, _ = against_a_pool
+    run(dataclasses.replace(PPO, environment=POOL, mesh="data=4"), tmp_path / "run")
+    np.testing.assert_allclose(weights(tmp_path / "run"), weights(alone), atol=2e-4)
 
 
 @pytest.mark.long
@@ -175,7 +184,8 @@ def test_the_policy_of_another_run_trains_the_same_in_a_program_and_in_one_proce
     against_random, tmp_path
 ):
     other = tmp_path / "other"
-    run(dataclasses.replace(PPO, agent="dqn", config=OFF_POLICY, environment={}), other)
+    dqn = dataclasses.replace(PPO, agent="dqn", config=OFF_POLICY, environment={})
+    run(dqn, other, "one-process")
     for kind, opponent in (("compiled", other / "best"), ("one-process", other / "best")):
         result = run(
             dataclasses.replace(PPO, environment={"opponent": str(opponent)}), tmp_path / kind, kind
@@ -223,7 +233,7 @@ def test_an_opponent_is_of_games_alone(tmp_path):
     other = dataclasses.replace(
         PPO, env="jax:Catch-v0", environment={}, steps=32, evaluation=Evaluation(final_episodes=1)
     )
-    run(other, tmp_path / "run")
+    run(other, tmp_path / "run", "one-process")
     with pytest.raises(RequestError, match="games of two"):
         evaluate(tmp_path / "run", episodes=1, opponent=tmp_path / "run")
 
